@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine: make demo, make test.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= auto
+export KALVI_DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data))
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.5
+
+.PHONY: demo test test-slow check format bench reproduce docs all clean
+
+all: check test docs
+
+# one stamp per set of extras: a second run finds it newer than pyproject.toml and starts at once
+.venv/%.stamp: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing kalvi[$*] into .venv ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: .venv/plots.stamp
+	@$(BIN)/kalvi demo
+
+test: .venv/dev.stamp
+	$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
+
+test-slow: .venv/dev.stamp
+	$(BIN)/pytest -m slow $(ARGS)
+
+check: .venv/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/bench.stamp
+	$(BIN)/python -m benchmarks $(ARGS)
+
+reproduce: .venv/experiments.stamp
+	$(BIN)/kalvi reproduce rvga $(ARGS)
+
+docs: .venv/docs.stamp
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf .venv .jax_cache docs/_build docs/auto_gallery results

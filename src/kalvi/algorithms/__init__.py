@@ -1,0 +1,17 @@
+"""The algorithms, one file each.
+
+R-VGA: Lambert, Bonnabel & Bach (2022), "The recursive variational Gaussian approximation".
+L-RVGA: Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian
+approximation".
+
+| paper  | section                                     | class or function                  |
+|--------|---------------------------------------------|------------------------------------|
+| R-VGA  | 3.2, 5.2: implicit scheme                   | `rvga.RVGA`, `sites.Implicit`      |
+|        | 3.2, 5.4.1: explicit scheme                 | `sites.Explicit`                   |
+|        | 4.1: Kalman filter, Theorem 2               | any scheme with `likelihoods.Normal` |
+|        | 4.2, 5.4.2: EKF, natural gradient, Theorem 3 | `sites.EKF`                       |
+|        | 5.4.3: quadratic Kalman filter              | `sites.QKF`                        |
+|        | Corollary 1.1: forms of order 2, 1 and 0    | `general.GeneralRVGA`              |
+|        | 6: batch Laplace, batch optimum             | `laplace.laplace`, `vga.vga`       |
+| L-RVGA | 4.2, appendix E: mirror prox, corrected     | `sites.MirrorProx`                 |
+"""

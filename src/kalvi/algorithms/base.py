@@ -1,0 +1,29 @@
+"""What every algorithm shares: a block of rows, and the two verbs of a rule."""
+
+from abc import abstractmethod
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+State = TypeVar("State")
+
+
+class Batch(NamedTuple):
+    """A block of rows; a row of weight 0 is padding and changes nothing."""
+
+    x: Float[Array, "b i"]
+    y: Float[Array, " b"]
+    weight: Float[Array, " b"]
+
+
+class Rule(eqx.Module, Generic[State]):
+    """An algorithm: how a state begins, and what a block of rows does to it."""
+
+    @abstractmethod
+    def init(self, prior: Any, *, key: PRNGKeyArray | None = None) -> State:
+        """The state before any data, for a Gaussian prior."""
+
+    @abstractmethod
+    def update(self, state: State, batch: Batch, *, key: PRNGKeyArray | None = None) -> State:
+        """The state after a block of rows."""

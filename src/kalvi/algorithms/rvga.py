@@ -1,0 +1,164 @@
+"""Recursive variational Gaussian approximation (R-VGA): one pass over rows, block by block.
+
+Lambert, Bonnabel & Bach (2022), "The recursive variational Gaussian approximation (R-VGA)".
+
+Each row updates μ ← μ + ξ Σ x, Σ⁻¹ ← Σ⁻¹ + γ x xᵀ with a site (ξ, γ) from `sites`. A block of b rows X
+needs Σ only through the marginal of its predictors, a = X μ and K = X Σ Xᵀ: the recursion runs in b
+dimensions, exactly as it would in d,
+
+    k = K[:, j],  (ξⱼ, γⱼ) = site(aⱼ, kⱼ),  sⱼ = γⱼ/(1 + γⱼ kⱼ),  a ← a + ξⱼ k,  K ← K − sⱼ k kᵀ,
+
+and the structure then absorbs the block at once:
+
+    Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   (I + triu(s kᵀ, 1)) c = ξ.
+
+K is never rewritten: column j is K₀[:, j] − Σᵢ sᵢ kᵢ[j] kᵢ (left-looking).
+
+Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
+one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
+taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion. Process noise q adds n q I to Σ before the block.
+
+The state also carries the prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) and the sum of squared
+standardised innovations (yₜ − E yₜ)²/Var yₜ, both free by-products of the marginals.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.sites import Implicit, Scheme
+from kalvi.gaussians import Updatable
+from kalvi.likelihoods import Likelihood
+
+Scalar = Float[Array, ""]
+
+
+class Streaming(eqx.Module):
+    """A posterior in the making, and what the rows so far said of the model."""
+
+    posterior: Updatable
+    log_evidence: Scalar  # Σ log p(yₜ | y₁ … yₜ₋₁), each row times its weight
+    rows: Scalar  # total weight of the rows, discounted where the stream forgets
+    innovations: Scalar  # Σ (y − E y)²/Var y under the predictions, discounted alike
+    unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
+    clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
+
+
+class RVGA(Rule[Streaming]):
+    """The streaming rule for any likelihood of xᵀθ, any site scheme and any updatable structure."""
+
+    likelihood: Likelihood
+    scheme: Scheme = Implicit()
+    forgetting: Scalar | None = None
+    process_noise: Scalar | None = None
+    block_size: int = eqx.field(static=True, default=32)
+
+    def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Streaming:
+        zero, none = jnp.zeros((), prior.mean.dtype), jnp.zeros((), jnp.int32)
+        return Streaming(prior, zero, zero, zero, none, none)
+
+    def update(
+        self, state: Streaming, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> Streaming:
+        n, b = len(batch.y), self.block_size
+        missing = -n % b
+        padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
+        blocks = jax.tree.map(lambda a: a.reshape(-1, b, *a.shape[1:]), padded)
+        return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
+
+    def _absorb(self, state: Streaming, block: Batch) -> Streaming:
+        q, discount = self._drift(state.posterior, block.weight)
+        mean, cov = q.marginal(block.x)
+        rows = self._scan_rows(mean, cov, block, discount)
+        lower = jnp.eye(len(rows.step), dtype=cov.dtype) + jnp.triu(rows.gain, 1)
+        coefficients = jsl.solve_triangular(lower, rows.step)
+        return self._score(
+            state, block, rows, discount, q.absorb(block.x, coefficients, rows.curvature)
+        )
+
+    def _drift(
+        self, q: Updatable, weight: Float[Array, " b"]
+    ) -> tuple[Updatable, Float[Array, " b"]]:
+        """The posterior before the block, and the discount of each row in it."""
+        present = (weight > 0).astype(weight.dtype)
+        n = jnp.sum(present)
+        if self.process_noise is not None:
+            q = q.diffuse(n * self.process_noise)
+        if self.forgetting is None:
+            return q, jnp.ones_like(weight)
+        return q.temper(self.forgetting**n), self.forgetting ** (n - jnp.cumsum(present))
+
+    def _scan_rows(
+        self,
+        mean: Float[Array, " b"],
+        cov: Float[Array, "b b"],
+        block: Batch,
+        discount: Float[Array, " b"],
+    ) -> "_Rows":
+        """The per-row recursion on the predictors of the block."""
+
+        def visit(carry, j):
+            columns, shrink, steps = carry
+            past = columns[:, j]
+            column = cov[j] - (shrink * past) @ columns
+            m, v = mean[j] + steps @ past, jnp.maximum(column[j], 0)
+            site = self.scheme.site(
+                self.likelihood, block.y[j], m, discount[j] * v, block.weight[j]
+            )
+            step = discount[j] * site.step
+            curvature = discount[j] * jnp.maximum(site.curvature, 0)
+            s = curvature / (1 + curvature * v)
+            carry = columns.at[j].set(column), shrink.at[j].set(s), steps.at[j].set(step)
+            return carry, _Rows(
+                m, discount[j] * v, step, curvature, s * column, site.solved, site.curvature < 0
+            )
+
+        zeros = jnp.zeros_like(mean)
+        return jax.lax.scan(visit, (jnp.zeros_like(cov), zeros, zeros), jnp.arange(len(mean)))[1]
+
+    def _score(
+        self,
+        state: Streaming,
+        block: Batch,
+        rows: "_Rows",
+        discount: Float[Array, " b"],
+        posterior: Updatable,
+    ) -> Streaming:
+        """Add what the predictions before each row said of its label."""
+        surprise = jax.vmap(lambda *row: self.likelihood.log_predictive(*row))(
+            block.y, rows.mean, rows.var
+        )
+        expected, variance = jax.vmap(lambda *row: self.likelihood.predict(*row))(
+            rows.mean, rows.var
+        )
+        weight = discount * block.weight
+        tiny = jnp.finfo(weight.dtype).tiny
+        innovation = weight * (block.y - expected) ** 2 / jnp.maximum(variance, tiny)
+        keep = (
+            discount[0] if self.forgetting is None else self.forgetting ** jnp.sum(block.weight > 0)
+        )
+        return Streaming(
+            posterior,
+            state.log_evidence + jnp.sum(jnp.where(block.weight > 0, block.weight * surprise, 0)),
+            keep * state.rows + jnp.sum(weight),
+            keep * state.innovations + jnp.sum(jnp.where(weight > 0, innovation, 0)),
+            state.unsolved + jnp.sum(~rows.solved & (block.weight > 0)).astype(jnp.int32),
+            state.clipped + jnp.sum(rows.clipped & (block.weight > 0)).astype(jnp.int32),
+        )
+
+
+class _Rows(NamedTuple):
+    """Per row of a block: the predictor's law before it, its site, and s k."""
+
+    mean: Float[Array, " b"]
+    var: Float[Array, " b"]
+    step: Float[Array, " b"]
+    curvature: Float[Array, " b"]
+    gain: Float[Array, "b b"]
+    solved: Array
+    clipped: Array

@@ -1,0 +1,113 @@
+"""Site schemes: what one observation does to the law N(m₀, v₀) of its own predictor.
+
+Every filter of Lambert, Bonnabel & Bach (2022) for p(y | xᵀθ) has the form
+
+    μ ← μ + ξ Σ x,      Σ⁻¹ ← Σ⁻¹ + γ x xᵀ
+
+and differs only in the scalar map (y, m₀, v₀) → (ξ, γ), a `Scheme`. With g(m, v) and γ(m, v) the
+expected gradient and curvature of log p and r = g/(1 + γ v₀) for a gain taken after the update:
+
+    Implicit    γ, ξ = γ, g at (m₀ + ξ v₀, v₀/(1 + γ v₀))         eqs. 28-29, the KL optimum
+    Explicit    γ, ξ = γ, r at (m₀, v₀)                            eqs. 30-31
+    MirrorProx  explicit step to (m̂, v̂), then γ̂ and ξ = (ĝ + γ̂ (m̂ − m₀))/(1 + γ̂ v₀), repeated
+    EKF         γ = Fisher information at m₀, ξ = r                eqs. 55, 81: online natural gradient
+    QKF         γ = λ(z), z² = E(f − c)², ξ from the bound         eqs. 89-90, Jaakkola–Jordan
+
+MirrorProx carries the term γ̂ (m̂ − m₀) that eqs. 139-140 of Lambert, Bonnabel & Bach (2023) drop; with
+it the implicit scheme is the fixed point and linear models are exact.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.implicit import Site
+from kalvi.likelihoods import Likelihood, SuperGaussian
+
+Scalar = Float[Array, ""]
+
+
+class Scheme(eqx.Module):
+    """The map (y, mean, var) → site of one row of the given weight."""
+
+    @abstractmethod
+    def site(
+        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+    ) -> Site:
+        """Step ξ and curvature γ of the row."""
+
+    def check(self, likelihood: Likelihood) -> None:
+        """Refuse a likelihood this scheme cannot serve."""
+
+
+class Implicit(Scheme):
+    """The R-VGA optimum: the Gaussian closest in KL to q(θ) p(y | θ)."""
+
+    def site(
+        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+    ) -> Site:
+        return likelihood.implicit(y, mean, var, weight)
+
+
+class Explicit(Scheme):
+    """Expectations under the previous Gaussian."""
+
+    def site(
+        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+    ) -> Site:
+        _, gradient, curvature = likelihood.expect(y, mean, var)
+        return _gain_after(weight * gradient, weight * curvature, var)
+
+
+class MirrorProx(Scheme):
+    """Explicit look-ahead steps; more iterations approach the implicit scheme.
+
+    With `extra_covariance=False` the covariance of the first look-ahead is kept.
+    """
+
+    iterations: int = eqx.field(static=True, default=1)
+    extra_covariance: bool = eqx.field(static=True, default=True)
+
+    def site(
+        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+    ) -> Site:
+        _, gradient, first = likelihood.expect(y, mean, var)
+        start = _gain_after(weight * gradient, weight * first, var)
+
+        def look_ahead(_, site):
+            ahead = mean + site.step * var
+            _, gradient, curvature = likelihood.expect(y, ahead, var / (1 + site.curvature * var))
+            curvature = weight * (curvature if self.extra_covariance else first)
+            return _gain_after(weight * gradient + curvature * (ahead - mean), curvature, var)
+
+        return jax.lax.fori_loop(0, self.iterations, look_ahead, start)
+
+
+class EKF(Scheme):
+    """The extended Kalman filter, which is the online natural gradient with rate 1/(t + 1)."""
+
+    def site(
+        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+    ) -> Site:
+        gradient = jax.grad(lambda f: likelihood.log_prob(f, y))(mean)
+        return _gain_after(weight * gradient, weight * likelihood.information(mean), var)
+
+
+class QKF(Scheme):
+    """The quadratic Kalman filter: the Jaakkola–Jordan bound, tight at the predictor's second moment."""
+
+    def site(
+        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+    ) -> Site:
+        assert isinstance(likelihood, SuperGaussian)
+        centre, slope = likelihood.bound(y)
+        curvature = weight * likelihood.bound_curvature(jnp.sqrt(var + (mean - centre) ** 2))
+        return _gain_after(weight * slope - curvature * (mean - centre), curvature, var)
+
+
+def _gain_after(gradient: Scalar, curvature: Scalar, var: Scalar) -> Site:
+    """The site of a scheme whose printed gain is the new covariance."""
+    return Site(gradient / (1 + curvature * var), curvature, jnp.asarray(True))

@@ -1,0 +1,401 @@
+"""Gaussians q(θ) = N(μ, Σ) over a flat parameter vector, one class per covariance structure.
+
+Every structure says what its covariance and its precision are as diag(d) ± F Fᵀ (`linalg`); the rest
+of the protocol follows from that. Structures that a stream can update (`Updatable`) add three verbs:
+
+    absorb(x, c, γ):  Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c     (rows x of a block)
+    temper(λ):        Σ⁻¹ ← λ Σ⁻¹                                        (forgetting)
+    diffuse(q):       Σ ← Σ + q I                                        (process noise)
+
+`Dense` keeps a square root of Σ instead of Σ itself: after any number of updates in any precision the
+covariance R Rᵀ is symmetric and positive, and variances of predictors are sums of squares.
+"""
+
+from abc import abstractmethod
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi import linalg
+from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.precision import is_traced, own_precision
+
+Scalar = Float[Array, ""]
+Block = Float[Array, "b d"]
+PerRow = Float[Array, " b"]
+
+
+class Gaussian(eqx.Module):
+    """N(mean, covariance); the covariance and the precision are low-rank-plus-diagonal matrices."""
+
+    mean: eqx.AbstractVar[Float[Array, " d"]]
+    covariance: eqx.AbstractVar[LowRankPlusDiagonal]
+    precision: eqx.AbstractVar[LowRankPlusDiagonal]
+
+    @abstractmethod
+    def logdet(self) -> Scalar:
+        """log|Σ|."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        """n independent draws."""
+
+    @abstractmethod
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        """Mean and covariance of the predictors x θ of a block of rows."""
+
+    @property
+    def dim(self) -> int:
+        """The number of parameters."""
+        return self.mean.shape[0]
+
+    @own_precision
+    def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """Σ v."""
+        return self.covariance.matvec(v)
+
+    @own_precision
+    def solve(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """Σ⁻¹ v."""
+        return self.precision.matvec(v)
+
+    @own_precision
+    def variance(self) -> Float[Array, " d"]:
+        """diag Σ."""
+        return self.covariance.diagonal()
+
+    @own_precision
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        """The variance of each predictor xᵢ θ, without their covariances."""
+        return jax.vmap(lambda row: self.marginal(row[None, :])[1][0, 0])(x)
+
+    @own_precision
+    def log_prob(self, theta: Float[Array, " d"]) -> Scalar:
+        """The log density at theta."""
+        away = theta - self.mean
+        square = away @ self.precision.matvec(away)
+        return -(square + self.logdet() + self.dim * np.log(2 * np.pi)) / 2
+
+    @own_precision
+    def to_dense(self) -> "Dense":
+        """The same distribution with its covariance written out."""
+        return Dense(self.mean, self.covariance.to_dense())
+
+
+class Updatable(Gaussian):
+    """A structure that a stream of rows can update in place of itself."""
+
+    @abstractmethod
+    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> Self:
+        """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean."""
+
+    @abstractmethod
+    def temper(self, factor: Scalar) -> Self:
+        """Multiply the precision by factor, standard deviations never beyond `linalg.MAX_STD`."""
+
+    @abstractmethod
+    def diffuse(self, variance: Scalar) -> Self:
+        """Add variance · I to the covariance."""
+
+
+class Dense(Updatable):
+    """N(mean, root rootᵀ): every correlation, d² numbers.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    cov : array of shape (d, d), symmetric and positive definite
+    """
+
+    mean: Float[Array, " d"]
+    root: Float[Array, "d d"]
+
+    def __init__(self, mean, cov):
+        self.mean, cov = _floating(mean, cov)
+        d = self.mean.shape[0] if self.mean.ndim == 1 else -1
+        _need(
+            cov.shape == (d, d),
+            "Dense needs a mean of shape (d,) and a cov of shape (d, d)",
+            mean,
+            cov,
+        )
+        self.root = _checked_root(cov)
+
+    @classmethod
+    def from_root(cls, mean: Float[Array, " d"], root: Float[Array, "d d"]) -> "Dense":
+        """N(mean, root rootᵀ) for any square root of the covariance."""
+        return _unchecked(cls, mean=mean, root=root)
+
+    @property
+    @own_precision
+    def cov(self) -> Float[Array, "d d"]:
+        """The covariance matrix."""
+        return self.root @ self.root.T
+
+    @property
+    def covariance(self) -> LowRankPlusDiagonal:
+        return LowRankPlusDiagonal(jnp.zeros_like(self.mean), self.root)
+
+    @property
+    def precision(self) -> LowRankPlusDiagonal:
+        return LowRankPlusDiagonal(jnp.zeros_like(self.mean), linalg.inverse_root(self.root))
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return linalg.root_logdet(self.root)
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        noise = jr.normal(key, (n, self.dim), self.mean.dtype)
+        return self.mean[None, :] + noise @ self.root.T
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        rows = x @ self.root
+        return x @ self.mean, rows @ rows.T
+
+    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Dense":
+        rows = x @ self.root
+        mean = self.mean + self.root @ (rows.T @ coefficients)
+        return Dense.from_root(mean, linalg.shrink_root(self.root, rows, curvature))
+
+    def temper(self, factor: Scalar) -> "Dense":
+        root = self.root / jnp.sqrt(factor)
+        std = jnp.sqrt(jnp.sum(root**2, axis=1))
+        return Dense.from_root(
+            self.mean, linalg.scale_rows(linalg.MAX_STD / jnp.maximum(std, linalg.MAX_STD), root)
+        )
+
+    def diffuse(self, variance: Scalar) -> "Dense":
+        return Dense.from_root(self.mean, linalg.widen_root(self.root, variance))
+
+
+class Diagonal(Updatable):
+    """N(mean, diag var): no correlations, d numbers; keeps the diagonal of the precision it is given.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    var : array of shape (d,), positive
+    """
+
+    mean: Float[Array, " d"]
+    var: Float[Array, " d"]
+
+    def __init__(self, mean, var):
+        self.mean, self.var = _floating(mean, var)
+        shapes = self.mean.ndim == 1 and self.var.shape == self.mean.shape
+        _need(shapes, "Diagonal needs a mean and a var of the same shape (d,)", mean, var)
+        _positive(self.var, "var")
+
+    @property
+    def covariance(self) -> LowRankPlusDiagonal:
+        return LowRankPlusDiagonal(self.var, jnp.zeros((self.dim, 0), self.var.dtype))
+
+    @property
+    def precision(self) -> LowRankPlusDiagonal:
+        return LowRankPlusDiagonal(1 / self.var, jnp.zeros((self.dim, 0), self.var.dtype))
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return jnp.sum(jnp.log(self.var))
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        noise = jr.normal(key, (n, self.dim), self.mean.dtype)
+        return self.mean[None, :] + noise * jnp.sqrt(self.var)[None, :]
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        return x @ self.mean, (x * self.var[None, :]) @ x.T
+
+    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Diagonal":
+        mean = self.mean + self.var * (x.T @ coefficients)
+        return _unchecked(Diagonal, mean=mean, var=self.var / (1 + self.var * (curvature @ x**2)))
+
+    def temper(self, factor: Scalar) -> "Diagonal":
+        return _unchecked(
+            Diagonal, mean=self.mean, var=jnp.minimum(self.var / factor, linalg.MAX_STD**2)
+        )
+
+    def diffuse(self, variance: Scalar) -> "Diagonal":
+        return _unchecked(Diagonal, mean=self.mean, var=self.var + variance)
+
+
+class LowRankCovariance(Gaussian):
+    """N(mean, F Fᵀ + diag): the factor-analysis covariance, d (p + 2) numbers.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    factor : array of shape (d, p)
+    diag : array of shape (d,), positive
+    """
+
+    mean: Float[Array, " d"]
+    covariance: LowRankPlusDiagonal
+
+    def __init__(self, mean, factor, diag):
+        self.mean, self.covariance = _low_rank(mean, factor, diag, "LowRankCovariance")
+
+    @property
+    def precision(self) -> LowRankPlusDiagonal:
+        return self.covariance.inverse()
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return self.covariance.logdet()
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        factor, diag = self.covariance.factor, self.covariance.diag
+        key_factor, key_diag = jr.split(key)
+        hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
+        noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
+        return self.mean[None, :] + hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        rows = x @ self.covariance.factor
+        return x @ self.mean, rows @ rows.T + (x * self.covariance.diag[None, :]) @ x.T
+
+
+class LowRankPrecision(Updatable):
+    """N(mean, (W Wᵀ + diag)⁻¹): the factor-analysis precision of L-RVGA, d (p + 2) numbers.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    factor : array of shape (d, p); zeros are a fine start
+    diag : array of shape (d,), positive
+    """
+
+    mean: Float[Array, " d"]
+    precision: LowRankPlusDiagonal
+
+    def __init__(self, mean, factor, diag):
+        self.mean, self.precision = _low_rank(mean, factor, diag, "LowRankPrecision")
+
+    @property
+    def covariance(self) -> LowRankPlusDiagonal:
+        return self.precision.inverse()
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return -self.precision.logdet()
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
+        factor, diag = self.precision.factor, self.precision.diag
+        key_factor, key_diag = jr.split(key)
+        hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
+        noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
+        forces = hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
+        return self.mean[None, :] + self.covariance.matvec(forces.T).T
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        residual, loading = self._split(x)
+        scaled = linalg.scale_rows(1 / self.precision.diag, residual)
+        return x @ self.mean, residual.T @ scaled + loading.T @ loading
+
+    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
+        residual, _ = self._split(x)
+        mean = self.mean + (residual @ coefficients) / self.precision.diag
+        extra = x.T * jnp.sqrt(curvature)[None, :]
+        factor, diag = linalg.project_eigen(self.precision.factor, self.precision.diag, extra)
+        return _unchecked(LowRankPrecision, mean=mean, precision=LowRankPlusDiagonal(diag, factor))
+
+    def temper(self, factor: Scalar) -> "LowRankPrecision":
+        diag = jnp.maximum(factor * self.precision.diag, linalg.MAX_STD**-2)
+        loading = jnp.sqrt(factor) * self.precision.factor
+        return _unchecked(
+            LowRankPrecision, mean=self.mean, precision=LowRankPlusDiagonal(diag, loading)
+        )
+
+    def diffuse(self, variance: Scalar) -> "LowRankPrecision":
+        cov = self.covariance
+        wider = LowRankPlusDiagonal(cov.diag + variance, cov.factor, cov.sign)
+        return _unchecked(LowRankPrecision, mean=self.mean, precision=wider.inverse())
+
+    def _split(self, x: Float[Array, "b d"]) -> tuple[Float[Array, "d b"], Float[Array, "p b"]]:
+        """R = xᵀ − W C and C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, so that Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
+        w, diag = self.precision.factor, self.precision.diag
+        scaled = linalg.scale_rows(1 / diag, w)
+        gram = w.T @ scaled
+        root = linalg.cholesky(linalg.identity_like(gram) + gram)
+        loading = linalg.cho_solve(root, scaled.T @ x.T)
+        return x.T - w @ loading, loading
+
+
+def _unchecked(cls, **fields):
+    """An instance whose fields are known to be right: no conversion, no checks, also under tracing."""
+    new = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(new, name, value)
+    return new
+
+
+def _floating(*arrays):
+    """The arguments as JAX arrays of one floating dtype."""
+    arrays = [jnp.asarray(a) for a in arrays]
+    dtype = (
+        jnp.result_type(float, *arrays)
+        if not all(jnp.issubdtype(a.dtype, jnp.floating) for a in arrays)
+        else jnp.result_type(*arrays)
+    )
+    return [a.astype(dtype) for a in arrays]
+
+
+def _low_rank(mean, factor, diag, name: str):
+    mean, factor, diag = _floating(mean, factor, diag)
+    d = mean.shape[0] if mean.ndim == 1 else -1
+    shapes = factor.ndim == 2 and factor.shape[0] == d and diag.shape == (d,)
+    _need(
+        shapes,
+        f"{name} needs a mean of shape (d,), a factor of shape (d, p) and a diag of shape (d,)",
+        mean,
+        factor,
+        diag,
+    )
+    _positive(diag, "diag")
+    return mean, LowRankPlusDiagonal(diag, factor)
+
+
+def _need(condition: bool, message: str, *arrays) -> None:
+    if not condition:
+        got = ", ".join(str(np.shape(a)) for a in arrays)
+        raise ValueError(f"{message}; got {got}.")
+
+
+def _positive(values: Array, name: str) -> None:
+    """Refuse values that are not positive and finite, where they can be seen."""
+    if is_traced(values):
+        return
+    bad = np.flatnonzero(~(np.isfinite(values) & (np.asarray(values) > 0)))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be positive and finite; entry {bad[0]} is {np.asarray(values)[bad[0]]}."
+        )
+
+
+def _checked_root(cov: Array) -> Array:
+    """The Cholesky root of a covariance that is symmetric and positive definite."""
+    root = linalg.cholesky((cov + cov.T) / 2)
+    if is_traced(root):
+        return root
+    size = float(jnp.max(jnp.abs(cov))) if cov.size else 0.0
+    skew = float(jnp.max(jnp.abs(cov - cov.T))) if cov.size else 0.0
+    if skew > 1e3 * float(jnp.finfo(cov.dtype).eps) * size:
+        raise ValueError(f"cov must be symmetric; it differs from its transpose by {skew:.3g}.")
+    if not np.all(np.isfinite(root)):
+        raise ValueError(
+            "cov must be positive definite and finite; its Cholesky factor does not exist."
+        )
+    return root

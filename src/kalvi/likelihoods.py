@@ -1,0 +1,376 @@
+"""Observation models p(y | f) of a scalar predictor f: log-probabilities and their Gaussian integrals.
+
+Each likelihood knows, for f ~ N(mean, var),
+
+    expect          E[log p], E[∂ log p], −E[∂² log p]                  (explicit schemes, bounds)
+    implicit        the site of the Gaussian closest to N(f) p(y | f)ʷ  (the R-VGA optimum)
+    predict         mean and variance of y                              (predictions)
+    log_predictive  log ∫ p(y | f) N(f) df                              (prequential evidence)
+
+and, for a given f, log_prob and the moments of y. `Custom` makes a likelihood of a user's log_prob alone.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import erf, gammaln, log_ndtr, ndtr
+from jaxtyping import Array, Float
+
+from kalvi import logistic
+from kalvi.expectations import log_expect_exp, mills_ratio, panels
+from kalvi.implicit import Expected, Site, solve_implicit, solve_poisson
+from kalvi.logistic import LogisticIntegrals, ScaleMixture
+
+Scalar = Float[Array, ""]
+Moments = tuple[Scalar, Scalar]
+
+
+class Likelihood(eqx.Module):
+    """p(y | f) for scalar y and f; `vmap` does the rest."""
+
+    @abstractmethod
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        """log p(y | f)."""
+
+    @abstractmethod
+    def moments(self, f: Scalar) -> Moments:
+        """Mean and variance of y given f."""
+
+    @abstractmethod
+    def information(self, f: Scalar) -> Scalar:
+        """The Fisher information of f in one y."""
+
+    @abstractmethod
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        """Expected log-probability, gradient and curvature under f ~ N(mean, var)."""
+
+    @abstractmethod
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        """The site of the Gaussian closest in KL to N(f; mean, var) p(y | f)^weight."""
+
+    @abstractmethod
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        """Mean and variance of y under f ~ N(mean, var)."""
+
+    @abstractmethod
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        """log ∫ p(y | f) N(f; mean, var) df."""
+
+
+class SuperGaussian(Likelihood):
+    """One with a quadratic lower bound, log p ≥ slope (f − centre) − ½ λ(z) (f − centre)² + const."""
+
+    @abstractmethod
+    def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
+        """The bound's centre and its slope there."""
+
+    @abstractmethod
+    def bound_curvature(self, z: Scalar) -> Scalar:
+        """λ(z) of the bound that touches at |f − centre| = z."""
+
+
+class Normal(SuperGaussian):
+    """y = f + noise of the given variance; every scheme is then the Kalman filter."""
+
+    variance: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return _normal_log_density(y - f, self.variance)
+
+    def moments(self, f: Scalar) -> Moments:
+        return f, self.variance
+
+    def information(self, f: Scalar) -> Scalar:
+        return 1 / self.variance
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        value = self.log_prob(mean, y) - var / (2 * self.variance)
+        return Expected(value, (y - mean) / self.variance, 1 / self.variance)
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        step = weight * (y - mean) / (self.variance + weight * var)
+        return Site(step, weight / self.variance, jnp.asarray(True))
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        return mean, var + self.variance
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        return _normal_log_density(y - mean, self.variance + var)
+
+    def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
+        return y, jnp.zeros_like(y)
+
+    def bound_curvature(self, z: Scalar) -> Scalar:
+        return 1 / self.variance
+
+
+class Bernoulli(SuperGaussian):
+    """y ∈ {0, 1} with log-odds f; `integrals` chooses the accurate or the paper's Gaussian integrals."""
+
+    integrals: LogisticIntegrals = ScaleMixture()
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return jax.nn.log_sigmoid((2 * y - 1) * f)
+
+    def moments(self, f: Scalar) -> Moments:
+        p = jax.nn.sigmoid(f)
+        return p, p * jax.nn.sigmoid(-f)
+
+    def information(self, f: Scalar) -> Scalar:
+        return jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        sign = 2 * y - 1
+        tail = self.integrals.tail(sign * mean, var)
+        return Expected(-logistic.softplus(-sign * mean, var), sign * tail.value, tail.slope)
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        sign = 2 * y - 1
+        margin = self.integrals.implicit(sign * mean, var, weight)
+        return Site(weight * sign * margin.tail, weight * margin.slope, margin.solved)
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        p = self.integrals.tail(-mean, var).value
+        return p, p * (1 - p)
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        return logistic.log_sigmoid((2 * y - 1) * mean, var)
+
+    def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
+        return jnp.zeros_like(y), y - 0.5
+
+    def bound_curvature(self, z: Scalar) -> Scalar:
+        small = z < 1e-2
+        safe = jnp.where(small, 1.0, z)
+        return jnp.where(small, 0.25 - z**2 / 48, jnp.tanh(safe / 2) / (2 * safe))
+
+
+class Probit(Likelihood):
+    """y ∈ {0, 1} with P(y = 1) = Φ(f)."""
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return log_ndtr((2 * y - 1) * f)
+
+    def moments(self, f: Scalar) -> Moments:
+        return ndtr(f), ndtr(f) * ndtr(-f)
+
+    def information(self, f: Scalar) -> Scalar:
+        return jnp.exp(-(f**2) - log_ndtr(f) - log_ndtr(-f)) / (2 * np.pi)
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        def terms(f):
+            a = (2 * y - 1) * f
+            ratio, excess = mills_ratio(a)
+            return Expected(log_ndtr(a), (2 * y - 1) * ratio, ratio * excess)
+
+        return _average(terms, mean, var, jnp.zeros_like(mean), jnp.ones_like(mean))
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, mean)
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        u = mean / jnp.sqrt(1 + var)
+        return ndtr(u), ndtr(u) * ndtr(-u)
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        return log_ndtr((2 * y - 1) * mean / jnp.sqrt(1 + var))
+
+
+class Poisson(Likelihood):
+    """Counts y with log-rate f."""
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return y * f - jnp.exp(f) - gammaln(y + 1)
+
+    def moments(self, f: Scalar) -> Moments:
+        return jnp.exp(f), jnp.exp(f)
+
+    def information(self, f: Scalar) -> Scalar:
+        return jnp.exp(f)
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        rate = jnp.exp(mean + var / 2)
+        return Expected(y * mean - rate - gammaln(y + 1), y - rate, rate)
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        rate, solved = solve_poisson(y, mean, var, weight)
+        return Site(weight * (y - rate), weight * rate, solved)
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        rate = jnp.exp(mean + var / 2)
+        return rate, rate + rate**2 * jnp.expm1(var)
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        count = jnp.maximum(y, 0.5)
+        centre, width = jnp.log(count), jax.lax.rsqrt(count)
+        return log_expect_exp(lambda f: self.log_prob(f, y), mean, jnp.sqrt(var), centre, width)
+
+
+class Laplace(SuperGaussian):
+    """y = f + double-exponential noise of the given scale b: median regression."""
+
+    scale: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return -jnp.abs(y - f) / self.scale - jnp.log(2 * self.scale)
+
+    def moments(self, f: Scalar) -> Moments:
+        return f, 2 * self.scale**2
+
+    def information(self, f: Scalar) -> Scalar:
+        return self.scale**-2
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        away = mean - y
+        std = jnp.sqrt(jnp.maximum(var, jnp.finfo(var.dtype).tiny))
+        z = away / std
+        density = jnp.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+        sign = erf(z / np.sqrt(2))
+        value = -(away * sign + 2 * std * density) / self.scale - jnp.log(2 * self.scale)
+        return Expected(value, -sign / self.scale, 2 * density / (std * self.scale))
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y)
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        return mean, var + 2 * self.scale**2
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        # ∫ N e^{−|y−f|/b}: one shifted half-Gaussian on each side of y
+        std = jnp.sqrt(jnp.maximum(var, jnp.finfo(var.dtype).tiny))
+        away, shift = (mean - y) / std, std / self.scale
+        above = -away * shift + log_ndtr(away - shift)
+        below = away * shift + log_ndtr(-away - shift)
+        return jnp.logaddexp(above, below) + shift**2 / 2 - jnp.log(2 * self.scale)
+
+    def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
+        return y, jnp.zeros_like(y)
+
+    def bound_curvature(self, z: Scalar) -> Scalar:
+        return 1 / (self.scale * jnp.maximum(z, jnp.finfo(z.dtype).tiny))
+
+
+class StudentT(SuperGaussian):
+    """y = f + heavy-tailed noise; not log-concave, so its curvature is negative beyond the shoulders.
+
+    A stream keeps only curvatures ≥ 0 and counts the rows where that changed something.
+    """
+
+    df: Scalar = eqx.field(converter=jnp.asarray, default=4.0)
+    scale: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        nu = self.df
+        constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - jnp.log(nu * np.pi) / 2
+        square = ((y - f) / self.scale) ** 2 / nu
+        return constant - jnp.log(self.scale) - (nu + 1) / 2 * jnp.log1p(square)
+
+    def moments(self, f: Scalar) -> Moments:
+        wide = self.df > 2
+        variance = self.scale**2 * self.df / jnp.where(wide, self.df - 2, 1.0)
+        return f, jnp.where(wide, variance, jnp.inf)
+
+    def information(self, f: Scalar) -> Scalar:
+        return (self.df + 1) / ((self.df + 3) * self.scale**2)
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        width = self.scale**2 * self.df
+
+        def terms(f):
+            away = f - y
+            share = (self.df + 1) / (width + away**2)
+            curvature = share * (width - away**2) / (width + away**2)
+            return Expected(self.log_prob(f, y), -share * away, curvature)
+
+        return _average(terms, mean, var, y, self.scale)
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y)
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        return mean, var + self.moments(mean)[1]
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        return log_expect_exp(lambda f: self.log_prob(f, y), mean, jnp.sqrt(var), y, self.scale)
+
+    def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
+        return y, jnp.zeros_like(y)
+
+    def bound_curvature(self, z: Scalar) -> Scalar:
+        return (self.df + 1) / (self.df * self.scale**2 + z**2)
+
+
+class Custom(Likelihood):
+    """A likelihood from a function log_prob(f, y), by automatic differentiation and quadrature.
+
+    Parameters
+    ----------
+    log_prob : callable (f, y) -> log p(y | f), twice differentiable in f
+    moments : callable f -> (mean, variance) of y given f; needed for predictions and for the EKF
+    centre, width : callables of y, where log p bends as a function of f; help wide predictors
+    """
+
+    log_prob_fn: Callable[[Scalar, Scalar], Scalar]
+    moments_fn: Callable[[Scalar], Moments]
+    centre: Callable[[Scalar], Scalar]
+    width: Callable[[Scalar], Scalar]
+
+    def __init__(self, log_prob, moments=None, centre=jnp.zeros_like, width=jnp.ones_like):
+        self.log_prob_fn = log_prob
+        self.moments_fn = _no_moments if moments is None else moments
+        self.centre = centre
+        self.width = width
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return self.log_prob_fn(f, y)
+
+    def moments(self, f: Scalar) -> Moments:
+        return self.moments_fn(f)
+
+    def information(self, f: Scalar) -> Scalar:
+        slope = jax.grad(lambda f: self.moments_fn(f)[0])(f)
+        return slope**2 / self.moments_fn(f)[1]
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        def terms(f):
+            slope = jax.grad(self.log_prob_fn)
+            return Expected(self.log_prob_fn(f, y), slope(f, y), -jax.grad(slope)(f, y))
+
+        return _average(terms, mean, var, self.centre(y), self.width(y))
+
+    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, self.centre(y))
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        zero, one = jnp.zeros_like(mean), jnp.ones_like(mean)
+        points, weights = panels(mean, jnp.sqrt(var), zero, one)
+        means, variances = jax.vmap(lambda f: self.moments_fn(f))(points)
+        average = weights @ means
+        return average, weights @ (variances + (means - average) ** 2)
+
+    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+        return log_expect_exp(
+            lambda f: self.log_prob_fn(f, y), mean, jnp.sqrt(var), self.centre(y), self.width(y)
+        )
+
+
+def _no_moments(f: Scalar) -> Moments:
+    raise TypeError(
+        "this Custom likelihood was given no moments, so it cannot predict y; "
+        "pass moments=lambda f: (mean of y given f, variance of y given f)."
+    )
+
+
+def _average(
+    terms: Callable[[Scalar], Expected], mean: Scalar, var: Scalar, centre: Scalar, width: Scalar
+) -> Expected:
+    points, weights = panels(mean, jnp.sqrt(var), centre, width)
+    return Expected(*(weights @ values for values in jax.vmap(terms)(points)))
+
+
+def _normal_log_density(away: Scalar, variance: Scalar) -> Scalar:
+    return -(away**2 / variance + jnp.log(2 * np.pi * variance)) / 2

@@ -1,0 +1,139 @@
+"""Matrices of the form diag(d) ± F Fᵀ, square roots of covariances, and the factor-analysis projection.
+
+Everything here knows arrays and nothing of probability.
+
+A low-rank-plus-diagonal matrix A = D + s F Fᵀ (s = ±1) is closed under inversion:
+
+    A⁻¹ = D⁻¹ − s U Uᵀ,   U = D⁻¹ F M^{-T},   M Mᵀ = I + s Fᵀ D⁻¹ F,   log|A| = log|D| + 2 log|M|.
+
+A covariance kept as a square root, P = R Rᵀ, stays positive whatever the rounding. Adding a block of
+rank-one precisions turns it into R (I + Aᵀ A)⁻¹ Rᵀ with A = Γ^{1/2} X R, and with M Mᵀ = I + A Aᵀ
+
+    R ← R − (R Aᵀ) M^{-T} (M + I)⁻¹ A                          (Andrews' block form of Potter's root).
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+MAX_STD = 1e12
+"""Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
+drifting stream stay finite (the square, 1e24, fits a float32)."""
+
+
+class LowRankPlusDiagonal(eqx.Module):
+    """The symmetric matrix diag(`diag`) + `sign` · `factor` `factor`ᵀ, never formed."""
+
+    diag: Float[Array, " d"]
+    factor: Float[Array, "d p"]
+    sign: int = eqx.field(static=True, default=1)
+
+    def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        return scale_rows(self.diag, v) + self.sign * (self.factor @ (self.factor.T @ v))
+
+    def diagonal(self) -> Float[Array, " d"]:
+        return self.diag + self.sign * jnp.sum(self.factor**2, axis=1)
+
+    def trace_product(self, other: "LowRankPlusDiagonal") -> Float[Array, ""]:
+        """tr(A B), without either matrix."""
+        mixed = other.sign * self.diag @ jnp.sum(other.factor**2, axis=1)
+        mixed += self.sign * other.diag @ jnp.sum(self.factor**2, axis=1)
+        both = self.sign * other.sign * jnp.sum((self.factor.T @ other.factor) ** 2)
+        return self.diag @ other.diag + mixed + both
+
+    def inverse(self) -> "LowRankPlusDiagonal":
+        scaled = scale_rows(1 / self.diag, self.factor)
+        u = jsl.solve_triangular(self._capacitance_root(), scaled.T, lower=True).T
+        return LowRankPlusDiagonal(1 / self.diag, u, -self.sign)
+
+    def logdet(self) -> Float[Array, ""]:
+        root = self._capacitance_root()
+        return jnp.sum(jnp.log(self.diag)) + 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+
+    def to_dense(self) -> Float[Array, "d d"]:
+        return jnp.diag(self.diag) + self.sign * self.factor @ self.factor.T
+
+    def _capacitance_root(self) -> Float[Array, "p p"]:
+        gram = self.factor.T @ scale_rows(1 / self.diag, self.factor)
+        return cholesky(identity_like(gram) + self.sign * gram)
+
+
+def scale_rows(scale: Float[Array, " d"], v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+    """diag(scale) v for a vector or a matrix v."""
+    return scale.reshape(scale.shape + (1,) * (v.ndim - 1)) * v
+
+
+def identity_like(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The identity of a's size and dtype."""
+    return jnp.eye(a.shape[0], dtype=a.dtype)
+
+
+def cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The lower Cholesky root of a; NaN where a is not positive definite."""
+    return jnp.linalg.cholesky(a)
+
+
+def cho_solve(root: Float[Array, "n n"], b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
+    """(root rootᵀ)⁻¹ b for a lower-triangular root."""
+    return jsl.cho_solve((root, True), b)
+
+
+def root_from_precision(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """R with R Rᵀ = precision⁻¹."""
+    lower = cholesky(precision)
+    return jsl.solve_triangular(lower, identity_like(precision), lower=True).T
+
+
+def inverse_root(root: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """R^{-T}, the root of the inverse of R Rᵀ."""
+    return jnp.linalg.solve(root.T, identity_like(root))
+
+
+def root_logdet(root: Float[Array, "d d"]) -> Float[Array, ""]:
+    """log|R Rᵀ|."""
+    return 2 * jnp.linalg.slogdet(root)[1]
+
+
+def shrink_root(
+    root: Float[Array, "d d"], rows: Float[Array, "b d"], curvature: Float[Array, " b"]
+) -> Float[Array, "d d"]:
+    """The root of ((R Rᵀ)⁻¹ + Xᵀ diag(curvature) X)⁻¹, given rows = X R and curvature ≥ 0."""
+    a = scale_rows(jnp.sqrt(curvature), rows)
+    b, d = a.shape
+    if b >= d:
+        gram = a.T @ a
+        lower = cholesky(identity_like(gram) + gram)
+        return jsl.solve_triangular(lower, root.T, lower=True).T
+    gram = a @ a.T
+    lower = cholesky(identity_like(gram) + gram)
+    half = jsl.solve_triangular(lower + identity_like(lower), a, lower=True)
+    gain = jsl.solve_triangular(lower, half, lower=True, trans=1)
+    return root - (root @ a.T) @ gain
+
+
+def widen_root(root: Float[Array, "d d"], variance: Float[Array, ""]) -> Float[Array, "d d"]:
+    """The root of R Rᵀ + variance · I."""
+    stacked = jnp.concatenate([root.T, jnp.sqrt(variance) * identity_like(root)])
+    return jnp.linalg.qr(stacked, mode="r").T
+
+
+def project_eigen(
+    factor: Float[Array, "d p"], diag: Float[Array, " d"], extra: Float[Array, "d b"]
+) -> tuple[Float[Array, "d p"], Float[Array, " d"]]:
+    """The factor-analysis form of F Fᵀ + diag + X Xᵀ with as many columns as F.
+
+    With Z = [F X] and Zᵀ diag⁻¹ Z = V Λ Vᵀ, keep the leading p eigenvectors in the factor, Z V_p,
+    and the diagonal of the rest in diag: KL-optimal for the factor, and diag only ever grows. The
+    rest is made orthogonal to the kept part again, or float32 eigenvectors leak into it.
+    """
+    rank = factor.shape[1]
+    z = jnp.concatenate([factor, extra], axis=1)
+    values, vectors = jnp.linalg.eigh(z.T @ scale_rows(1 / diag, z))
+    rest, kept = jnp.split(z @ vectors, [z.shape[1] - rank], axis=1)
+    strength = values[z.shape[1] - rank :]
+    overlap = kept.T @ scale_rows(1 / diag, rest)
+    floor = jnp.finfo(diag.dtype).eps * values[-1]
+    inverse = jnp.where(strength > floor, 1 / jnp.maximum(strength, floor), 0)
+    rest = rest - kept @ scale_rows(inverse, overlap)
+    return kept, diag + jnp.sum(rest**2, axis=1)

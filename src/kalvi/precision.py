@@ -1,0 +1,38 @@
+"""float64 for whoever asks, without touching JAX's global setting."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def matching(dtype: Any):
+    """A context in which arrays of `dtype` keep it: 64-bit JAX if it is float64."""
+    return jax.enable_x64(np.dtype(dtype) == np.float64)
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value is only known inside a traced computation."""
+    return isinstance(value, Tracer)
+
+
+def own_precision(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Run a method of something with a `mean` in the precision of that mean.
+
+    Inside a traced computation the caller's precision already rules and nothing is done.
+    """
+
+    @wraps(method)
+    def run(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        if is_traced(self.mean) or self.mean.dtype != np.float64:
+            return method(self, *args, **kwargs)
+        with jax.enable_x64(True):
+            return method(self, *args, **kwargs)
+
+    return run

@@ -1,0 +1,62 @@
+"""The loop that feeds blocks to a rule, and the only jit boundary of the core."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from kalvi.algorithms.base import Batch, Rule
+
+State = TypeVar("State")
+
+
+def fit(
+    rule: Rule[State],
+    prior: Any,
+    batches: Iterable[Batch],
+    *,
+    key: PRNGKeyArray | None = None,
+    after_block: Callable[[State], None] | None = None,
+) -> State:
+    """The state of `rule` after all batches, starting from `prior`."""
+    return resume(rule, rule.init(prior, key=key), batches, key=key, after_block=after_block)
+
+
+def resume(
+    rule: Rule[State],
+    state: State,
+    batches: Iterable[Batch],
+    *,
+    key: PRNGKeyArray | None = None,
+    first_block: int = 0,
+    after_block: Callable[[State], None] | None = None,
+) -> State:
+    """`fit` from a state instead of a prior; the state given is left intact.
+
+    The block's number is folded into `key`, so a run resumed at `first_block` draws what an
+    uninterrupted one would have drawn.
+    """
+    state = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, state)
+    numbers, constants = eqx.partition(rule, eqx.is_array)
+    for block, batch in enumerate(batches, first_block):
+        block_key = None if key is None else jr.fold_in(key, block)
+        state = _advance(constants, state, numbers, batch, block_key)
+        if after_block is not None:
+            after_block(state)
+    return state
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _advance(constants, state, numbers, batch, key):
+    return eqx.combine(numbers, constants).update(state, batch, key=key)
+
+
+@eqx.filter_jit
+def call(function: Callable, *args):
+    """function(*args), compiled; for the batch algorithms and for predictions."""
+    return function(*args)
