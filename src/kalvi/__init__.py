@@ -1,1 +1,55 @@
-"""kalvi."""
+"""Gaussian variational inference that scales.
+
+Rows become predictors, predictors become expected gradients and curvatures, those update a Gaussian.
+Names are loaded when first used, so that `import kalvi` costs nothing.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "kalvi.estimators": ("LinearRegression", "LogisticRegression", "PoissonRegression"),
+    "kalvi.gaussians": ("Dense", "Diagonal", "Gaussian", "LowRankCovariance", "LowRankPrecision"),
+    "kalvi.divergences": ("kl", "wasserstein"),
+    "kalvi.likelihoods": (
+        "Bernoulli",
+        "Custom",
+        "Laplace",
+        "Likelihood",
+        "Normal",
+        "Poisson",
+        "Probit",
+        "StudentT",
+    ),
+    "kalvi.logistic": ("InverseProbit", "ScaleMixture"),
+    "kalvi.algorithms.base": ("Batch", "Rule"),
+    "kalvi.algorithms.sites": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),
+    "kalvi.algorithms.rvga": ("RVGA",),
+    "kalvi.algorithms.general": (
+        "FirstOrder",
+        "GaussHermite",
+        "GeneralRVGA",
+        "Sampling",
+        "SecondOrder",
+        "SigmaPoints",
+        "ZerothOrder",
+    ),
+    "kalvi.algorithms.laplace": ("laplace",),
+    "kalvi.algorithms.vga": ("vga",),
+    "kalvi.run": ("fit", "resume"),
+    "kalvi.checkpoints": ("load", "save"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kalvi' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

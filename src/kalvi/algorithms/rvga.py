@@ -49,13 +49,17 @@ class Streaming(eqx.Module):
     clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
 
 
+def _optional(value) -> Scalar | None:
+    return None if value is None else jnp.asarray(value, float)
+
+
 class RVGA(Rule[Streaming]):
     """The streaming rule for any likelihood of xᵀθ, any site scheme and any updatable structure."""
 
     likelihood: Likelihood
     scheme: Scheme = Implicit()
-    forgetting: Scalar | None = None
-    process_noise: Scalar | None = None
+    forgetting: Scalar | None = eqx.field(converter=_optional, default=None)
+    process_noise: Scalar | None = eqx.field(converter=_optional, default=None)
     block_size: int = eqx.field(static=True, default=32)
 
     def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Streaming:
@@ -146,7 +150,7 @@ class RVGA(Rule[Streaming]):
             posterior,
             state.log_evidence + jnp.sum(jnp.where(block.weight > 0, block.weight * surprise, 0)),
             keep * state.rows + jnp.sum(weight),
-            keep * state.innovations + jnp.sum(jnp.where(weight > 0, innovation, 0)),
+            keep * state.innovations + jnp.sum(jnp.where(jnp.isfinite(innovation), innovation, 0)),
             state.unsolved + jnp.sum(~rows.solved & (block.weight > 0)).astype(jnp.int32),
             state.clipped + jnp.sum(rows.clipped & (block.weight > 0)).astype(jnp.int32),
         )

@@ -1,1 +1,5 @@
 """scikit-learn estimators."""
+
+from kalvi.estimators.linear import LinearRegression, LogisticRegression, PoissonRegression
+
+__all__ = ["LinearRegression", "LogisticRegression", "PoissonRegression"]

@@ -1,0 +1,314 @@
+"""The common body of the streaming estimators: validate, run the rule, publish the posterior."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+from warnings import warn
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from tqdm import tqdm
+
+from kalvi import run, streams
+from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.grid import SideBySide, stack, take
+from kalvi.algorithms.rvga import RVGA, Streaming
+from kalvi.algorithms.vga import VGA, vga
+from kalvi.estimators import settings
+from kalvi.gaussians import Dense, Gaussian
+from kalvi.likelihoods import Likelihood
+from kalvi.precision import matching
+
+REVISIT_BYTES = 2**31
+"""Tables larger than this are passed over once by passes="auto"."""
+MAX_PASSES = 2000
+PREDICTED_ROWS = 1024
+
+
+def all_or_nothing(method):
+    """A call that fails, or is interrupted, leaves the estimator as it was."""
+
+    @wraps(method)
+    def attempt(self, *args, **kwargs):
+        before = dict(self.__dict__)
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return attempt
+
+
+class StreamingEstimator(BaseEstimator):
+    """A Gaussian posterior over linear coefficients, learned from rows as they come."""
+
+    def __init__(
+        self,
+        *,
+        rank=None,
+        prior_mean=0.0,
+        prior_scale=1.0,
+        prior=None,
+        scheme="implicit",
+        fit_intercept=True,
+        forgetting=1.0,
+        process_noise=0.0,
+        passes="auto",
+        block_size="auto",
+        dtype="float64",
+        random_state=None,
+        verbose=False,
+    ):
+        self.rank = rank
+        self.prior_mean = prior_mean
+        self.prior_scale = prior_scale
+        self.prior = prior
+        self.scheme = scheme
+        self.fit_intercept = fit_intercept
+        self.forgetting = forgetting
+        self.process_noise = process_noise
+        self.passes = passes
+        self.block_size = block_size
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def _stream_likelihood(self) -> Likelihood:
+        """The likelihood that the rule is run with."""
+
+    @abstractmethod
+    def _fitted_likelihood(self) -> Likelihood:
+        """The likelihood that predictions are made with."""
+
+    @abstractmethod
+    def _evidence(self, state: Streaming) -> float:
+        """The log evidence of a state."""
+
+    @abstractmethod
+    def _finished(self, state: Streaming) -> Gaussian:
+        """The posterior of a state, in the user's units."""
+
+    @abstractmethod
+    def _check_model(self) -> None:
+        """Refuse parameters that mean nothing to this model."""
+
+    @abstractmethod
+    def _one_pass_is_exact(self) -> bool:
+        """Whether further passes could change nothing."""
+
+    def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws of the coefficients, the intercept last when there is one, one a row."""
+        check_is_fitted(self)
+        chosen = self.random_state if random_state is None else random_state
+        seed = check_random_state(chosen).randint(2**31 - 1)
+        return np.asarray(self.posterior_.sample(jr.key(seed), n_samples))
+
+    def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> "StreamingEstimator":
+        """Run the rule over checked rows from the present state, and publish what it found."""
+        weight = self._check_weight(sample_weight, x)
+        with matching(self.dtype):
+            rule = self._rule(x.shape[1])
+            if not hasattr(self, "state_"):
+                self.state_, self.n_passes_ = rule.init(self._priors(x.shape[1])), 1
+            self.state_ = self._pass(rule, x, y, weight)
+            if revisit and self._wants_passes(x):
+                self._revisit(x, y, weight)
+            self._publish()
+        self._warn()
+        return self
+
+    def _rule(self, n_features: int) -> Rule:
+        dim = n_features + bool(self.fit_intercept)
+        rule = RVGA(
+            self._stream_likelihood(),
+            settings.SCHEMES[self.scheme],
+            forgetting=None if self.forgetting == 1 else self.forgetting,
+            process_noise=None if self.process_noise == 0 else self.process_noise,
+            block_size=settings.block_size(self.block_size, dim),
+        )
+        return SideBySide(rule) if self._on_grid() else rule
+
+    def _priors(self, n_features: int) -> Gaussian:
+        scales = settings.SCALES if self._on_grid() else [self.prior_scale]
+        made = [settings.make_prior(self.get_params(), s, n_features, self.dtype) for s in scales]
+        return stack(made) if self._on_grid() else made[0]
+
+    def _on_grid(self) -> bool:
+        return isinstance(self.prior_scale, str) and self.prior is None
+
+    def _pass(self, rule: Rule, x, y: np.ndarray, weight: np.ndarray) -> Any:
+        size = settings.block_size(self.block_size, x.shape[1] + bool(self.fit_intercept))
+        batches = streams.array_batches(
+            x, y, weight, block_size=size, intercept=self.fit_intercept, dtype=self.dtype
+        )
+        if not self.verbose:
+            return run.resume(rule, self.state_, batches)
+        with tqdm(total=x.shape[0], unit=" rows", unit_scale=True) as bar:
+            return run.resume(
+                rule,
+                self.state_,
+                _counted(batches, bar, x.shape[0]),
+                after_block=lambda state: bar.set_postfix(log_loss=self._progressive_loss(state)),
+            )
+
+    def _progressive_loss(self, state: Any) -> str:
+        best = self._best(state)
+        return f"{-float(best.log_evidence) / max(float(best.rows), 1):.4f}"
+
+    def _wants_passes(self, x) -> bool:
+        possible = (
+            self.rank is None
+            and self.scheme in settings.VARIATIONAL
+            and self.forgetting == 1
+            and self.process_noise == 0
+            and not self._one_pass_is_exact()
+        )
+        table_bytes = x.shape[0] * x.shape[1] * np.dtype(self.dtype).itemsize
+        return possible and (
+            table_bytes <= REVISIT_BYTES if self.passes == "auto" else self.passes > 1
+        )
+
+    def _revisit(self, x, y: np.ndarray, weight: np.ndarray) -> None:
+        """Climb from the one-pass posterior to the optimum of the variational bound."""
+        rows = x.toarray() if sp.issparse(x) else x
+        if self.fit_intercept:
+            rows = np.column_stack([rows, np.ones(len(rows))])
+        batch = Batch(*(jnp.asarray(np.asarray(a, self.dtype)) for a in (rows, y, weight)))
+        index = self._best_index(self.state_)
+        prior = self._priors(x.shape[1])
+        prior = take(prior, index) if self._on_grid() else prior
+        best = self._best(self.state_)
+        limit = MAX_PASSES if self.passes == "auto" else self.passes - 1
+        found: VGA = run.call(
+            _revisited, self._stream_likelihood(), prior, batch, best.posterior, jnp.asarray(limit)
+        )
+        best = eqx.tree_at(lambda s: s.posterior, best, found.posterior)
+        self.state_ = _put(self.state_, best, index) if self._on_grid() else best
+        self.n_passes_ = 1 + int(found.passes)
+        self.elbo_, self.elbo_gap_ = float(found.elbo), float(found.gap)
+        if self.passes == "auto" and not found.converged:
+            warn(
+                f"the variational bound had not converged after {self.n_passes_} passes "
+                f"(squared natural-gradient norm {self.elbo_gap_:.2g} nats).",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _best_index(self, state: Any) -> int:
+        if not self._on_grid():
+            return 0
+        members = [take(state, i) for i in range(len(settings.SCALES))]
+        return int(np.argmax([self._evidence(member) for member in members]))
+
+    def _best(self, state: Any) -> Streaming:
+        return take(state, self._best_index(state)) if self._on_grid() else state
+
+    def _publish(self) -> None:
+        """Set the fitted attributes from the state."""
+        state = self._best(self.state_)
+        self.prior_scale_ = (
+            float(settings.SCALES[self._best_index(self.state_)])
+            if self._on_grid()
+            else self.prior_scale
+        )
+        self.log_evidence_ = self._evidence(state)
+        self.posterior_ = self._finished(state)
+
+    def _warn(self) -> None:
+        state = self._best(self.state_)
+        if int(state.unsolved):
+            warn(
+                f"the implicit equations of {int(state.unsolved)} rows were not solved to precision.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _check_rows(self, x, y, *, reset: bool, y_numeric: bool) -> tuple[Any, np.ndarray]:
+        """X and y as scikit-learn wants them; parameters are checked first."""
+        settings.check_settings(self.get_params(), self._scale_names())
+        self._check_model()
+        return validate_data(
+            self,
+            x,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=np.dtype(self.dtype),
+            y_numeric=y_numeric,
+        )
+
+    def _scale_names(self) -> tuple[str, ...]:
+        return tuple(name for name in ("prior_scale", "noise_scale") if name in self.get_params())
+
+    def _check_weight(self, sample_weight, x) -> np.ndarray:
+        weight = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        bad = np.flatnonzero(weight < 0)
+        if bad.size:
+            raise ValueError(
+                f"sample_weight must be non-negative; row {bad[0]} has {weight[bad[0]]:g}. "
+                "Give rows to ignore the weight 0."
+            )
+        return weight
+
+    def _predictive(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance of y, and the mean of the linear predictor, for each row."""
+        check_is_fitted(self)
+        x = validate_data(self, x, reset=False, accept_sparse="csr", dtype=np.dtype(self.dtype))
+        n, width = x.shape[0], x.shape[1] + bool(self.fit_intercept)
+        size = int(np.clip(2**22 // width, 1, PREDICTED_ROWS))
+        with matching(self.dtype):
+            likelihood = self._fitted_likelihood()
+            batches = streams.array_batches(
+                x, np.zeros(n), block_size=size, intercept=self.fit_intercept, dtype=self.dtype
+            )
+            parts = [run.call(_predict_rows, likelihood, self.posterior_, b.x) for b in batches]
+        return tuple(np.concatenate([np.asarray(p[i]) for p in parts])[:n] for i in range(3))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
+        kept = super().__getstate__()
+        return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, dict(kept))
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        super().__setstate__(kept)
+        with matching(self.dtype):
+            for name in ("state_", "posterior_", "prior"):
+                if isinstance(self.__dict__.get(name), eqx.Module):
+                    self.__dict__[name] = jax.tree.map(jnp.asarray, self.__dict__[name])
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
+    for batch in batches:
+        yield batch
+        bar.update(min(len(batch.y), n - bar.n))
+
+
+def _put(state: Any, member: Any, index: int) -> Any:
+    return jax.tree.map(lambda many, one: many.at[index].set(one), state, member)
+
+
+def _revisited(likelihood: Likelihood, prior: Dense, batch: Batch, start: Dense, limit) -> VGA:
+    return vga(likelihood, prior, batch, start, max_passes=limit)
+
+
+def _predict_rows(likelihood: Likelihood, posterior: Gaussian, x):
+    mean, var = x @ posterior.mean, posterior.marginal_variance(x)
+    expected, variance = jax.vmap(lambda m, v: likelihood.predict(m, v))(mean, var)
+    return expected, variance, mean

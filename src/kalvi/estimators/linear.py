@@ -1,0 +1,348 @@
+"""Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from kalvi.algorithms.rvga import Streaming
+from kalvi.estimators.base import StreamingEstimator, all_or_nothing
+from kalvi.gaussians import Gaussian
+from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
+
+
+class LinearRegression(RegressorMixin, StreamingEstimator):
+    """Bayesian linear regression: the Kalman filter for a static state, exact in one pass.
+
+    PARAMETERS
+    noise_scale : float or "auto", default "auto"
+        Standard deviation of the noise. "auto" learns it online with the conjugate
+        normal–inverse-gamma model, in which prior_scale is in units of the noise.
+
+    Attributes
+    ----------
+    posterior_ : Gaussian
+        Over the coefficients, the intercept last when there is one.
+    coef_, intercept_ : array of shape (n_features,), float
+    noise_scale_ : float
+    log_evidence_ : float
+        log p(y), exact; with noise_scale="auto" up to the constant of the improper noise prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalvi
+    >>> x = np.linspace(-1, 1, 50)[:, None]
+    >>> model = kalvi.LinearRegression(noise_scale=0.1).fit(x, 2 * x[:, 0] + 1)
+    >>> mean, std = model.predict([[0.5]], return_std=True)
+    >>> print(mean.round(2), std.round(2))
+    [2.] [0.1]
+    """
+
+    def __init__(
+        self,
+        *,
+        rank=None,
+        prior_mean=0.0,
+        prior_scale=1.0,
+        prior=None,
+        noise_scale="auto",
+        scheme="implicit",
+        fit_intercept=True,
+        forgetting=1.0,
+        process_noise=0.0,
+        passes="auto",
+        block_size="auto",
+        dtype="float64",
+        random_state=None,
+        verbose=False,
+    ):
+        super().__init__(
+            rank=rank,
+            prior_mean=prior_mean,
+            prior_scale=prior_scale,
+            prior=prior,
+            scheme=scheme,
+            fit_intercept=fit_intercept,
+            forgetting=forgetting,
+            process_noise=process_noise,
+            passes=passes,
+            block_size=block_size,
+            dtype=dtype,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.noise_scale = noise_scale
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "LinearRegression":
+        """Forget everything and learn from a table."""
+        X, y = self._check_rows(X, y, reset=True, y_numeric=True)
+        self.__dict__.pop("state_", None)
+        return self._learn(X, y, sample_weight, revisit=True)
+
+    @all_or_nothing
+    def partial_fit(self, X, y, sample_weight=None) -> "LinearRegression":
+        """Learn from further rows."""
+        X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
+        return self._learn(X, y, sample_weight, revisit=False)
+
+    def predict(self, X, return_std: bool = False):
+        """The mean of y and, if asked, its standard deviation, noise included."""
+        mean, variance, _ = self._predictive(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
+
+    @property
+    def intercept_(self) -> float:
+        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
+
+    def _check_model(self) -> None:
+        if self.prior is not None and self._learns_noise():
+            raise ValueError(
+                "prior= is in the units of y and needs noise_scale to be a number, "
+                "such as the other model's noise_scale_; got noise_scale='auto'."
+            )
+
+    def _learns_noise(self) -> bool:
+        return isinstance(self.noise_scale, str)
+
+    def _one_pass_is_exact(self) -> bool:
+        return True
+
+    def _stream_likelihood(self) -> Likelihood:
+        return Normal(1.0 if self._learns_noise() else float(self.noise_scale) ** 2)
+
+    def _fitted_likelihood(self) -> Likelihood:
+        return Normal(self.noise_scale_**2)
+
+    def _finished(self, state: Streaming) -> Gaussian:
+        if not self._learns_noise():
+            self.noise_scale_ = float(self.noise_scale)
+            return state.posterior
+        floor = np.sqrt(np.finfo(self.dtype).tiny)
+        variance = max(float(state.innovations) / max(float(state.rows), 1.0), floor)
+        self.noise_scale_ = float(np.sqrt(variance))
+        return state.posterior.temper(jnp.asarray(1 / variance, self.dtype))
+
+    def _evidence(self, state: Streaming) -> float:
+        """With unknown noise, ∫ Π N(yₜ; aₜ, σ²(1 + vₜ)) dσ²/σ² = Γ(n/2) (π S)^{−n/2} Π (1 + vₜ)^{−1/2}."""
+        if not self._learns_noise():
+            return float(state.log_evidence)
+        n, total = float(state.rows), float(state.innovations)
+        if n == 0 or total <= 0:
+            return float(state.log_evidence)
+        spread = float(state.log_evidence) + n * np.log(2 * np.pi) / 2 + total / 2
+        return float(gammaln(n / 2)) - n / 2 * np.log(np.pi * total) + spread
+
+
+class LogisticRegression(ClassifierMixin, StreamingEstimator):
+    """Bayesian logistic regression for two classes, by R-VGA.
+
+    `partial_fit` streams: one pass, exactly the recursive algorithm. `fit` has the table at hand and,
+    by default, goes on from there to the optimum of the variational bound.
+
+    PARAMETERS
+
+    Attributes
+    ----------
+    classes_ : array of the two labels
+    posterior_ : Gaussian
+        Over the coefficients, the intercept last when there is one.
+    coef_, intercept_ : arrays of shape (1, n_features) and (1,)
+    log_evidence_ : float
+        Prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) of the streaming pass.
+    elbo_ : float
+        The variational bound on log p(y), after `fit` with more than one pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalvi
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2))
+    >>> y = rng.random(500) < 1 / (1 + np.exp(-2 * X[:, 0]))
+    >>> model = kalvi.LogisticRegression().fit(X, y)
+    >>> print(model.coef_.round(1), np.sqrt(model.posterior_.variance())[:2].round(1))
+    [[2.1 0.1]] [0.2 0.1]
+    """
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "LogisticRegression":
+        """Forget everything and learn from a table."""
+        X, y = self._check_rows(X, y, reset=True, y_numeric=False)
+        self.classes_ = _two_classes(y, None)
+        self.__dict__.pop("state_", None)
+        return self._learn(X, self._encode(y), sample_weight, revisit=True)
+
+    @all_or_nothing
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
+        """Learn from further rows; the first call needs both labels, in y or in `classes`."""
+        first = not hasattr(self, "state_")
+        X, y = self._check_rows(X, y, reset=first, y_numeric=False)
+        if first:
+            self.classes_ = _two_classes(y, classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={list(classes)} differ from those of the first call, {list(self.classes_)}."
+            )
+        return self._learn(X, self._encode(y), sample_weight, revisit=False)
+
+    def predict_proba(self, X) -> np.ndarray:
+        """The probability of each class, the uncertainty of the coefficients averaged over."""
+        positive = np.clip(self._predictive(X)[0].astype(np.float64), 0, 1)
+        return np.column_stack([1 - positive, positive])
+
+    def predict(self, X) -> np.ndarray:
+        """The likelier class."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def decision_function(self, X) -> np.ndarray:
+        """The posterior mean of the log-odds."""
+        return self._predictive(X)[2]
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return np.asarray(self.posterior_.mean)[None, : self.n_features_in_]
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        return np.array([float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0])
+
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        unknown = np.setdiff1d(y, self.classes_)
+        if unknown.size:
+            raise ValueError(f"y contains {unknown[0]!r}, which is not one of {list(self.classes_)}.")
+        return (y == self.classes_[1]).astype(float)
+
+    def _check_model(self) -> None:
+        pass
+
+    def _one_pass_is_exact(self) -> bool:
+        return False
+
+    def _stream_likelihood(self) -> Likelihood:
+        return Bernoulli()
+
+    def _fitted_likelihood(self) -> Likelihood:
+        return Bernoulli()
+
+    def _evidence(self, state: Streaming) -> float:
+        return float(state.log_evidence)
+
+    def _finished(self, state: Streaming) -> Gaussian:
+        return state.posterior
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class PoissonRegression(RegressorMixin, StreamingEstimator):
+    """Bayesian regression of counts with a logarithmic link, by R-VGA.
+
+    PARAMETERS
+
+    Attributes
+    ----------
+    posterior_ : Gaussian
+        Over the coefficients, the intercept last when there is one.
+    coef_, intercept_ : array of shape (n_features,), float
+    log_evidence_ : float
+        Prequential log evidence of the streaming pass.
+    elbo_ : float
+        The variational bound on log p(y), after `fit` with more than one pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalvi
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 1))
+    >>> model = kalvi.PoissonRegression().fit(X, rng.poisson(np.exp(1 + 0.5 * X[:, 0])))
+    >>> print(model.coef_.round(1), round(model.intercept_, 1))
+    [0.5] 1.0
+    """
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "PoissonRegression":
+        """Forget everything and learn from a table."""
+        X, y = self._check_rows(X, y, reset=True, y_numeric=True)
+        self.__dict__.pop("state_", None)
+        return self._learn(X, _counts(y), sample_weight, revisit=True)
+
+    @all_or_nothing
+    def partial_fit(self, X, y, sample_weight=None) -> "PoissonRegression":
+        """Learn from further rows."""
+        X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
+        return self._learn(X, _counts(y), sample_weight, revisit=False)
+
+    def predict(self, X, return_std: bool = False):
+        """The mean of y and, if asked, its standard deviation, the Poisson's own included."""
+        mean, variance, _ = self._predictive(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
+
+    @property
+    def intercept_(self) -> float:
+        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
+
+    def _check_model(self) -> None:
+        if self.scheme == "qkf":
+            raise ValueError(
+                "scheme='qkf' needs a likelihood with a quadratic bound and the Poisson has none; "
+                "use scheme='implicit'."
+            )
+
+    def _one_pass_is_exact(self) -> bool:
+        return False
+
+    def _stream_likelihood(self) -> Likelihood:
+        return Poisson()
+
+    def _fitted_likelihood(self) -> Likelihood:
+        return Poisson()
+
+    def _evidence(self, state: Streaming) -> float:
+        return float(state.log_evidence)
+
+    def _finished(self, state: Streaming) -> Gaussian:
+        return state.posterior
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+def _two_classes(y: np.ndarray, classes) -> np.ndarray:
+    """The two labels, from y or as given."""
+    check_classification_targets(y)
+    target = type_of_target(y, input_name="y")
+    if target != "binary":
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is {target}. "
+            "Fit one model per class (one-vs-rest), or merge classes."
+        )
+    found = np.unique(y if classes is None else classes)
+    if len(found) != 2:
+        raise ValueError(
+            f"LogisticRegression needs two classes; got {len(found)}: {found[:5].tolist()}. "
+            "Give rows of both, or name both in partial_fit(..., classes=[...])."
+        )
+    return found
+
+
+def _counts(y: np.ndarray) -> np.ndarray:
+    bad = np.flatnonzero(y < 0)
+    if bad.size:
+        raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
+    return y

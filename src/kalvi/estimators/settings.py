@@ -1,0 +1,134 @@
+"""What the estimators' parameters mean: checked at the edge, turned into priors and rules."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
+from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
+
+SCHEMES: dict[str, Scheme] = {
+    "implicit": Implicit(),
+    "explicit": Explicit(),
+    "mirror_prox": MirrorProx(),
+    "ekf": EKF(),
+    "qkf": QKF(),
+}
+VARIATIONAL = ("implicit", "explicit", "mirror_prox")
+"""Schemes whose common fixed point is the variational optimum that further passes reach."""
+SCALES = np.logspace(-2, 2, 9)
+"""The grid of prior_scale="auto"."""
+INTERCEPT_WIDTH = 10.0
+"""The intercept's prior is this much wider than a coefficient's."""
+
+
+def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
+    """Refuse parameters that mean nothing, with what was needed and the remedy."""
+    if settings["scheme"] not in SCHEMES:
+        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}; got {settings['scheme']!r}.")
+    for name in scales:
+        _check_scale(name, settings[name])
+    _check_range("forgetting", settings["forgetting"], 0 < settings["forgetting"] <= 1, "in (0, 1]")
+    _check_range(
+        "process_noise", settings["process_noise"], settings["process_noise"] >= 0, "non-negative"
+    )
+    if str(settings["dtype"]) not in ("float32", "float64"):
+        raise ValueError(f"dtype must be 'float32' or 'float64'; got {settings['dtype']!r}.")
+    for name in ("passes", "block_size"):
+        value = settings[name]
+        if value != "auto" and not (_is_integer(value) and value >= 1):
+            raise ValueError(f"{name} must be 'auto' or a positive integer; got {value!r}.")
+    rank = settings["rank"]
+    if rank is not None and not (_is_integer(rank) and rank >= 0):
+        raise ValueError(
+            f"rank must be None (full covariance), 0 (diagonal) or a positive integer; got {rank!r}."
+        )
+
+
+def make_prior(settings: dict[str, Any], scale: Any, n_features: int, dtype: str) -> Updatable:
+    """The Gaussian over the coefficients, the intercept last, for one value of the prior scale."""
+    dim = n_features + bool(settings["fit_intercept"])
+    if settings["rank"] is not None and settings["rank"] > dim:
+        raise ValueError(
+            f"rank={settings['rank']} exceeds the {dim} parameters; "
+            f"choose rank ≤ {dim}, or None for a full covariance."
+        )
+    if settings["prior"] is not None:
+        return _given_prior(settings["prior"], settings["rank"], dim, dtype)
+    mean = _per_feature("prior_mean", settings["prior_mean"], n_features, dim, 0.0)
+    width = INTERCEPT_WIDTH * float(np.max(scale))
+    std = _per_feature("prior_scale", scale, n_features, dim, width)
+    return _structure(mean.astype(dtype), std.astype(dtype), settings["rank"])
+
+
+def block_size(setting: Any, dim: int) -> int:
+    """The given block size, or one that suits the number of parameters."""
+    if setting != "auto":
+        return int(setting)
+    return 16 if dim < 64 else 32 if dim < 512 else 64
+
+
+def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable:
+    if rank is None:
+        return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
+    if rank == 0:
+        return Diagonal(mean, std**2)
+    return LowRankPrecision(mean, np.zeros((len(mean), rank), mean.dtype), std**-2)
+
+
+def _given_prior(prior: Any, rank: int | None, dim: int, dtype: str) -> Updatable:
+    if not isinstance(prior, Gaussian):
+        raise TypeError(
+            f"prior must be a Gaussian, such as another model's posterior_; got {type(prior).__name__}."
+        )
+    if prior.dim != dim:
+        raise ValueError(
+            f"prior has {prior.dim} parameters but this model has {dim} "
+            "(one a feature, and the intercept last if there is one)."
+        )
+    if rank is None:
+        dense = prior.to_dense()
+        return Dense.from_root(dense.mean.astype(dtype), dense.root.astype(dtype))
+    if not isinstance(prior, Updatable) or isinstance(prior, Dense):
+        raise ValueError(
+            f"prior is {type(prior).__name__}, but rank={rank} needs a diagonal or low-rank precision; "
+            "use rank=None, or the posterior_ of a model with that rank."
+        )
+    return prior
+
+
+def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:
+    """One number a parameter, from a scalar or an array without or with the intercept's."""
+    value = np.asarray(value, float)
+    if value.ndim == 0:
+        value = np.full(n_features, float(value))
+    if value.shape == (n_features,) and dim > n_features:
+        value = np.append(value, intercept)
+    if value.shape != (dim,):
+        raise ValueError(
+            f"{name} must be a number or have one entry for each of the {n_features} features; "
+            f"got shape {value.shape}."
+        )
+    return value
+
+
+def _check_scale(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"{name} must be positive or 'auto'; got {value!r}.")
+        return
+    array = np.asarray(value, float)
+    if not np.all(np.isfinite(array) & (array > 0)):
+        raise ValueError(
+            f"{name} must be positive and finite; got {value!r}. It is a standard deviation."
+        )
+
+
+def _check_range(name: str, value: Any, good: bool, range_: str) -> None:
+    if not good:
+        raise ValueError(f"{name} must be {range_}; got {value!r}.")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
