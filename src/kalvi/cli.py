@@ -1,0 +1,149 @@
+"""The command line: `kalvi reproduce`, `kalvi demo`.
+
+An error is one sentence and exit code 2. Files appear whole or not at all.
+"""
+
+import csv
+import importlib
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+PAPERS = {"rvga": "kalvi.experiments.rvga"}
+
+
+class Refusal(click.ClickException):
+    """An error the user can do something about."""
+
+    exit_code = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("kalvi"), message="%(prog)s %(version)s", prog_name="kalvi")
+def main() -> None:
+    """Gaussian variational inference that scales."""
+
+
+@main.command()
+@click.argument("paper", metavar="PAPER")
+@click.argument("figure", type=int, required=False)
+@click.option(
+    "--out",
+    default="results",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Where to write.",
+)
+@click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
+def reproduce(paper: str, figure: int | None, out: Path, quick: bool) -> None:
+    """Draw the figures of a paper (rvga), or one FIGURE, and test its claims."""
+    with refusing():
+        if paper not in PAPERS:
+            raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
+        experiments, plots = _module(PAPERS[paper]), _module("kalvi.plots")
+        figures = experiments.FIGURES
+        if figure is not None and figure not in figures:
+            raise ValueError(f"{paper} has figures {min(figures)} to {max(figures)}; got {figure}.")
+        folder = _folder(out / paper)
+        claims: list[dict[str, Any]] = []
+        bar = tqdm([figure] if figure else list(figures), desc=f"{paper} figures", unit="figure")
+        for number in bar:
+            bar.set_postfix_str(f"figure {number}")
+            result = figures[number](quick)
+            stem = folder / f"figure_{number:02d}"
+            _write_table(stem.with_suffix(".csv"), result.table)
+            plots.save(result.draw(), stem.with_suffix(".png"))
+            claims += result.claim_rows()
+        _write_table(folder / (f"claims_{figure:02d}.csv" if figure else "claims.csv"), claims)
+    _print_claims(claims)
+    click.echo(f"wrote {folder}")
+
+
+@main.command()
+@click.option("--rows", default=204_800, show_default=True, help="Rows of the stream.")
+@click.option("--seed", default=0, show_default=True, help="What the rows are generated from.")
+@click.option(
+    "--out",
+    default="results/demo.png",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The picture.",
+)
+def demo(rows: int, seed: int, out: Path) -> None:
+    """Stream rows through a Bayesian logistic regression in one pass."""
+    with refusing():
+        experiment, plots = _module("kalvi.experiments.demo"), _module("kalvi.plots")
+        if out.suffix not in (".png", ".pdf", ".svg"):
+            raise ValueError(f"the picture must end in .png, .pdf or .svg; got {out.name!r}.")
+        _folder(out.parent)
+        with tqdm(total=rows, desc="one pass", unit=" rows", unit_scale=True) as bar:
+
+            def progress(seen: int, loss: float) -> None:
+                bar.set_postfix_str(f"log loss {loss:.4f}", refresh=False)
+                bar.update(seen - bar.n)
+
+            outcome = experiment.learn(rows, seed, progress)
+        plots.save(experiment.draw(outcome), out)
+    for name, value in experiment.summary(outcome):
+        click.echo(f"{name:<34}{value}")
+    click.echo(f"wrote {out}")
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Bad values and file trouble become one sentence and exit code 2."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise Refusal(f"{where}{error.strerror or error}") from error
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+
+
+def _module(name: str) -> Any:
+    """A module that may need more than the plain installation, loaded when a command wants it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"this command needs {error.name}; install it with pip install 'kalvi[plots]'."
+        ) from error
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """A CSV file of the rows, moved into place when it is whole."""
+    rows = list(rows)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text.getvalue(), encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _print_claims(claims: list[dict[str, Any]]) -> None:
+    """One line per claim: figure, verdict, what the paper says; the numbers below it."""
+    for claim in claims:
+        colour = "green" if claim["verdict"] == "held" else "red"
+        verdict = click.style(f"{claim['verdict']:<8}", fg=colour)
+        click.echo(f"{claim['figure']:>3}  {verdict} {claim['claim']}")
+        click.echo(f"               {claim['numbers']}")
+    held = sum(claim["verdict"] == "held" for claim in claims)
+    click.echo(f"{held} of {len(claims)} claims held")

@@ -1,0 +1,196 @@
+"""A stream of rows through a Bayesian logistic regression in one pass, and the picture that goes with it.
+
+The rows are generated, so the log loss of the truth itself is known: what the posterior loses against
+it is the price of learning. Beside the stream stands a two-dimensional problem in the manner of
+figures 3-6 of the R-VGA paper, where the posterior can be drawn.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kalvi import metrics, plots, precision, run
+from kalvi.algorithms.base import Batch
+from kalvi.algorithms.laplace import laplace
+from kalvi.algorithms.rvga import RVGA
+from kalvi.algorithms.sites import EKF, Implicit
+from kalvi.experiments.rvga_data import Setting, two_classes
+from kalvi.experiments.rvga_plane import posterior_grid
+from kalvi.gaussians import Dense
+from kalvi.likelihoods import Bernoulli
+from kalvi.logistic import InverseProbit
+from kalvi.streams import array_batches
+
+DIM = 20
+BLOCK_SIZE = 32
+HELD_OUT = 20_000
+PRIOR_STD = 3.0
+PLANE = Setting("", 0, 2, 60, 4.0, 1.0, 3, 10.0)
+"""A nearly separable problem in two dimensions: a sharp, one-sided posterior."""
+
+Progress = Callable[[int, float], None]
+
+
+class Stream(NamedTuple):
+    """Rows, labels and the probability that was behind each label."""
+
+    x: np.ndarray
+    y: np.ndarray
+    probability: np.ndarray
+
+
+class Outcome(NamedTuple):
+    """What one pass learnt, and how fast."""
+
+    rows: int
+    seconds: float
+    progressive_loss: float  # each row predicted before its label was seen
+    log_loss: float  # on rows never seen
+    truth_loss: float  # of the true probabilities, on the same rows
+    accuracy: float
+    truth_accuracy: float
+    calibration_error: float
+    table: metrics.Calibration
+    seen: np.ndarray  # rows seen at the times of `losses`
+    losses: np.ndarray  # mean progressive log loss so far
+    truths: np.ndarray  # the truth's log loss on the same rows
+    plane: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows absorbed in a second, compilation not counted."""
+        return self.rows / self.seconds
+
+
+def generate(n_samples: int, seed: int) -> Stream:
+    """Correlated inputs with an intercept, and labels from one true coefficient vector."""
+    random = np.random.default_rng(seed)
+    theta = random.normal(size=DIM) * 2 / np.sqrt(DIM)
+    mixing = np.eye(DIM) + 0.4 * random.normal(size=(DIM, DIM)) / np.sqrt(DIM)
+    x = random.normal(size=(n_samples, DIM)) @ mixing
+    x[:, -1] = 1
+    probability = 1 / (1 + np.exp(-x @ theta))
+    return Stream(x, (random.random(n_samples) < probability).astype(float), probability)
+
+
+def learn(n_samples: int, seed: int, progress: Progress = lambda rows, loss: None) -> Outcome:
+    """One pass over `n_samples` generated rows; `progress(rows seen, progressive log loss)`."""
+    if n_samples < 1:
+        raise ValueError(f"the stream needs at least one row; got {n_samples}.")
+    stream = generate(n_samples + HELD_OUT, seed)
+    with precision.matching("float64"):
+        rule = RVGA(Bernoulli(), block_size=BLOCK_SIZE)
+        prior = Dense(jnp.zeros(DIM), PRIOR_STD**2 * jnp.eye(DIM))
+        batches = partial(array_batches, block_size=BLOCK_SIZE)
+        run.fit(rule, prior, _each_shape(stream, n_samples))  # compiles, outside the clock
+        seen, losses = [], []
+
+        def after_block(state):
+            seen.append(int(state.rows))
+            losses.append(-float(state.log_evidence) / seen[-1])
+            progress(seen[-1], losses[-1])
+
+        start = time.perf_counter()
+        rows = batches(stream.x[:n_samples], stream.y[:n_samples])
+        state = run.fit(rule, prior, rows, after_block=after_block)
+        jax.block_until_ready(state.posterior.mean)
+        seconds = time.perf_counter() - start
+        probability = np.asarray(run.call(_predict, state.posterior, stream.x[n_samples:]))
+        plane = _plane()
+    return _outcome(
+        stream, n_samples, seconds, probability, np.array(seen), np.array(losses), plane
+    )
+
+
+def draw(outcome: Outcome) -> plots.Figure:
+    """The posterior of the plane, the reliability of the stream's predictions, its log loss over time."""
+    x, y = two_classes(PLANE)
+    grid = posterior_grid(x, y, PLANE, [outcome.plane[name] for name in ("implicit", "Laplace")])
+    calibrated = f"Reliability on {HELD_OUT:,} new rows"
+    left = partial(plots.ellipses, grid, outcome.plane, title="True posterior, 95 % ellipses")
+    middle = partial(plots.reliability, *_columns(outcome.table), title=calibrated)
+    curves = {"one pass": outcome.losses, "the truth itself": outcome.truths}
+    right = partial(
+        plots.lines,
+        outcome.seen,
+        curves,
+        title="Mean log loss so far",
+        xlabel="rows seen",
+        ylabel="nats per row",
+    )
+    title = f"{outcome.rows:,} rows in one pass, {outcome.rows_per_second:,.0f} rows a second"
+    return plots.compose([[left, middle, right]], title=title, size=(15, 5.2))
+
+
+def summary(outcome: Outcome) -> list[tuple[str, str]]:
+    """What to print: names and values."""
+    return [
+        ("rows", f"{outcome.rows:,} of {DIM} features"),
+        ("rows per second", f"{outcome.rows_per_second:,.0f} (compilation not counted)"),
+        ("log loss, each row before its label", f"{outcome.progressive_loss:.4f}"),
+        (
+            "log loss on new rows",
+            f"{outcome.log_loss:.4f}   (the truth itself: {outcome.truth_loss:.4f})",
+        ),
+        (
+            "accuracy on new rows",
+            f"{outcome.accuracy:.4f}   (the truth itself: {outcome.truth_accuracy:.4f})",
+        ),
+        ("calibration error on new rows", f"{outcome.calibration_error:.4f}"),
+    ]
+
+
+def _columns(table: metrics.Calibration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return table.predicted, table.observed, table.count
+
+
+def _each_shape(stream: Stream, n_samples: int) -> list[Batch]:
+    """One batch of every shape the stream will have."""
+    shapes: dict[tuple[int, ...], Batch] = {}
+    for batch in array_batches(stream.x[:n_samples], stream.y[:n_samples], block_size=BLOCK_SIZE):
+        shapes.setdefault(batch.y.shape, batch)
+    return list(shapes.values())
+
+
+def _predict(posterior: Dense, x: jax.Array) -> jax.Array:
+    mean, var = x @ posterior.mean, posterior.marginal_variance(x)
+    return jax.vmap(lambda m, v: Bernoulli().predict(m, v)[0])(mean, var)
+
+
+def _plane() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Implicit R-VGA, EKF and Laplace on the two-dimensional problem."""
+    x, y = two_classes(PLANE)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
+    prior = Dense(jnp.zeros(2), PLANE.prior_std**2 * jnp.eye(2))
+    likelihood = Bernoulli(InverseProbit())
+    found = {
+        name: run.fit(RVGA(likelihood, scheme, block_size=1), prior, [batch]).posterior
+        for name, scheme in (("implicit", Implicit()), ("EKF", EKF()))
+    }
+    found["Laplace"] = run.call(laplace, likelihood, prior, batch).posterior
+    return {name: (np.asarray(q.mean), np.asarray(q.cov)) for name, q in found.items()}
+
+
+def _outcome(stream, n_samples, seconds, probability, seen, losses, plane) -> Outcome:
+    y, truth = stream.y[n_samples:], stream.probability[n_samples:]
+    surprise = -np.log(np.where(stream.y == 1, stream.probability, 1 - stream.probability))
+    return Outcome(
+        rows=n_samples,
+        seconds=seconds,
+        progressive_loss=float(losses[-1]),
+        log_loss=metrics.log_loss(probability, y),
+        truth_loss=metrics.log_loss(truth, y),
+        accuracy=float(np.mean((probability > 0.5) == y)),
+        truth_accuracy=float(np.mean((truth > 0.5) == y)),
+        calibration_error=metrics.calibration_error(probability, y),
+        table=metrics.calibration(probability, y),
+        seen=seen,
+        losses=losses,
+        truths=np.cumsum(surprise)[seen - 1] / seen,
+        plane=plane,
+    )

@@ -1,0 +1,446 @@
+"""Figures from plain arrays: the only file that imports matplotlib.
+
+Every function draws one panel and returns its Figure; given `axes` it draws there instead of on a new
+one, and `compose` puts panels together. `save` writes a figure at once or not at all, and closes it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
+from matplotlib.ticker import MaxNLocator
+
+INK, QUIET, FAINT = "#22262b", "#6b7178", "#d9dcdf"
+COLOURS = {
+    "implicit": "#0b5fa5",
+    "explicit": "#5ab4e5",
+    "EKF": "#d5581a",
+    "QKF": "#b5539c",
+    "accurate": "#0e8a6a",
+    "Laplace": "#c1272d",
+    "best Gaussian": "#22262b",
+}
+"""Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
+DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate": (6, 1.5, 1.5, 1.5)}
+CLASSES = ("#d5581a", "#0b5fa5")
+DENSITY = LinearSegmentedColormap.from_list("density", ["#ffffff", "#e9e6de", "#c9c3b3", "#9c947f"])
+DIVERGING = LinearSegmentedColormap.from_list(
+    "classes", ["#d5581a", "#f0b48f", "#f7f5f0", "#93bfe0", "#0b5fa5"]
+)
+HOUSE = {
+    "figure.dpi": 110,
+    "savefig.dpi": 170,
+    "figure.constrained_layout.use": True,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": QUIET,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "lines.linewidth": 2.0,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "legend.handlelength": 1.8,
+    "legend.borderaxespad": 0.2,
+    "legend.labelspacing": 0.3,
+}
+LEVELS = np.array([0.99, 0.95, 0.8, 0.5])
+"""Posterior mass inside the contours of `ellipses`."""
+
+Gaussian = tuple[np.ndarray, np.ndarray]
+Panel = Callable[..., Figure]
+
+
+def style() -> AbstractContextManager[None]:
+    """The house settings of matplotlib, as a context."""
+    return mpl.rc_context(HOUSE)
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write the figure where `path` says, at once or not at all, and close it."""
+    path = Path(path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        figure.savefig(part, format=path.suffix.lstrip(".") or "png")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+        plt.close(figure)
+
+
+def compose(
+    panels: Sequence[Sequence[Panel | None]],
+    *,
+    title: str = "",
+    size: tuple[float, float] | None = None,
+    widths: Sequence[float] | None = None,
+    heights: Sequence[float] | None = None,
+) -> Figure:
+    """A figure of rows of panels, each a function that takes `axes`; rows may differ in length."""
+    n_rows, n_columns = len(panels), max(map(len, panels))
+    size = size or (4.2 * n_columns, 3.9 * n_rows)
+    with style():
+        figure = plt.figure(figsize=size)
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr]
+        outer = figure.add_gridspec(n_rows, 1, height_ratios=heights)
+        for row, strip in zip(panels, outer, strict=True):
+            inner = strip.subgridspec(1, len(row), width_ratios=widths if len(row) > 1 else None)
+            for panel, cell in zip(row, inner, strict=True):
+                if panel is not None:
+                    panel(axes=figure.add_subplot(cell))
+        if title:
+            figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
+    return figure
+
+
+def scatter(x: np.ndarray, y: np.ndarray, *, title: str = "", axes: Axes | None = None) -> Figure:
+    """Two classes of points in the plane."""
+    with style():
+        axes = _axes(axes)
+        for label, colour, marker in zip((0, 1), CLASSES, "oD", strict=True):
+            chosen = x[np.asarray(y) == label]
+            axes.scatter(*chosen.T, s=16, c=colour, marker=marker, alpha=0.75, linewidths=0)
+            centre = chosen.mean(axis=0)
+            axes.annotate(
+                f"y = {label}",
+                centre,
+                color=colour,
+                fontweight="bold",
+                ha="center",
+                bbox=dict(boxstyle="round,pad=0.2", fc="white", ec="none", alpha=0.8),
+            )
+        axes.set(title=title, xlabel="x₁", ylabel="x₂")
+        axes.set_aspect("equal", adjustable="datalim")
+    return _figure(axes)
+
+
+def ellipses(
+    grid: tuple[np.ndarray, np.ndarray, np.ndarray],
+    gaussians: Mapping[str, Gaussian],
+    *,
+    history: Mapping[str, Sequence[Gaussian]] | None = None,
+    title: str = "",
+    axes: Axes | None = None,
+) -> Figure:
+    """95 % ellipses of 2-D Gaussians on a density (coordinates a, b and log density[b, a]).
+
+    A Gaussian whose mean is off the map is only named. `history` adds faint earlier ellipses.
+    """
+    a, b, log_density = grid
+    with style():
+        axes = _axes(axes)
+        levels = _mass_levels(log_density)
+        axes.contourf(a, b, log_density, levels=[*levels, np.inf], cmap=DENSITY, vmin=levels[0] - 2)
+        axes.contour(a, b, log_density, levels=levels, colors=QUIET, linewidths=0.5, alpha=0.6)
+        for name, past in (history or {}).items():
+            for age, gaussian in enumerate(reversed(past)):
+                axes.add_patch(_ellipse(gaussian, name, alpha=0.65 * 0.8**age, linewidth=0.9))
+        away = []
+        for name, gaussian in gaussians.items():
+            inside = a[0] <= gaussian[0][0] <= a[-1] and b[0] <= gaussian[0][1] <= b[-1]
+            axes.add_patch(_ellipse(gaussian, name, linewidth=2.2))
+            axes.plot(*gaussian[0], "o" if inside else "", ms=4, color=_colour(name))
+            axes.plot(
+                [],
+                [],
+                color=_colour(name),
+                dashes=DASHES.get(name, ()),
+                label=name if inside else f"{name} (off the map)",
+            )
+            if not inside:
+                away.append(f"{name} is at ({gaussian[0][0]:.3g}, {gaussian[0][1]:.3g})")
+        axes.set(xlim=(a[0], a[-1]), ylim=(b[0], b[-1]), title=title, xlabel="θ₁", ylabel="θ₂")
+        axes.legend(loc="best")
+        if away:
+            axes.text(
+                0.03, 0.03, "\n".join(away), transform=axes.transAxes, fontsize=9, color=QUIET
+            )
+    return _figure(axes)
+
+
+def kl_curves(
+    times: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    *,
+    levels: Mapping[str, float] | None = None,
+    title: str = "",
+    ylabel: str = "nats above the best Gaussian",
+    axes: Axes | None = None,
+) -> Figure:
+    """Divergences over observations on a logarithmic scale; `levels` are horizontal lines."""
+    with style():
+        axes = _axes(axes)
+        ends = []
+        for name, values in curves.items():
+            axes.plot(times, values, color=_colour(name), dashes=DASHES.get(name, ()), label=name)
+            ends.append((float(values[-1]), name))
+        for name, value in (levels or {}).items():
+            axes.axhline(value, color=_colour(name), dashes=DASHES.get(name, ()), lw=1.6)
+            ends.append((value, name))
+        axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log")
+        axes.set_xlim(times[0], times[-1])
+        axes.grid(axis="y", color=FAINT, lw=0.6)
+        low = min(value for value, _ in ends if value > 0)
+        axes.set_ylim(bottom=low / 2.5)
+        _label_ends(axes, ends)
+    return _figure(axes)
+
+
+def lines(
+    x: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    *,
+    title: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
+    axes: Axes | None = None,
+) -> Figure:
+    """Plain curves with a small legend, in the palette's order."""
+    palette = [INK, CLASSES[1], CLASSES[0], COLOURS["QKF"], COLOURS["accurate"]]
+    with style():
+        axes = _axes(axes)
+        for (name, values), colour in zip(curves.items(), palette, strict=False):
+            axes.plot(x, values, color=colour, label=name, lw=2.6 if colour == INK else 1.8)
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xlim=(x[0], x[-1]))
+        axes.grid(axis="y", color=FAINT, lw=0.6)
+        axes.legend(loc="best")
+    return _figure(axes)
+
+
+def reliability(
+    predicted: np.ndarray,
+    observed: np.ndarray,
+    count: np.ndarray,
+    *,
+    title: str = "Reliability",
+    axes: Axes | None = None,
+) -> Figure:
+    """Observed frequencies against predicted probabilities, with 95 % bars for the counts."""
+    with style():
+        axes = _axes(axes)
+        spread = 1.96 * np.sqrt(np.maximum(predicted * (1 - predicted), 1e-12) / count)
+        axes.plot([0, 1], [0, 1], color=QUIET, lw=1)
+        axes.errorbar(
+            predicted,
+            observed,
+            yerr=spread,
+            fmt="o",
+            ms=6,
+            color=CLASSES[1],
+            elinewidth=1.4,
+            mec="white",
+            mew=0.8,
+        )
+        axes.set(title=title, xlabel="predicted probability", ylabel="observed frequency")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+        axes.text(0.97, 0.05, "on the line: calibrated", ha="right", color=QUIET, fontsize=10)
+    return _figure(axes)
+
+
+def coefficients(
+    names: Sequence[str],
+    mean: np.ndarray,
+    std: np.ndarray,
+    *,
+    truth: np.ndarray | None = None,
+    title: str = "Coefficients, 95 % intervals",
+    axes: Axes | None = None,
+) -> Figure:
+    """Posterior means with 95 % intervals, the widest effects on top."""
+    order = np.argsort(np.abs(mean))
+    with style():
+        axes = _axes(axes, (6.0, 1.2 + 0.32 * len(names)))
+        rows = np.arange(len(names))
+        clear = np.abs(mean[order]) > 1.96 * std[order]
+        colours = np.where(clear, CLASSES[1], QUIET)
+        axes.axvline(0, color=FAINT, lw=1.2)
+        axes.hlines(
+            rows, (mean - 1.96 * std)[order], (mean + 1.96 * std)[order], colors=colours, lw=2.2
+        )
+        axes.scatter(mean[order], rows, c=colours, s=34, zorder=3)
+        if truth is not None:
+            axes.scatter(
+                np.asarray(truth)[order], rows, marker="|", s=120, c=INK, zorder=4, label="truth"
+            )
+            axes.legend(loc="lower right")
+        axes.set_yticks(rows, [names[i] for i in order], color=INK)
+        axes.set(title=title)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    return _figure(axes)
+
+
+def probability_map(
+    a: np.ndarray,
+    b: np.ndarray,
+    probability: np.ndarray,
+    *,
+    points: tuple[np.ndarray, np.ndarray] | None = None,
+    title: str = "",
+    axes: Axes | None = None,
+) -> Figure:
+    """Iso-probabilities of y = 1 over the plane (probability[b, a]), the decision line in ink."""
+    with style():
+        axes = _axes(axes)
+        axes.contourf(a, b, probability, levels=np.linspace(0, 1, 21), cmap=DIVERGING, alpha=0.85)
+        shown = axes.contour(
+            a,
+            b,
+            probability,
+            levels=[0.05, 0.25, 0.5, 0.75, 0.95],
+            colors=INK,
+            linewidths=[0.8, 0.8, 1.8, 0.8, 0.8],
+        )
+        axes.clabel(shown, fmt="%.2f", fontsize=9)
+        if points is not None:
+            colours = np.where(np.asarray(points[1]) == 1, CLASSES[1], CLASSES[0])
+            axes.scatter(*points[0].T, s=9, c=colours, edgecolors="white", linewidths=0.3)
+        axes.set(title=title, xlabel="x₁", ylabel="x₂", xlim=(a[0], a[-1]), ylim=(b[0], b[-1]))
+    return _figure(axes)
+
+
+def surface(
+    a: np.ndarray,
+    b: np.ndarray,
+    values: np.ndarray,
+    *,
+    marks: Mapping[str, tuple[float, float]] | None = None,
+    title: str = "",
+    labels: tuple[str, str] = ("α", "ν"),
+    axes: Axes | None = None,
+) -> Figure:
+    """A function of the plane (values[b, a]) as filled contours, its zero line in ink, points named."""
+    reach = float(np.abs(values).max())
+    with style():
+        axes = _axes(axes)
+        filled = axes.contourf(a, b, values, levels=np.linspace(-reach, reach, 25), cmap=DIVERGING)
+        axes.contour(a, b, values, levels=[0.0], colors=INK, linewidths=1.6)
+        axes.figure.colorbar(
+            filled, ax=axes, shrink=0.85, ticks=MaxNLocator(5), pad=0.02
+        ).outline.set_visible(False)  # type: ignore[union-attr]
+        for (name, point), colour in zip(
+            (marks or {}).items(), (CLASSES[1], COLOURS["Laplace"]), strict=False
+        ):
+            axes.plot(
+                *point, "o", ms=9, color=colour, mec="white", mew=1.2, clip_on=False, zorder=5
+            )
+            right = point[0] > (a[0] + a[-1]) / 2
+            axes.annotate(
+                name,
+                point,
+                xytext=(-10 if right else 10, -4 if right else 8),
+                textcoords="offset points",
+                ha="right" if right else "left",
+                color=colour,
+                fontweight="bold",
+            )
+        axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
+    return _figure(axes)
+
+
+def bands(
+    steps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    tracks: Mapping[str, np.ndarray],
+    *,
+    target: float | None = None,
+    title: str = "",
+    xlabel: str = "iteration",
+    ylabel: str = "",
+    axes: Axes | None = None,
+) -> Figure:
+    """A shrinking interval over steps with iterates inside it and the value sought."""
+    with style():
+        axes = _axes(axes)
+        axes.fill_between(
+            steps, low, high, color=COLOURS["accurate"], alpha=0.22, lw=0, label="bounds"
+        )
+        for (name, values), colour in zip(tracks.items(), CLASSES, strict=False):
+            axes.plot(np.arange(len(values)), values, "o-", ms=3, lw=1.2, color=colour, label=name)
+        if target is not None:
+            axes.axhline(target, color=INK, lw=1, dashes=(1, 1.5), label="root")
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return _figure(axes)
+
+
+def _axes(axes: Axes | None, size: tuple[float, float] = (5.4, 4.4)) -> Axes:
+    return plt.figure(figsize=size).add_subplot() if axes is None else axes
+
+
+def _figure(axes: Axes) -> Figure:
+    figure = axes.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def _colour(name: str) -> str:
+    return COLOURS.get(name, INK)
+
+
+def _ellipse(gaussian: Gaussian, name: str, **look) -> Ellipse:
+    """The 95 % ellipse of a 2-D Gaussian."""
+    mean, cov = gaussian
+    spread, axes = np.linalg.eigh(cov)
+    width, height = 2 * np.sqrt(5.991 * np.maximum(spread[::-1], 0))
+    angle = float(np.degrees(np.arctan2(axes[1, 1], axes[0, 1])))
+    dashes = (0, DASHES[name]) if name in DASHES else "-"
+    return Ellipse(
+        (mean[0], mean[1]),
+        width,
+        height,
+        angle=angle,
+        fill=False,
+        ec=_colour(name),
+        ls=dashes,
+        **look,
+    )
+
+
+def _mass_levels(log_density: np.ndarray) -> np.ndarray:
+    """Log densities whose superlevel sets hold the masses LEVELS."""
+    ordered = np.sort(log_density.ravel())[::-1]
+    mass = np.cumsum(np.exp(ordered - ordered[0]))
+    return ordered[np.searchsorted(mass / mass[-1], LEVELS)]
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, str]]) -> None:
+    """Names at the right edge, pushed apart so that none overlap."""
+    low, high = np.log10(axes.get_ylim())
+    apart = 0.075 * (high - low)
+    places: list[float] = []
+    for value, name in sorted(ends):
+        place = np.log10(max(value, 10**low))
+        place = max(place, places[-1] + apart) if places else place
+        places.append(place)
+        axes.annotate(
+            name,
+            (1.0, 10**place),
+            xycoords=("axes fraction", "data"),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=_colour(name),
+            fontsize=10,
+            fontweight="bold",
+            annotation_clip=False,
+        )
