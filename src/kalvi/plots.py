@@ -1,11 +1,12 @@
 """Figures from plain arrays: the only file that imports matplotlib.
 
-Every function draws one panel and returns its Figure; given `axes` it draws there instead of on a new
-one, and `compose` puts panels together. `save` writes a figure at once or not at all, and closes it.
+Every `panel` returns a Figure; called with `axes=` it draws there instead of on a new one, and
+`compose` puts panels together. `save` writes a figure at once or not at all, and closes it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
 
 import matplotlib as mpl
@@ -30,37 +31,30 @@ COLOURS = {
 """Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
 DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate": (6, 1.5, 1.5, 1.5)}
 CLASSES = ("#d5581a", "#0b5fa5")
-DENSITY = LinearSegmentedColormap.from_list("density", ["#ffffff", "#e9e6de", "#c9c3b3", "#9c947f"])
+MARKS = ("#0b5fa5", "#c1272d")
+DENSITY = ("#f3f0e8", "#e6e0d0", "#d3cab2", "#b9ad8e")
 DIVERGING = LinearSegmentedColormap.from_list(
     "classes", ["#d5581a", "#f0b48f", "#f7f5f0", "#93bfe0", "#0b5fa5"]
 )
 HOUSE = {
-    "figure.dpi": 110,
-    "savefig.dpi": 170,
     "figure.constrained_layout.use": True,
-    "font.family": ["DejaVu Sans"],
     "font.size": 11,
     "axes.titlesize": 12,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "axes.labelcolor": INK,
     "axes.edgecolor": QUIET,
-    "axes.linewidth": 0.8,
+    "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "text.color": INK,
     "xtick.color": QUIET,
     "ytick.color": QUIET,
-    "xtick.labelsize": 10,
-    "ytick.labelsize": 10,
     "lines.linewidth": 2.0,
     "legend.frameon": False,
     "legend.fontsize": 10,
-    "legend.handlelength": 1.8,
-    "legend.borderaxespad": 0.2,
     "legend.labelspacing": 0.3,
+    "contour.negative_linestyle": "solid",
 }
 LEVELS = np.array([0.99, 0.95, 0.8, 0.5])
 """Posterior mass inside the contours of `ellipses`."""
@@ -79,7 +73,7 @@ def save(figure: Figure, path: str | Path) -> None:
     path = Path(path)
     part = path.with_name(f".{path.name}.part")
     try:
-        figure.savefig(part, format=path.suffix.lstrip(".") or "png")
+        figure.savefig(part, format=path.suffix.lstrip(".") or "png", dpi=170)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -99,225 +93,189 @@ def compose(
     size = size or (4.2 * n_columns, 3.9 * n_rows)
     with style():
         figure = plt.figure(figsize=size)
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr]
+        figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
         outer = figure.add_gridspec(n_rows, 1, height_ratios=heights)
-        for row, strip in zip(panels, outer, strict=True):
-            inner = strip.subgridspec(1, len(row), width_ratios=widths if len(row) > 1 else None)
-            for panel, cell in zip(row, inner, strict=True):
-                if panel is not None:
-                    panel(axes=figure.add_subplot(cell))
+        for i, row in enumerate(panels):
+            inner = outer[i].subgridspec(1, len(row), width_ratios=widths if len(row) > 1 else None)
+            for j, draw in enumerate(row):
+                if draw is not None:
+                    draw(axes=figure.add_subplot(inner[j]))
         if title:
             figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
     return figure
 
 
-def scatter(x: np.ndarray, y: np.ndarray, *, title: str = "", axes: Axes | None = None) -> Figure:
+def panel(draw: Callable[..., None]) -> Callable[..., Figure]:
+    """A function that draws on axes as one that makes a figure of its own, unless given `axes`."""
+
+    @wraps(draw)
+    def drawn(*args, axes: Axes | None = None, **kwargs) -> Figure:
+        with style():
+            axes = plt.figure(figsize=(5.4, 4.4)).add_subplot() if axes is None else axes
+            draw(axes, *args, **kwargs)
+        figure = axes.get_figure(root=True)
+        assert isinstance(figure, Figure)
+        return figure
+
+    return drawn
+
+
+@panel
+def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, *, title: str = "") -> None:
     """Two classes of points in the plane."""
-    with style():
-        axes = _axes(axes)
-        for label, colour, marker in zip((0, 1), CLASSES, "oD", strict=True):
-            chosen = x[np.asarray(y) == label]
-            axes.scatter(*chosen.T, s=16, c=colour, marker=marker, alpha=0.75, linewidths=0)
-            centre = chosen.mean(axis=0)
-            axes.annotate(
-                f"y = {label}",
-                centre,
-                color=colour,
-                fontweight="bold",
-                ha="center",
-                bbox=dict(boxstyle="round,pad=0.2", fc="white", ec="none", alpha=0.8),
-            )
-        axes.set(title=title, xlabel="x₁", ylabel="x₂")
-        axes.set_aspect("equal", adjustable="datalim")
-    return _figure(axes)
+    for label, colour, marker in zip((0, 1), CLASSES, "oD", strict=True):
+        chosen = x[np.asarray(y) == label]
+        axes.scatter(*chosen.T, s=16, c=colour, marker=marker, alpha=0.75, linewidths=0)
+        box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": "none", "alpha": 0.8}
+        _note(axes, f"y = {label}", chosen.mean(axis=0), colour, ha="center", bbox=box)
+    axes.set(title=title, xlabel="x₁", ylabel="x₂")
+    axes.set_aspect("equal", adjustable="datalim")
 
 
+@panel
 def ellipses(
+    axes: Axes,
     grid: tuple[np.ndarray, np.ndarray, np.ndarray],
     gaussians: Mapping[str, Gaussian],
     *,
     history: Mapping[str, Sequence[Gaussian]] | None = None,
     title: str = "",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """95 % ellipses of 2-D Gaussians on a density (coordinates a, b and log density[b, a]).
 
     A Gaussian whose mean is off the map is only named. `history` adds faint earlier ellipses.
     """
-    a, b, log_density = grid
-    with style():
-        axes = _axes(axes)
-        levels = _mass_levels(log_density)
-        axes.contourf(a, b, log_density, levels=[*levels, np.inf], cmap=DENSITY, vmin=levels[0] - 2)
-        axes.contour(a, b, log_density, levels=levels, colors=QUIET, linewidths=0.5, alpha=0.6)
-        for name, past in (history or {}).items():
-            for age, gaussian in enumerate(reversed(past)):
-                axes.add_patch(_ellipse(gaussian, name, alpha=0.65 * 0.8**age, linewidth=0.9))
-        away = []
-        for name, gaussian in gaussians.items():
-            inside = a[0] <= gaussian[0][0] <= a[-1] and b[0] <= gaussian[0][1] <= b[-1]
-            axes.add_patch(_ellipse(gaussian, name, linewidth=2.2))
-            axes.plot(*gaussian[0], "o" if inside else "", ms=4, color=_colour(name))
-            axes.plot(
-                [],
-                [],
-                color=_colour(name),
-                dashes=DASHES.get(name, ()),
-                label=name if inside else f"{name} (off the map)",
-            )
-            if not inside:
-                away.append(f"{name} is at ({gaussian[0][0]:.3g}, {gaussian[0][1]:.3g})")
-        axes.set(xlim=(a[0], a[-1]), ylim=(b[0], b[-1]), title=title, xlabel="θ₁", ylabel="θ₂")
-        axes.legend(loc="best")
-        if away:
-            axes.text(
-                0.03, 0.03, "\n".join(away), transform=axes.transAxes, fontsize=9, color=QUIET
-            )
-    return _figure(axes)
+    a, b, _ = grid
+    _shade(axes, grid)
+    for name, past in (history or {}).items():
+        for age, gaussian in enumerate(reversed(past)):
+            axes.add_patch(_ellipse(gaussian, name, alpha=0.65 * 0.8**age, linewidth=0.9))
+    away = []
+    for name, gaussian in gaussians.items():
+        inside = a[0] <= gaussian[0][0] <= a[-1] and b[0] <= gaussian[0][1] <= b[-1]
+        axes.add_patch(_ellipse(gaussian, name, linewidth=2.2))
+        axes.plot(*gaussian[0], "o" if inside else "", ms=4, color=_colour(name))
+        axes.plot([], [], color=_colour(name), dashes=DASHES.get(name, ()), label=name)
+        if not inside:
+            away.append(f"{name} is off the map, at ({gaussian[0][0]:.3g}, {gaussian[0][1]:.3g})")
+    axes.set(xlim=(a[0], a[-1]), ylim=(b[0], b[-1]), title=title, xlabel="θ₁", ylabel="θ₂")
+    axes.legend(loc="best")
+    if away:
+        axes.text(0.03, 0.03, "\n".join(away), transform=axes.transAxes, fontsize=9, color=QUIET)
 
 
+@panel
 def kl_curves(
+    axes: Axes,
     times: np.ndarray,
     curves: Mapping[str, np.ndarray],
     *,
     levels: Mapping[str, float] | None = None,
     title: str = "",
     ylabel: str = "nats above the best Gaussian",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """Divergences over observations on a logarithmic scale; `levels` are horizontal lines."""
-    with style():
-        axes = _axes(axes)
-        ends = []
-        for name, values in curves.items():
-            axes.plot(times, values, color=_colour(name), dashes=DASHES.get(name, ()), label=name)
-            ends.append((float(values[-1]), name))
-        for name, value in (levels or {}).items():
-            axes.axhline(value, color=_colour(name), dashes=DASHES.get(name, ()), lw=1.6)
-            ends.append((value, name))
-        axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log")
-        axes.set_xlim(times[0], times[-1])
-        axes.grid(axis="y", color=FAINT, lw=0.6)
-        low = min(value for value, _ in ends if value > 0)
-        axes.set_ylim(bottom=low / 2.5)
-        _label_ends(axes, ends)
-    return _figure(axes)
+    ends = []
+    for name, values in curves.items():
+        axes.plot(times, values, color=_colour(name), dashes=DASHES.get(name, ()), label=name)
+        ends.append((float(values[-1]), name))
+    for name, value in (levels or {}).items():
+        axes.axhline(value, color=_colour(name), dashes=DASHES.get(name, ()), lw=1.6)
+        ends.append((value, name))
+    axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log")
+    axes.set_xlim(times[0], times[-1])
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    low = min(value for value, _ in ends if value > 0)
+    axes.set_ylim(bottom=low / 2.5)
+    _label_ends(axes, ends)
 
 
+@panel
 def lines(
+    axes: Axes,
     x: np.ndarray,
     curves: Mapping[str, np.ndarray],
     *,
     title: str = "",
     xlabel: str = "",
     ylabel: str = "",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """Plain curves with a small legend, in the palette's order."""
     palette = [INK, CLASSES[1], CLASSES[0], COLOURS["QKF"], COLOURS["accurate"]]
-    with style():
-        axes = _axes(axes)
-        for (name, values), colour in zip(curves.items(), palette, strict=False):
-            axes.plot(x, values, color=colour, label=name, lw=2.6 if colour == INK else 1.8)
-        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xlim=(x[0], x[-1]))
-        axes.grid(axis="y", color=FAINT, lw=0.6)
-        axes.legend(loc="best")
-    return _figure(axes)
+    for (name, values), colour in zip(curves.items(), palette, strict=False):
+        axes.plot(x, values, color=colour, label=name, lw=2.6 if colour == INK else 1.8)
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xlim=(x[0], x[-1]))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    axes.legend(loc="best")
 
 
+@panel
 def reliability(
+    axes: Axes,
     predicted: np.ndarray,
     observed: np.ndarray,
     count: np.ndarray,
     *,
     title: str = "Reliability",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """Observed frequencies against predicted probabilities, with 95 % bars for the counts."""
-    with style():
-        axes = _axes(axes)
-        spread = 1.96 * np.sqrt(np.maximum(predicted * (1 - predicted), 1e-12) / count)
-        axes.plot([0, 1], [0, 1], color=QUIET, lw=1)
-        axes.errorbar(
-            predicted,
-            observed,
-            yerr=spread,
-            fmt="o",
-            ms=6,
-            color=CLASSES[1],
-            elinewidth=1.4,
-            mec="white",
-            mew=0.8,
-        )
-        axes.set(title=title, xlabel="predicted probability", ylabel="observed frequency")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-        axes.text(0.97, 0.05, "on the line: calibrated", ha="right", color=QUIET, fontsize=10)
-    return _figure(axes)
+    spread = 1.96 * np.sqrt(np.maximum(predicted * (1 - predicted), 1e-12) / count)
+    axes.plot([0, 1], [0, 1], color=QUIET, lw=1)
+    axes.errorbar(predicted, observed, spread, fmt="none", ecolor=CLASSES[1], elinewidth=1.4)
+    axes.plot(predicted, observed, "o", ms=7, color=CLASSES[1], mec="white", mew=0.8)
+    axes.set(title=title, xlabel="predicted probability", ylabel="observed frequency")
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    axes.text(0.97, 0.05, "on the line: calibrated", ha="right", color=QUIET, fontsize=10)
 
 
+@panel
 def coefficients(
+    axes: Axes,
     names: Sequence[str],
     mean: np.ndarray,
     std: np.ndarray,
     *,
-    truth: np.ndarray | None = None,
     title: str = "Coefficients, 95 % intervals",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """Posterior means with 95 % intervals, the widest effects on top."""
     order = np.argsort(np.abs(mean))
-    with style():
-        axes = _axes(axes, (6.0, 1.2 + 0.32 * len(names)))
-        rows = np.arange(len(names))
-        clear = np.abs(mean[order]) > 1.96 * std[order]
-        colours = np.where(clear, CLASSES[1], QUIET)
-        axes.axvline(0, color=FAINT, lw=1.2)
-        axes.hlines(
-            rows, (mean - 1.96 * std)[order], (mean + 1.96 * std)[order], colors=colours, lw=2.2
-        )
-        axes.scatter(mean[order], rows, c=colours, s=34, zorder=3)
-        if truth is not None:
-            axes.scatter(
-                np.asarray(truth)[order], rows, marker="|", s=120, c=INK, zorder=4, label="truth"
-            )
-            axes.legend(loc="lower right")
-        axes.set_yticks(rows, [names[i] for i in order], color=INK)
-        axes.set(title=title)
-        axes.spines["left"].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-    return _figure(axes)
+    rows = np.arange(len(names))
+    centre, reach = mean[order], 1.96 * std[order]
+    colours = [CLASSES[1] if clear else QUIET for clear in np.abs(centre) > reach]
+    axes.axvline(0, color=FAINT, lw=1.2)
+    axes.hlines(rows, centre - reach, centre + reach, colors=colours, lw=2.2)
+    axes.scatter(centre, rows, c=colours, s=34, zorder=3)
+    axes.set_yticks(rows, [str(names[i]) for i in order], color=INK)
+    axes.set(title=title)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
 
 
+@panel
 def probability_map(
+    axes: Axes,
     a: np.ndarray,
     b: np.ndarray,
     probability: np.ndarray,
     *,
     points: tuple[np.ndarray, np.ndarray] | None = None,
     title: str = "",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """Iso-probabilities of y = 1 over the plane (probability[b, a]), the decision line in ink."""
-    with style():
-        axes = _axes(axes)
-        axes.contourf(a, b, probability, levels=np.linspace(0, 1, 21), cmap=DIVERGING, alpha=0.85)
-        shown = axes.contour(
-            a,
-            b,
-            probability,
-            levels=[0.05, 0.25, 0.5, 0.75, 0.95],
-            colors=INK,
-            linewidths=[0.8, 0.8, 1.8, 0.8, 0.8],
-        )
-        axes.clabel(shown, fmt="%.2f", fontsize=9)
-        if points is not None:
-            colours = np.where(np.asarray(points[1]) == 1, CLASSES[1], CLASSES[0])
-            axes.scatter(*points[0].T, s=9, c=colours, edgecolors="white", linewidths=0.3)
-        axes.set(title=title, xlabel="x₁", ylabel="x₂", xlim=(a[0], a[-1]), ylim=(b[0], b[-1]))
-    return _figure(axes)
+    axes.contourf(a, b, probability, levels=np.linspace(0, 1, 21), cmap=DIVERGING, alpha=0.85)
+    named, widths = [0.05, 0.25, 0.5, 0.75, 0.95], [0.8, 0.8, 1.8, 0.8, 0.8]
+    shown = axes.contour(a, b, probability, levels=named, colors=INK, linewidths=widths)
+    axes.clabel(shown, fmt="%.2f", fontsize=9)
+    if points is not None:
+        colours = [CLASSES[int(label)] for label in points[1]]
+        axes.scatter(*points[0].T, s=9, c=colours, edgecolors="white", linewidths=0.3)
+    axes.set(title=title, xlabel="x₁", ylabel="x₂", xlim=(a[0], a[-1]), ylim=(b[0], b[-1]))
 
 
+@panel
 def surface(
+    axes: Axes,
     a: np.ndarray,
     b: np.ndarray,
     values: np.ndarray,
@@ -325,38 +283,24 @@ def surface(
     marks: Mapping[str, tuple[float, float]] | None = None,
     title: str = "",
     labels: tuple[str, str] = ("α", "ν"),
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """A function of the plane (values[b, a]) as filled contours, its zero line in ink, points named."""
     reach = float(np.abs(values).max())
-    with style():
-        axes = _axes(axes)
-        filled = axes.contourf(a, b, values, levels=np.linspace(-reach, reach, 25), cmap=DIVERGING)
-        axes.contour(a, b, values, levels=[0.0], colors=INK, linewidths=1.6)
-        axes.figure.colorbar(
-            filled, ax=axes, shrink=0.85, ticks=MaxNLocator(5), pad=0.02
-        ).outline.set_visible(False)  # type: ignore[union-attr]
-        for (name, point), colour in zip(
-            (marks or {}).items(), (CLASSES[1], COLOURS["Laplace"]), strict=False
-        ):
-            axes.plot(
-                *point, "o", ms=9, color=colour, mec="white", mew=1.2, clip_on=False, zorder=5
-            )
-            right = point[0] > (a[0] + a[-1]) / 2
-            axes.annotate(
-                name,
-                point,
-                xytext=(-10 if right else 10, -4 if right else 8),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                color=colour,
-                fontweight="bold",
-            )
-        axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
-    return _figure(axes)
+    filled = axes.contourf(a, b, values, levels=np.linspace(-reach, reach, 25), cmap=DIVERGING)
+    axes.contour(a, b, values, levels=[0.0], colors=INK, linewidths=1.6)
+    bar = plt.colorbar(filled, ax=axes, shrink=0.85, ticks=MaxNLocator(5), pad=0.02)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    for (name, point), colour in zip((marks or {}).items(), MARKS, strict=False):
+        axes.plot(*point, "o", ms=9, color=colour, mec="white", mew=1.2, clip_on=False, zorder=5)
+        right = point[0] > (a[0] + a[-1]) / 2
+        offset, side = ((-10, -4), "right") if right else ((10, 8), "left")
+        _note(axes, name, point, colour, xytext=offset, textcoords="offset points", ha=side)
+    axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
 
 
+@panel
 def bands(
+    axes: Axes,
     steps: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
@@ -366,31 +310,15 @@ def bands(
     title: str = "",
     xlabel: str = "iteration",
     ylabel: str = "",
-    axes: Axes | None = None,
-) -> Figure:
+) -> None:
     """A shrinking interval over steps with iterates inside it and the value sought."""
-    with style():
-        axes = _axes(axes)
-        axes.fill_between(
-            steps, low, high, color=COLOURS["accurate"], alpha=0.22, lw=0, label="bounds"
-        )
-        for (name, values), colour in zip(tracks.items(), CLASSES, strict=False):
-            axes.plot(np.arange(len(values)), values, "o-", ms=3, lw=1.2, color=colour, label=name)
-        if target is not None:
-            axes.axhline(target, color=INK, lw=1, dashes=(1, 1.5), label="root")
-        axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _figure(axes)
-
-
-def _axes(axes: Axes | None, size: tuple[float, float] = (5.4, 4.4)) -> Axes:
-    return plt.figure(figsize=size).add_subplot() if axes is None else axes
-
-
-def _figure(axes: Axes) -> Figure:
-    figure = axes.get_figure(root=True)
-    assert isinstance(figure, Figure)
-    return figure
+    axes.fill_between(steps, low, high, color=COLOURS["accurate"], alpha=0.22, lw=0, label="bounds")
+    for (name, values), colour in zip(tracks.items(), CLASSES, strict=False):
+        axes.plot(np.arange(len(values)), values, "o-", ms=3, lw=1.2, color=colour, label=name)
+    if target is not None:
+        axes.axhline(target, color=INK, lw=1, dashes=(1, 1.5), label="root")
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _colour(name: str) -> str:
@@ -404,23 +332,18 @@ def _ellipse(gaussian: Gaussian, name: str, **look) -> Ellipse:
     width, height = 2 * np.sqrt(5.991 * np.maximum(spread[::-1], 0))
     angle = float(np.degrees(np.arctan2(axes[1, 1], axes[0, 1])))
     dashes = (0, DASHES[name]) if name in DASHES else "-"
-    return Ellipse(
-        (mean[0], mean[1]),
-        width,
-        height,
-        angle=angle,
-        fill=False,
-        ec=_colour(name),
-        ls=dashes,
-        **look,
-    )
+    look |= {"fill": False, "ec": _colour(name), "ls": dashes}
+    return Ellipse((mean[0], mean[1]), width, height, angle=angle, **look)
 
 
-def _mass_levels(log_density: np.ndarray) -> np.ndarray:
-    """Log densities whose superlevel sets hold the masses LEVELS."""
+def _shade(axes: Axes, grid: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    """Filled contours of a density at the levels that hold the masses LEVELS."""
+    a, b, log_density = grid
     ordered = np.sort(log_density.ravel())[::-1]
     mass = np.cumsum(np.exp(ordered - ordered[0]))
-    return ordered[np.searchsorted(mass / mass[-1], LEVELS)]
+    levels = ordered[np.searchsorted(mass / mass[-1], LEVELS)]
+    axes.contourf(a, b, log_density, [*levels, ordered[0] + 1], colors=DENSITY)
+    axes.contour(a, b, log_density, levels, colors="#8f8771", linewidths=0.5)
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, str]]) -> None:
@@ -432,15 +355,10 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str]]) -> None:
         place = np.log10(max(value, 10**low))
         place = max(place, places[-1] + apart) if places else place
         places.append(place)
-        axes.annotate(
-            name,
-            (1.0, 10**place),
-            xycoords=("axes fraction", "data"),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=_colour(name),
-            fontsize=10,
-            fontweight="bold",
-            annotation_clip=False,
-        )
+        where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        _note(axes, name, (1.0, 10**place), _colour(name), xytext=(5, 0), va="center", **where)
+
+
+def _note(axes: Axes, text: str, at: Sequence[float] | np.ndarray, colour: str, **look) -> None:
+    point = (float(at[0]), float(at[1]))
+    axes.annotate(text, point, color=colour, fontweight="bold", annotation_clip=False, **look)
