@@ -75,7 +75,7 @@ def sigma_points(dim: int) -> tuple[np.ndarray, np.ndarray]:
 def mills_ratio(a: Scalar) -> tuple[Scalar, Scalar]:
     """h = φ(a)/Φ(a) and h + a; far left by the continued fraction, which does not cancel."""
     near = jnp.maximum(a, -8.0)
-    direct = jnp.exp(-(near**2) / 2 - log_ndtr(near)) / np.sqrt(2 * np.pi)
+    direct = jnp.exp(-(near**2) / 2 - log_ndtr(near)) / float(np.sqrt(2 * np.pi))
     x = jnp.maximum(-a, 8.0)
     fraction = x
     for level in range(16, 1, -1):

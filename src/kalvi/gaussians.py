@@ -12,7 +12,6 @@ covariance R Rᵀ is symmetric and positive, and variances of predictors are sum
 """
 
 from abc import abstractmethod
-from typing import Self
 
 import equinox as eqx
 import jax
@@ -79,7 +78,7 @@ class Gaussian(eqx.Module):
         """The log density at theta."""
         away = theta - self.mean
         square = away @ self.precision.matvec(away)
-        return -(square + self.logdet() + self.dim * np.log(2 * np.pi)) / 2
+        return -(square + self.logdet() + self.dim * float(np.log(2 * np.pi))) / 2
 
     @own_precision
     def to_dense(self) -> "Dense":
@@ -91,15 +90,15 @@ class Updatable(Gaussian):
     """A structure that a stream of rows can update in place of itself."""
 
     @abstractmethod
-    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> Self:
+    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Updatable":
         """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean."""
 
     @abstractmethod
-    def temper(self, factor: Scalar) -> Self:
+    def temper(self, factor: Scalar) -> "Updatable":
         """Multiply the precision by factor, standard deviations never beyond `linalg.MAX_STD`."""
 
     @abstractmethod
-    def diffuse(self, variance: Scalar) -> Self:
+    def diffuse(self, variance: Scalar) -> "Updatable":
         """Add variance · I to the covariance."""
 
 

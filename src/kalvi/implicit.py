@@ -48,7 +48,7 @@ class _Point(NamedTuple):
     height: Scalar
     grad: tuple[Scalar, Scalar]
     hess: tuple[Scalar, Scalar, Scalar]
-    site: tuple[Scalar, Scalar]
+    curvature: Scalar
 
 
 def solve_implicit(
@@ -74,7 +74,7 @@ def solve_implicit(
         grad = (t - std * weight * gradient, r - 1 / r + r * growth)
         j_tr = r * weight * var * std * bend
         j_rr = 1 + 1 / r**2 + growth + 2 * weight * (r * var) ** 2 * spread
-        return _Point(t, r, height, grad, (1 + growth, j_tr, j_rr), (gradient, curvature))
+        return _Point(t, r, height, grad, (1 + growth, j_tr, j_rr), curvature)
 
     def advance(_, state):
         here, damping = state
@@ -87,9 +87,9 @@ def solve_implicit(
 
     start = _start(at, jnp.stack([jnp.zeros_like(mean), (peak - mean) / std]))
     here, _ = jax.lax.fori_loop(0, STEPS, advance, (start, jnp.zeros_like(mean)))
-    gradient, curvature = here.site
     off = jnp.maximum(jnp.abs(here.grad[0]) / (1 + jnp.abs(here.t)), jnp.abs(here.grad[1]) * here.r)
-    return Site(weight * gradient, weight * curvature, off < jnp.sqrt(jnp.finfo(mean.dtype).eps))
+    # t/√v₀ rather than w g: the mean that follows is then as good as t, also where v₀ γ is enormous
+    return Site(here.t / std, weight * here.curvature, off < jnp.sqrt(jnp.finfo(mean.dtype).eps))
 
 
 def _damped_newton(here: _Point, damping: Scalar) -> tuple[Scalar, Scalar]:
@@ -113,8 +113,9 @@ def _start(at: Callable[[Scalar, Scalar], _Point], shifts: Float[Array, " k"]) -
     return jax.tree.map(lambda values: values[best], points)
 
 
-def solve_poisson(y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> tuple[Scalar, Array]:
-    """The expected rate e^τ at the implicit optimum: with g = weight·var, the root of the increasing
+def solve_poisson(y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+    """The site of the optimal Gaussian for a count y of expected rate e^τ: with g = weight·var, τ is the
+    root of the increasing
 
     h(τ) = τ + g e^τ − var/(2 (1 + g e^τ)) − mean − g y.
 
@@ -150,4 +151,8 @@ def solve_poisson(y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> tuple
     grown = jnp.exp(log_gain + tau)
     value = tau + grown - var / (2 * (1 + grown)) - mean - gain * y
     scale = jnp.abs(tau) + grown + var + jnp.abs(mean) + gain * y
-    return jnp.exp(tau), jnp.abs(value) <= 100 * jnp.finfo(var.dtype).eps * (1 + scale)
+    rate, shift = jnp.exp(tau), tau - var / (2 * (1 + grown)) - mean
+    # where the site outweighs the prior, τ knows the new mean better than y − e^τ does
+    step = jnp.where(grown > 1, shift / jnp.maximum(var, tiny), weight * (y - rate))
+    solved = jnp.abs(value) <= 100 * jnp.finfo(var.dtype).eps * (1 + scale)
+    return Site(step, weight * rate, solved)

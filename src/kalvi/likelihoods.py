@@ -197,8 +197,7 @@ class Poisson(Likelihood):
         return Expected(y * mean - rate - gammaln(y + 1), y - rate, rate)
 
     def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        rate, solved = solve_poisson(y, mean, var, weight)
-        return Site(weight * (y - rate), weight * rate, solved)
+        return solve_poisson(y, mean, var, weight)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         rate = jnp.exp(mean + var / 2)
@@ -228,8 +227,8 @@ class Laplace(SuperGaussian):
         away = mean - y
         std = jnp.sqrt(jnp.maximum(var, jnp.finfo(var.dtype).tiny))
         z = away / std
-        density = jnp.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-        sign = erf(z / np.sqrt(2))
+        density = jnp.exp(-(z**2) / 2) / float(np.sqrt(2 * np.pi))
+        sign = erf(z / float(np.sqrt(2)))
         value = -(away * sign + 2 * std * density) / self.scale - jnp.log(2 * self.scale)
         return Expected(value, -sign / self.scale, 2 * density / (std * self.scale))
 

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 Scalar = Float[Array, ""]
 
@@ -66,7 +66,7 @@ class Margin(NamedTuple):
 
     tail: Scalar
     slope: Scalar
-    solved: Float[Array, ""]
+    solved: Bool[Array, ""]
 
 
 class LogisticIntegrals(eqx.Module):
@@ -192,8 +192,10 @@ def _residual(step: _Step, m: Scalar, v: Scalar, tail: Scalar, slope: Scalar) ->
     """How far the two equations are from holding, relative to their terms."""
     scale = jnp.abs(step.start) + step.gain * tail + jnp.finfo(m.dtype).tiny
     first = jnp.abs(m - step.start - step.gain * tail) / scale
-    second = jnp.abs(v * (1 + step.gain * slope) - step.var) / (step.var + jnp.finfo(m.dtype).tiny)
-    return jnp.maximum(first, second * v / (v + BETA**2))  # v matters through v + β² only
+    second = jnp.abs(v - step.var / (1 + step.gain * slope)) / (
+        v + BETA**2
+    )  # all that v is used for
+    return jnp.maximum(first, second)
 
 
 def _start(step: _Step) -> tuple[Scalar, Scalar, Scalar]:
@@ -254,7 +256,7 @@ def _cubic(b: Scalar, n: Scalar) -> Scalar:
 
 
 def _normal_density(u: Scalar) -> Scalar:
-    return jnp.exp(-(u**2) / 2) / np.sqrt(2 * np.pi)
+    return jnp.exp(-(u**2) / 2) / float(np.sqrt(2 * np.pi))
 
 
 def _normal_tail(u: Scalar, omega: Scalar) -> tuple[Scalar, Scalar, Scalar]:

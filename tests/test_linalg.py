@@ -1,0 +1,164 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kalvi import linalg
+from kalvi.linalg import LowRankPlusDiagonal
+from tests import problems
+from tests.laws import assert_close
+
+
+def low_rank(sign, d=6, p=3, seed=0):
+    """A positive definite diag + sign · factor factorᵀ."""
+    rng = np.random.default_rng(seed)
+    diag, factor = np.exp(rng.normal(size=d)), rng.normal(size=(d, p))
+    if sign < 0:
+        scaled = factor / np.sqrt(diag)[:, None]
+        factor = factor * 0.9 / np.linalg.norm(scaled, 2)
+    dense = np.diag(diag) + sign * factor @ factor.T
+    return LowRankPlusDiagonal(jnp.asarray(diag), jnp.asarray(factor), sign), dense
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_low_rank_plus_diagonal_is_its_dense_matrix(sign):
+    a, dense = low_rank(sign)
+    v = np.random.default_rng(1).normal(size=(6, 2))
+    assert_close(a.to_dense(), dense, 1e-14)
+    assert_close(a.matvec(jnp.asarray(v)), dense @ v, 1e-13)
+    assert_close(a.matvec(jnp.asarray(v[:, 0])), dense @ v[:, 0], 1e-13)
+    assert_close(a.diagonal(), np.diag(dense), 1e-14)
+    assert_close(a.logdet(), np.linalg.slogdet(dense)[1], 1e-12)
+    inverse = a.inverse()
+    assert inverse.sign == -sign
+    assert_close(inverse.to_dense(), np.linalg.inv(dense), 1e-12)
+    assert_close(inverse.inverse().to_dense(), dense, 1e-12)
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_trace_product(signs):
+    (a, dense_a), (b, dense_b) = low_rank(signs[0]), low_rank(signs[1], p=2, seed=5)
+    assert_close(a.trace_product(b), np.trace(dense_a @ dense_b), 1e-12)
+
+
+def test_scale_rows():
+    scale, v = jnp.asarray([2.0, 3.0]), jnp.asarray([[1.0, 2.0], [3.0, 4.0]])
+    assert_close(linalg.scale_rows(scale, v), [[2, 4], [9, 12]], 0)
+    assert_close(linalg.scale_rows(scale, v[:, 0]), [2, 9], 0)
+
+
+def test_cholesky_of_an_indefinite_matrix_is_not_a_number():
+    assert np.isnan(linalg.cholesky(jnp.asarray([[1.0, 2.0], [2.0, 1.0]]))).any()
+
+
+def test_roots_and_solves():
+    rng = np.random.default_rng(2)
+    cov = problems.spd(rng, 5)
+    precision = jnp.asarray(np.linalg.inv(cov))
+    root = linalg.root_from_precision(precision)
+    assert_close(root @ root.T, cov, 1e-12)
+    assert_close(linalg.root_logdet(root), np.linalg.slogdet(cov)[1], 1e-12)
+    inverse = linalg.inverse_root(root)
+    assert_close(inverse @ inverse.T, precision, 1e-12)
+    v = rng.normal(size=(5, 2))
+    solved = linalg.cho_solve(linalg.cholesky(jnp.asarray(cov)), jnp.asarray(v))
+    assert_close(solved, np.linalg.solve(cov, v), 1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5, 9])
+def test_shrink_root_adds_precision(rows):
+    rng = np.random.default_rng(rows)
+    root, x = rng.normal(size=(5, 5)), rng.normal(size=(rows, 5))
+    curvature = np.exp(rng.normal(size=rows))
+    curvature[0] = 0.0
+    shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.asarray(curvature))
+    precision = np.linalg.inv(root @ root.T) + x.T @ np.diag(curvature) @ x
+    assert_close(shrunk @ shrunk.T, np.linalg.inv(precision), 1e-10)
+
+
+def test_shrink_root_of_no_curvature_is_the_root_itself():
+    rng = np.random.default_rng(3)
+    root, rows = jnp.asarray(rng.normal(size=(4, 4))), jnp.asarray(rng.normal(size=(2, 4)))
+    np.testing.assert_array_equal(linalg.shrink_root(root, rows, jnp.zeros(2)), root)
+
+
+def test_shrink_root_stays_positive_where_subtraction_fails():
+    # prior variance 1e6, noise 1e-6, float32: the subtractive update loses every digit of 1e-6
+    root = jnp.eye(2, dtype=jnp.float32) * 1e3
+    x = jnp.asarray([[1.0, 1.0]], jnp.float32)
+    shrunk = linalg.shrink_root(root, x @ root, jnp.asarray([1e6], jnp.float32))
+    along = np.sum((np.asarray(x, np.float64) @ np.asarray(shrunk, np.float64)) ** 2)
+    assert 0 < along < 1e-2  # exactly 1e-6; float32 roots know it to (1e3 · 6e-8)² at best
+
+
+def test_widen_root_adds_variance():
+    rng = np.random.default_rng(4)
+    root = rng.normal(size=(4, 4))
+    wide = linalg.widen_root(jnp.asarray(root), jnp.asarray(0.3))
+    assert_close(wide @ wide.T, root @ root.T + 0.3 * np.eye(4), 1e-13)
+
+
+def test_projection_golden_values():
+    # FORMULAS-rvga section 8, E1.7
+    one = jnp.ones(2)
+    factor, diag = linalg.project_eigen(one[:, None], one, jnp.asarray([[1.0], [0.0]]))
+    np.testing.assert_allclose(np.abs(factor[:, 0]), [1.37638192, 0.85065081], atol=1e-8)
+    np.testing.assert_allclose(diag, [1.10557281, 1.27639320], atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_projection_keeps_the_diagonal_and_never_lowers_diag(dtype):
+    rng = np.random.default_rng(5)
+    eps = np.finfo(dtype).eps
+    for _ in range(5):
+        d, p, b = 8, 3, 4
+        factor, extra = rng.normal(size=(d, p)).astype(dtype), rng.normal(size=(d, b)).astype(dtype)
+        diag = np.exp(3 * rng.normal(size=d)).astype(dtype)
+        target = np.diag(factor @ factor.T + extra @ extra.T) + diag
+        kept, rest = linalg.project_eigen(*(jnp.asarray(a) for a in (factor, diag, extra)))
+        assert np.all(np.asarray(rest) >= diag)
+        np.testing.assert_allclose(np.sum(kept**2, axis=1) + rest, target, rtol=200 * eps)
+
+
+def test_projection_is_the_best_factor_for_its_diagonal():
+    # with the diagonal fixed, the leading eigenvectors of Ψ^{-1/2} S Ψ^{-1/2} minimise the KL
+    rng = np.random.default_rng(6)
+    factor, extra, diag = (
+        rng.normal(size=(7, 2)),
+        rng.normal(size=(7, 3)),
+        np.exp(rng.normal(size=7)),
+    )
+    kept, _ = linalg.project_eigen(*(jnp.asarray(a) for a in (factor, diag, extra)))
+    half = 1 / np.sqrt(diag)
+    target = factor @ factor.T + extra @ extra.T
+    values, vectors = np.linalg.eigh(half[:, None] * target * half[None, :])
+    best = (vectors[:, -2:] / half[:, None]) * np.sqrt(values[-2:])
+    assert_close(kept @ kept.T, best @ best.T, 1e-11)
+
+
+def test_projection_is_exact_when_the_rank_suffices():
+    rng = np.random.default_rng(7)
+    factor, diag = np.zeros((6, 3)), np.exp(rng.normal(size=6))
+    extra = rng.normal(size=(6, 2))
+    kept, rest = linalg.project_eigen(*(jnp.asarray(a) for a in (factor, diag, extra)))
+    assert_close(kept @ kept.T, extra @ extra.T, 1e-12)
+    assert_close(rest, diag, 1e-13)
+
+
+def test_projection_in_float32_does_not_leak_into_the_diagonal():
+    # one huge column: without the re-orthogonalisation its rounding error swamps the diagonal
+    rng = np.random.default_rng(8)
+    factor = (1e3 * rng.normal(size=(30, 2))).astype(np.float32)
+    extra = rng.normal(size=(30, 2)).astype(np.float32) * 1e-2
+    diag = np.full(30, 1e-4, np.float32)
+    args = (factor, diag, extra)
+    single = linalg.project_eigen(*(jnp.asarray(a) for a in args))[1]
+    double = linalg.project_eigen(*(jnp.asarray(a, jnp.float64) for a in args))[1]
+    np.testing.assert_allclose(single, double, rtol=2e-2)
+
+
+def test_project_of_zeros_is_nothing():
+    diag = jnp.ones(4)
+    kept, rest = jax.jit(linalg.project_eigen)(jnp.zeros((4, 2)), diag, jnp.zeros((4, 3)))
+    np.testing.assert_array_equal(kept, 0)
+    np.testing.assert_array_equal(rest, diag)
