@@ -6,6 +6,7 @@ An error is one sentence and exit code 2. Files appear whole or not at all.
 import csv
 import importlib
 import io
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -82,16 +83,19 @@ def demo(rows: int, seed: int, out: Path) -> None:
         if out.suffix not in (".png", ".pdf", ".svg"):
             raise ValueError(f"the picture must end in .png, .pdf or .svg; got {out.name!r}.")
         _folder(out.parent)
+        click.echo("generating rows and compiling ...", err=True)
+        stream = experiment.generate(rows, seed)
+        experiment.warm_up(stream)
         with tqdm(total=rows, desc="one pass", unit=" rows", unit_scale=True) as bar:
 
             def progress(seen: int, loss: float) -> None:
                 bar.set_postfix_str(f"log loss {loss:.4f}", refresh=False)
                 bar.update(seen - bar.n)
 
-            outcome = experiment.learn(rows, seed, progress)
+            outcome = experiment.learn(stream, progress)
         plots.save(experiment.draw(outcome), out)
     for name, value in experiment.summary(outcome):
-        click.echo(f"{name:<34}{value}")
+        click.echo(f"{name:<38}{value}")
     click.echo(f"wrote {out}")
 
 
@@ -140,10 +144,11 @@ def _write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def _print_claims(claims: list[dict[str, Any]]) -> None:
     """One line per claim: figure, verdict, what the paper says; the numbers below it."""
+    wrapped = textwrap.TextWrapper(100, initial_indent=" " * 14, subsequent_indent=" " * 14)
     for claim in claims:
         colour = "green" if claim["verdict"] == "held" else "red"
         verdict = click.style(f"{claim['verdict']:<8}", fg=colour)
         click.echo(f"{claim['figure']:>3}  {verdict} {claim['claim']}")
-        click.echo(f"               {claim['numbers']}")
+        click.echo(wrapped.fill(claim["numbers"]))
     held = sum(claim["verdict"] == "held" for claim in claims)
     click.echo(f"{held} of {len(claims)} claims held")

@@ -24,12 +24,12 @@ COLOURS = {
     "explicit": "#5ab4e5",
     "EKF": "#d5581a",
     "QKF": "#b5539c",
-    "accurate": "#0e8a6a",
+    "accurate integrals": "#0e8a6a",
     "Laplace": "#c1272d",
     "best Gaussian": "#22262b",
 }
 """Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
-DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate": (6, 1.5, 1.5, 1.5)}
+DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate integrals": (6, 1.5, 1.5, 1.5)}
 CLASSES = ("#d5581a", "#0b5fa5")
 MARKS = ("#0b5fa5", "#c1272d")
 DENSITY = ("#f3f0e8", "#e6e0d0", "#d3cab2", "#b9ad8e")
@@ -65,7 +65,7 @@ Panel = Callable[..., Figure]
 
 def style() -> AbstractContextManager[None]:
     """The house settings of matplotlib, as a context."""
-    return mpl.rc_context(HOUSE)
+    return mpl.rc_context(HOUSE)  # type: ignore[arg-type]
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -125,11 +125,11 @@ def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, *, title: str = "") -> Non
     """Two classes of points in the plane."""
     for label, colour, marker in zip((0, 1), CLASSES, "oD", strict=True):
         chosen = x[np.asarray(y) == label]
-        axes.scatter(*chosen.T, s=16, c=colour, marker=marker, alpha=0.75, linewidths=0)
-        box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": "none", "alpha": 0.8}
-        _note(axes, f"y = {label}", chosen.mean(axis=0), colour, ha="center", bbox=box)
+        look = {"c": colour, "marker": marker, "label": f"y = {label}"}
+        axes.scatter(*chosen.T, s=20, alpha=0.75, linewidths=0, **look)
     axes.set(title=title, xlabel="x₁", ylabel="x₂")
     axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(loc="best", handletextpad=0.1)
 
 
 @panel
@@ -161,7 +161,10 @@ def ellipses(
     axes.set(xlim=(a[0], a[-1]), ylim=(b[0], b[-1]), title=title, xlabel="θ₁", ylabel="θ₂")
     axes.legend(loc="best")
     if away:
-        axes.text(0.03, 0.03, "\n".join(away), transform=axes.transAxes, fontsize=9, color=QUIET)
+        text = "\n".join(away)
+        axes.text(
+            0.03, 0.03, text, transform=axes.transAxes, fontsize=9, bbox={"fc": "w", "ec": FAINT}
+        )
 
 
 @panel
@@ -201,7 +204,7 @@ def lines(
     ylabel: str = "",
 ) -> None:
     """Plain curves with a small legend, in the palette's order."""
-    palette = [INK, CLASSES[1], CLASSES[0], COLOURS["QKF"], COLOURS["accurate"]]
+    palette = [INK, CLASSES[1], CLASSES[0], COLOURS["QKF"], COLOURS["accurate integrals"]]
     for (name, values), colour in zip(curves.items(), palette, strict=False):
         axes.plot(x, values, color=colour, label=name, lw=2.6 if colour == INK else 1.8)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xlim=(x[0], x[-1]))
@@ -292,8 +295,8 @@ def surface(
     bar.outline.set_visible(False)  # type: ignore[operator]
     for (name, point), colour in zip((marks or {}).items(), MARKS, strict=False):
         axes.plot(*point, "o", ms=9, color=colour, mec="white", mew=1.2, clip_on=False, zorder=5)
-        right = point[0] > (a[0] + a[-1]) / 2
-        offset, side = ((-10, -4), "right") if right else ((10, 8), "left")
+        side = "right" if point[0] > (a[0] + a[-1]) / 2 else "left"
+        offset = (-10 if side == "right" else 10, -16 if point[1] > (b[0] + b[-1]) / 2 else 8)
         _note(axes, name, point, colour, xytext=offset, textcoords="offset points", ha=side)
     axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
 
@@ -310,15 +313,20 @@ def bands(
     title: str = "",
     xlabel: str = "iteration",
     ylabel: str = "",
+    legend: bool = False,
 ) -> None:
     """A shrinking interval over steps with iterates inside it and the value sought."""
-    axes.fill_between(steps, low, high, color=COLOURS["accurate"], alpha=0.22, lw=0, label="bounds")
+    axes.fill_between(
+        steps, low, high, color=COLOURS["accurate integrals"], alpha=0.22, lw=0, label="bounds"
+    )
     for (name, values), colour in zip(tracks.items(), CLASSES, strict=False):
         axes.plot(np.arange(len(values)), values, "o-", ms=3, lw=1.2, color=colour, label=name)
     if target is not None:
         axes.axhline(target, color=INK, lw=1, dashes=(1, 1.5), label="root")
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if legend:
+        axes.legend(loc="upper right")
 
 
 def _colour(name: str) -> str:

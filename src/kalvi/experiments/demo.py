@@ -20,7 +20,7 @@ from kalvi.algorithms.laplace import laplace
 from kalvi.algorithms.rvga import RVGA
 from kalvi.algorithms.sites import EKF, Implicit
 from kalvi.experiments.rvga_data import Setting, two_classes
-from kalvi.experiments.rvga_plane import posterior_grid
+from kalvi.experiments.rvga_plane import Gaussian, posterior_grid
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
 from kalvi.logistic import InverseProbit
@@ -49,7 +49,6 @@ class Outcome(NamedTuple):
 
     rows: int
     seconds: float
-    progressive_loss: float  # each row predicted before its label was seen
     log_loss: float  # on rows never seen
     truth_loss: float  # of the true probabilities, on the same rows
     accuracy: float
@@ -57,9 +56,8 @@ class Outcome(NamedTuple):
     calibration_error: float
     table: metrics.Calibration
     seen: np.ndarray  # rows seen at the times of `losses`
-    losses: np.ndarray  # mean progressive log loss so far
+    losses: np.ndarray  # mean log loss so far, each row predicted before its label was seen
     truths: np.ndarray  # the truth's log loss on the same rows
-    plane: dict[str, tuple[np.ndarray, np.ndarray]]
 
     @property
     def rows_per_second(self) -> float:
@@ -68,8 +66,11 @@ class Outcome(NamedTuple):
 
 
 def generate(n_samples: int, seed: int) -> Stream:
-    """Correlated inputs with an intercept, and labels from one true coefficient vector."""
+    """`n_samples` rows to learn from and HELD_OUT to judge by, labels from one coefficient vector."""
+    if n_samples < 1:
+        raise ValueError(f"the stream needs at least one row; got {n_samples}.")
     random = np.random.default_rng(seed)
+    n_samples += HELD_OUT
     theta = random.normal(size=DIM) * 2 / np.sqrt(DIM)
     mixing = np.eye(DIM) + 0.4 * random.normal(size=(DIM, DIM)) / np.sqrt(DIM)
     x = random.normal(size=(n_samples, DIM)) @ mixing
@@ -78,53 +79,62 @@ def generate(n_samples: int, seed: int) -> Stream:
     return Stream(x, (random.random(n_samples) < probability).astype(float), probability)
 
 
-def learn(n_samples: int, seed: int, progress: Progress = lambda rows, loss: None) -> Outcome:
-    """One pass over `n_samples` generated rows; `progress(rows seen, progressive log loss)`."""
-    if n_samples < 1:
-        raise ValueError(f"the stream needs at least one row; got {n_samples}.")
-    stream = generate(n_samples + HELD_OUT, seed)
+def warm_up(stream: Stream) -> None:
+    """Compile for every shape the stream will have, so that the clock of `learn` sees none of it."""
+    n = _training_rows(stream)
+    shapes: dict[tuple[int, ...], Batch] = {}
     with precision.matching("float64"):
-        rule = RVGA(Bernoulli(), block_size=BLOCK_SIZE)
-        prior = Dense(jnp.zeros(DIM), PRIOR_STD**2 * jnp.eye(DIM))
-        batches = partial(array_batches, block_size=BLOCK_SIZE)
-        run.fit(rule, prior, _each_shape(stream, n_samples))  # compiles, outside the clock
-        seen, losses = [], []
+        for batch in array_batches(stream.x[:n], stream.y[:n], block_size=BLOCK_SIZE):
+            shapes.setdefault(batch.y.shape, batch)
+        run.fit(_rule(), _prior(), shapes.values())
 
-        def after_block(state):
-            seen.append(int(state.rows))
-            losses.append(-float(state.log_evidence) / seen[-1])
-            progress(seen[-1], losses[-1])
 
+def learn(stream: Stream, progress: Progress = lambda rows, loss: None) -> Outcome:
+    """One pass over all rows but the last HELD_OUT; `progress(rows seen, progressive log loss)`."""
+    n = _training_rows(stream)
+    seen, losses = [], []
+
+    def after_block(state):
+        seen.append(int(state.rows))
+        losses.append(-float(state.log_evidence) / seen[-1])
+        progress(seen[-1], losses[-1])
+
+    with precision.matching("float64"):
         start = time.perf_counter()
-        rows = batches(stream.x[:n_samples], stream.y[:n_samples])
-        state = run.fit(rule, prior, rows, after_block=after_block)
-        jax.block_until_ready(state.posterior.mean)
+        rows = array_batches(stream.x[:n], stream.y[:n], block_size=BLOCK_SIZE)
+        state = run.fit(_rule(), _prior(), rows, after_block=after_block)
         seconds = time.perf_counter() - start
-        probability = np.asarray(run.call(_predict, state.posterior, stream.x[n_samples:]))
-        plane = _plane()
-    return _outcome(
-        stream, n_samples, seconds, probability, np.array(seen), np.array(losses), plane
-    )
+        probability = np.asarray(run.call(_predict, state.posterior, jnp.asarray(stream.x[n:])))
+    return _outcome(stream, n, seconds, probability, np.array(seen), np.array(losses))
 
 
 def draw(outcome: Outcome) -> plots.Figure:
     """The posterior of the plane, the reliability of the stream's predictions, its log loss over time."""
     x, y = two_classes(PLANE)
-    grid = posterior_grid(x, y, PLANE, [outcome.plane[name] for name in ("implicit", "Laplace")])
-    calibrated = f"Reliability on {HELD_OUT:,} new rows"
-    left = partial(plots.ellipses, grid, outcome.plane, title="True posterior, 95 % ellipses")
-    middle = partial(plots.reliability, *_columns(outcome.table), title=calibrated)
-    curves = {"one pass": outcome.losses, "the truth itself": outcome.truths}
-    right = partial(
-        plots.lines,
-        outcome.seen,
-        curves,
-        title="Mean log loss so far",
-        xlabel="rows seen",
-        ylabel="nats per row",
-    )
+    found = _plane(x, y)
+    grid = posterior_grid(x, y, PLANE, found["implicit"], [found["Laplace"], found["EKF"]])
+    table = outcome.table
+    seen, losses, truths = (a[1:] for a in (outcome.seen / 1000, outcome.losses, outcome.truths))
+    panels = [
+        partial(plots.ellipses, grid, found, title="A posterior, and three Gaussians for it"),
+        partial(
+            plots.reliability,
+            table.predicted,
+            table.observed,
+            table.count,
+            title=f"Reliability on {HELD_OUT:,} new rows",
+        ),
+        partial(
+            plots.lines,
+            seen,
+            {"the truth itself": truths, "one pass": losses},
+            title="Mean log loss so far",
+            xlabel="thousand rows",
+            ylabel="nats per row",
+        ),
+    ]
     title = f"{outcome.rows:,} rows in one pass, {outcome.rows_per_second:,.0f} rows a second"
-    return plots.compose([[left, middle, right]], title=title, size=(15, 5.2))
+    return plots.compose([panels if len(seen) > 1 else panels[:2]], title=title, size=(15, 5.2))
 
 
 def summary(outcome: Outcome) -> list[tuple[str, str]]:
@@ -132,7 +142,10 @@ def summary(outcome: Outcome) -> list[tuple[str, str]]:
     return [
         ("rows", f"{outcome.rows:,} of {DIM} features"),
         ("rows per second", f"{outcome.rows_per_second:,.0f} (compilation not counted)"),
-        ("log loss, each row before its label", f"{outcome.progressive_loss:.4f}"),
+        (
+            "log loss, each row before its label",
+            f"{outcome.losses[-1]:.4f}   (the truth itself: {outcome.truths[-1]:.4f})",
+        ),
         (
             "log loss on new rows",
             f"{outcome.log_loss:.4f}   (the truth itself: {outcome.truth_loss:.4f})",
@@ -145,16 +158,16 @@ def summary(outcome: Outcome) -> list[tuple[str, str]]:
     ]
 
 
-def _columns(table: metrics.Calibration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return table.predicted, table.observed, table.count
+def _rule() -> RVGA:
+    return RVGA(Bernoulli(InverseProbit()), block_size=BLOCK_SIZE)
 
 
-def _each_shape(stream: Stream, n_samples: int) -> list[Batch]:
-    """One batch of every shape the stream will have."""
-    shapes: dict[tuple[int, ...], Batch] = {}
-    for batch in array_batches(stream.x[:n_samples], stream.y[:n_samples], block_size=BLOCK_SIZE):
-        shapes.setdefault(batch.y.shape, batch)
-    return list(shapes.values())
+def _prior() -> Dense:
+    return Dense(jnp.zeros(DIM), PRIOR_STD**2 * jnp.eye(DIM))
+
+
+def _training_rows(stream: Stream) -> int:
+    return len(stream.y) - HELD_OUT
 
 
 def _predict(posterior: Dense, x: jax.Array) -> jax.Array:
@@ -162,27 +175,29 @@ def _predict(posterior: Dense, x: jax.Array) -> jax.Array:
     return jax.vmap(lambda m, v: Bernoulli().predict(m, v)[0])(mean, var)
 
 
-def _plane() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _plane(x: np.ndarray, y: np.ndarray) -> dict[str, Gaussian]:
     """Implicit R-VGA, EKF and Laplace on the two-dimensional problem."""
-    x, y = two_classes(PLANE)
-    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
-    prior = Dense(jnp.zeros(2), PLANE.prior_std**2 * jnp.eye(2))
     likelihood = Bernoulli(InverseProbit())
-    found = {
-        name: run.fit(RVGA(likelihood, scheme, block_size=1), prior, [batch]).posterior
-        for name, scheme in (("implicit", Implicit()), ("EKF", EKF()))
-    }
-    found["Laplace"] = run.call(laplace, likelihood, prior, batch).posterior
-    return {name: (np.asarray(q.mean), np.asarray(q.cov)) for name, q in found.items()}
+    with precision.matching("float64"):
+        batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
+        prior = Dense(jnp.zeros(2), PLANE.prior_std**2 * jnp.eye(2))
+        found = {
+            name: run.fit(RVGA(likelihood, scheme, block_size=1), prior, [batch]).posterior
+            for name, scheme in (("implicit", Implicit()), ("EKF", EKF()))
+        }
+        found["Laplace"] = run.call(laplace, likelihood, prior, batch).posterior
+        return {
+            name: (np.asarray(q.mean), np.asarray(q.matvec(jnp.eye(2))))
+            for name, q in found.items()
+        }
 
 
-def _outcome(stream, n_samples, seconds, probability, seen, losses, plane) -> Outcome:
+def _outcome(stream, n_samples, seconds, probability, seen, losses) -> Outcome:
     y, truth = stream.y[n_samples:], stream.probability[n_samples:]
     surprise = -np.log(np.where(stream.y == 1, stream.probability, 1 - stream.probability))
     return Outcome(
         rows=n_samples,
         seconds=seconds,
-        progressive_loss=float(losses[-1]),
         log_loss=metrics.log_loss(probability, y),
         truth_loss=metrics.log_loss(truth, y),
         accuracy=float(np.mean((probability > 0.5) == y)),
@@ -192,5 +207,4 @@ def _outcome(stream, n_samples, seconds, probability, seen, losses, plane) -> Ou
         seen=seen,
         losses=losses,
         truths=np.cumsum(surprise)[seen - 1] / seen,
-        plane=plane,
     )

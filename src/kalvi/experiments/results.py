@@ -38,7 +38,7 @@ class Result(NamedTuple):
                 "verdict": claim.verdict,
                 "claim": claim.text,
                 "numbers": ", ".join(
-                    f"{name} {value:.6g}" for name, value in claim.numbers.items()
+                    f"{name} {value:.5g}" for name, value in claim.numbers.items()
                 ),
             }
             for claim in self.claims

@@ -28,11 +28,11 @@ FILTERS = {
     "explicit": (PROBIT, Explicit()),
     "EKF": (PROBIT, EKF()),
     "QKF": (PROBIT, QKF()),
-    "accurate": (ACCURATE, Implicit()),
+    "accurate integrals": (ACCURATE, Implicit()),
 }
 """The four filters of the paper with its inverse-probit integrals, and ours with accurate ones."""
-PADDED = (500, 100)
-"""Rows and columns of the largest problem, figure 8."""
+PLANE, PADDED = (300, 2), (500, 100)
+"""Rows and columns of the largest problems, figures 11 and 8."""
 BATCH = ("Laplace", "best Gaussian")
 
 
@@ -68,12 +68,12 @@ def compare(setting: Setting, every: int = 1) -> Comparison:
     data = rows(setting)
     times = np.arange(0, len(data.y) + 1, every)
     with precision.matching("float64"):
-        batch, prior = _padded(data.x, data.y), prior_of(setting, _width(setting.dim))
+        batch, prior = _padded(data.x, data.y), prior_of(setting, _shape(setting.dim)[1])
         states = {
             method: run.call(_history, RVGA(likelihood, scheme, block_size=1), prior, batch, every)
             for method, (likelihood, scheme) in FILTERS.items()
         }
-        last = jax.tree.map(lambda leaf: leaf[-1], states["accurate"])
+        last = jax.tree.map(lambda leaf: leaf[-1], states["accurate integrals"])
         states |= dict(zip(BATCH, run.call(_batch_methods, prior, batch, last), strict=True))
         stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states.values())
         scored = [np.asarray(part) for part in run.call(_path, prior, batch, stacked)]
@@ -91,14 +91,14 @@ def compare(setting: Setting, every: int = 1) -> Comparison:
     return Comparison(setting, data.source, data.x, data.y, times, paths)
 
 
-def _width(dim: int) -> int:
-    """Columns and rows of zeros are inert, so high-dimensional problems share one compiled shape."""
-    return dim if dim <= 2 else PADDED[1]
+def _shape(dim: int) -> tuple[int, int]:
+    """Columns and rows of zeros are inert, so all problems share two compiled shapes."""
+    return PLANE if dim == 2 else PADDED
 
 
 def _padded(x: np.ndarray, y: np.ndarray) -> Batch:
-    """The rows as a batch, in more than two dimensions enlarged by zeros to PADDED."""
-    rows, columns = x.shape if x.shape[1] <= 2 else PADDED
+    """The rows as a batch, enlarged by zeros."""
+    rows, columns = _shape(x.shape[1])
     enlarged, labels, weight = np.zeros((rows, columns)), np.zeros(rows), np.zeros(rows)
     enlarged[: x.shape[0], : x.shape[1]] = x
     labels[: len(y)], weight[: len(y)] = y, 1

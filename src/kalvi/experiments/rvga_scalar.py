@@ -5,14 +5,16 @@ The implicit step asks for a root of F = (f, g) (eqs. 69-70), equivalently a fix
     f̃(α, ν) = α₀ + ν₀ y − ν₀ σ(α k(ν)),      g̃(α, ν) = ν₀/(1 + ν₀ k(ν) σ′(α k(ν))).
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, log_expit, ndtr
 
-from kalvi import plots, precision
+from kalvi import plots, precision, run
 from kalvi.experiments.results import Claim, Result
 from kalvi.likelihoods import Bernoulli
 from kalvi.logistic import BETA, InverseProbit
@@ -210,11 +212,22 @@ def figure_13(quick: bool) -> Result:
 
 def solve(step: Step) -> tuple[float, float]:
     """The root (α, ν) of F."""
+    alpha, nu = solve_many([step])
+    return float(alpha[0]), float(nu[0])
+
+
+def solve_many(steps: Sequence[Step]) -> Pair:
+    """The roots (α, ν) for many steps at once."""
+    mean, var, y = np.array(steps, float).T
     with precision.matching("float64"):
-        numbers = map(jnp.asarray, (step.y, step.mean, step.var, 1.0))
-        site = Bernoulli(InverseProbit()).implicit(*numbers)
-    xi, gamma = float(site.step), float(site.curvature)
-    return step.mean + step.var * xi, step.var / (1 + step.var * gamma)
+        xi, gamma = map(np.asarray, run.call(_sites, *map(jnp.asarray, (y, mean, var))))
+    return mean + var * xi, var / (1 + var * gamma)
+
+
+def _sites(y: jax.Array, mean: jax.Array, var: jax.Array) -> tuple[jax.Array, jax.Array]:
+    likelihood = Bernoulli(InverseProbit())
+    site = jax.vmap(lambda y, m, v: likelihood.implicit(y, m, v, jnp.ones(())))(y, mean, var)
+    return site.step, site.curvature
 
 
 def fixed_point(step: Step, alpha: np.ndarray, nu: np.ndarray) -> Pair:
@@ -248,19 +261,19 @@ def refine(step: Step, alpha: tuple[float, float], nu: tuple[float, float]):
 def count_violations(draws: int, rounds: int) -> int:
     """How often a root lies outside its bounds, over random steps with ν₀ from 1e-3 to 1e5."""
     random = np.random.default_rng(0)
+    var = 10 ** random.uniform(-3, 5, draws)
+    mean = random.normal(size=draws) * 3 * np.sqrt(var)
+    steps = [
+        Step(*numbers) for numbers in zip(mean, var, random.integers(2, size=draws), strict=True)
+    ]
     count = 0
-    for _ in range(draws):
-        var = float(10 ** random.uniform(-3, 5))
-        step = Step(float(random.normal() * 3 * np.sqrt(var)), var, float(random.integers(2)))
-        alpha, nu = solve(step)
-        bounds = coarse_bounds(step)
-        for _ in range(rounds):
-            bounds = refine(step, *bounds)
+    for step, alpha, nu in zip(steps, *solve_many(steps), strict=True):
+        for bounds in _rounds(step, rounds):
             count += not (_within(alpha, bounds[0]) and _within(nu, bounds[1]))
     return count
 
 
-def _within(value: float, bounds: tuple[float, float]) -> bool:
+def _within(value: float, bounds: np.ndarray) -> bool:
     slack = 1e-9 * (abs(bounds[0]) + abs(bounds[1]))
     return bounds[0] - slack <= value <= bounds[1] + slack
 
@@ -319,5 +332,13 @@ def _bounds_panel(step: Step, axis: int, rounds: int = 15) -> plots.Panel:
     low, high = bounds[:, axis].T
     steps = np.arange(rounds + 1)
     return partial(
-        plots.bands, steps, low, high, tracks, target=solve(step)[axis], title=title, ylabel=label
+        plots.bands,
+        steps,
+        low,
+        high,
+        tracks,
+        target=solve(step)[axis],
+        title=title,
+        ylabel=label,
+        legend=legend,
     )
