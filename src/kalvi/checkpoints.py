@@ -16,7 +16,7 @@ State = TypeVar("State")
 
 
 def save(path: str | Path, state: State, **metadata: str) -> None:
-    """Write the arrays of `state` to `path` atomically; the previous file stays until the new one is safe."""
+    """Write the arrays of `state` to `path` atomically: the old file stays until the new one is safe."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)

@@ -26,7 +26,7 @@ def array_batches(
     *,
     block_size: int,
     intercept: bool = False,
-    dtype: np.dtype | type = np.float64,
+    dtype: np.dtype | type | str = np.float64,
 ) -> Iterator[Batch]:
     """The rows of x (an array, or CSR and made dense a chunk at a time), a column of ones last if asked."""
     n, width = x.shape[0], x.shape[1] + intercept
@@ -41,13 +41,17 @@ def array_batches(
         start += size
 
 
-def count_batches(
-    n: int, width: int, *, block_size: int, dtype: np.dtype | type = np.float64
-) -> int:
-    """How many batches `array_batches` makes of n rows of the given width."""
-    row_bytes = np.dtype(dtype).itemsize * block_size * max(width, 1)
-    chunk = block_size * int(np.clip(CHUNK_BYTES // row_bytes, 1, CHUNK_BLOCKS))
-    return n // chunk + -(-(n % chunk) // block_size)
+def whole_batch(
+    x: Any,
+    y: np.ndarray,
+    weight: np.ndarray,
+    *,
+    intercept: bool = False,
+    dtype: np.dtype | type | str = np.float64,
+) -> Batch:
+    """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
+    step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
+    return _batch(x, y, weight, -(-x.shape[0] // step) * step, intercept, dtype)
 
 
 def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:

@@ -39,7 +39,7 @@ LogLikelihood = Callable[[Vector, Float[Array, " i"], Scalar], Scalar]
 
 HALVINGS = 12
 SETTLED = 1e-3
-"""An iteration that still moves the mean by more posterior standard deviations than this has not settled."""
+"""An iteration that still moves the mean by more posterior standard deviations than this is not settled."""
 
 
 class Points(eqx.Module):
@@ -98,7 +98,9 @@ class SecondOrder(Form):
     def derivatives(self, log_prob, q, z, weights):
         theta = q.mean[None, :] + z @ q.root.T
         gradients = jax.vmap(jax.grad(log_prob))(theta)
-        return weights @ gradients, jnp.einsum("n,nij->ij", weights, jax.vmap(jax.hessian(log_prob))(theta))
+        return weights @ gradients, jnp.einsum(
+            "n,nij->ij", weights, jax.vmap(jax.hessian(log_prob))(theta)
+        )
 
 
 class FirstOrder(Form):
@@ -153,7 +155,9 @@ class GeneralRVGA(Rule[General]):
             number, row = numbered
             row_key = None if key is None else jr.fold_in(key, number)
             z, weights = self.points.standard(state.posterior.dim, row_key)
-            return self._absorb(state, row, jnp.asarray(z, dtype), jnp.asarray(weights, dtype)), None
+            return self._absorb(
+                state, row, jnp.asarray(z, dtype), jnp.asarray(weights, dtype)
+            ), None
 
         return jax.lax.scan(visit, state, (jnp.arange(len(batch.y)), batch))[0]
 
@@ -197,8 +201,6 @@ def _towards(
     finite = jax.vmap(lambda s: jnp.all(jnp.isfinite(linalg.cholesky(blend(s)[0]))))(lengths)
     precision, shift = blend(lengths[jnp.argmax(finite)])
     found = jnp.any(finite) & jnp.all(jnp.isfinite(shift))
-    precision, shift = jax.tree.map(
-        lambda a, b: jnp.where(found, a, b), (precision, shift), now
-    )
+    precision, shift = jax.tree.map(lambda a, b: jnp.where(found, a, b), (precision, shift), now)
     root = linalg.root_from_precision(precision)
     return Dense.from_root(root @ (root.T @ shift), root), (precision, shift), found

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import wraps
-from typing import Any
+from typing import Any, Self, TypeVar
 from warnings import warn
 
 import equinox as eqx
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -34,6 +33,50 @@ MAX_PASSES = 2000
 PREDICTED_ROWS = 1024
 
 
+PARAMETERS = """rank : int or None, default None
+        None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
+        diagonal, d (rank + 2) numbers; 0 keeps variances only.
+    prior_mean : float or array, default 0
+        Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
+    prior_scale : float, array or "auto", default 1
+        Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
+        an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
+        keeps the one with the most evidence, `prior_scale_`.
+    prior : Gaussian or None
+        The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
+    scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
+        How a row updates the posterior; "implicit" is the optimal one.
+    fit_intercept : bool, default True
+    forgetting : float in (0, 1], default 1
+        Factor on the precision before each row; below 1 the past fades, with a memory of about
+        1/(1 − forgetting) rows.
+    process_noise : float, default 0
+        Variance added to every coefficient before each row (applied block by block).
+    passes : "auto" or int, default "auto"
+        Passes of `fit` over the rows. The first is the streaming one; "auto" goes on until the
+        variational bound has converged if the covariance is full, nothing is forgotten, the scheme is
+        variational and the table is below 2 GiB, and stops after one pass otherwise. `n_passes_` says
+        what was done.
+    block_size : "auto" or int
+        Rows absorbed at once. With a full covariance it does not change the result.
+    dtype : {"float64", "float32"}
+        float64 needs no global JAX setting.
+    random_state : int, RandomState or None
+        For `sample_posterior`.
+    verbose : bool, default False
+        Show a progress bar."""
+
+Class = TypeVar("Class", bound=type)
+
+
+def documented(cls: Class) -> Class:
+    """Write the common parameters where the docstring says PARAMETERS."""
+    cls.__doc__ = (cls.__doc__ or "").replace(
+        "PARAMETERS", "Parameters\n    ----------\n    " + PARAMETERS
+    )
+    return cls
+
+
 def all_or_nothing(method):
     """A call that fails, or is interrupted, leaves the estimator as it was."""
 
@@ -52,6 +95,13 @@ def all_or_nothing(method):
 
 class StreamingEstimator(BaseEstimator):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
+
+    n_features_in_: int
+    state_: Any  # Streaming, with a leading axis over the grid when prior_scale is "auto"
+    posterior_: Gaussian
+    log_evidence_: float
+    elbo_: float
+    n_passes_: int
 
     def __init__(
         self,
@@ -115,7 +165,7 @@ class StreamingEstimator(BaseEstimator):
         seed = check_random_state(chosen).randint(2**31 - 1)
         return np.asarray(self.posterior_.sample(jr.key(seed), n_samples))
 
-    def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> "StreamingEstimator":
+    def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Self:
         """Run the rule over checked rows from the present state, and publish what it found."""
         weight = self._check_weight(sample_weight, x)
         with matching(self.dtype):
@@ -177,20 +227,17 @@ class StreamingEstimator(BaseEstimator):
         )
         table_bytes = x.shape[0] * x.shape[1] * np.dtype(self.dtype).itemsize
         return possible and (
-            table_bytes <= REVISIT_BYTES if self.passes == "auto" else self.passes > 1
+            table_bytes <= REVISIT_BYTES if self.passes == "auto" else int(self.passes) > 1
         )
 
     def _revisit(self, x, y: np.ndarray, weight: np.ndarray) -> None:
         """Climb from the one-pass posterior to the optimum of the variational bound."""
-        rows = x.toarray() if sp.issparse(x) else x
-        if self.fit_intercept:
-            rows = np.column_stack([rows, np.ones(len(rows))])
-        batch = Batch(*(jnp.asarray(np.asarray(a, self.dtype)) for a in (rows, y, weight)))
+        batch = streams.whole_batch(x, y, weight, intercept=self.fit_intercept, dtype=self.dtype)
         index = self._best_index(self.state_)
         prior = self._priors(x.shape[1])
         prior = take(prior, index) if self._on_grid() else prior
         best = self._best(self.state_)
-        limit = MAX_PASSES if self.passes == "auto" else self.passes - 1
+        limit = MAX_PASSES if self.passes == "auto" else int(self.passes) - 1
         found: VGA = run.call(
             _revisited, self._stream_likelihood(), prior, batch, best.posterior, jnp.asarray(limit)
         )
@@ -239,15 +286,11 @@ class StreamingEstimator(BaseEstimator):
         """X and y as scikit-learn wants them; parameters are checked first."""
         settings.check_settings(self.get_params(), self._scale_names())
         self._check_model()
-        return validate_data(
-            self,
-            x,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=np.dtype(self.dtype),
-            y_numeric=y_numeric,
+        dtype = np.dtype(self.dtype)
+        checked: Any = validate_data(
+            self, x, y, reset=reset, accept_sparse="csr", dtype=dtype, y_numeric=y_numeric
         )
+        return checked
 
     def _scale_names(self) -> tuple[str, ...]:
         return tuple(name for name in ("prior_scale", "noise_scale") if name in self.get_params())
@@ -265,21 +308,23 @@ class StreamingEstimator(BaseEstimator):
     def _predictive(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
         check_is_fitted(self)
-        x = validate_data(self, x, reset=False, accept_sparse="csr", dtype=np.dtype(self.dtype))
-        n, width = x.shape[0], x.shape[1] + bool(self.fit_intercept)
+        dtype = np.dtype(self.dtype)
+        rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
+        n, width = rows.shape[0], rows.shape[1] + bool(self.fit_intercept)
         size = int(np.clip(2**22 // width, 1, PREDICTED_ROWS))
         with matching(self.dtype):
             likelihood = self._fitted_likelihood()
             batches = streams.array_batches(
-                x, np.zeros(n), block_size=size, intercept=self.fit_intercept, dtype=self.dtype
+                rows, np.zeros(n), block_size=size, intercept=self.fit_intercept, dtype=self.dtype
             )
             parts = [run.call(_predict_rows, likelihood, self.posterior_, b.x) for b in batches]
-        return tuple(np.concatenate([np.asarray(p[i]) for p in parts])[:n] for i in range(3))
+        mean, variance, predictor = (np.concatenate(part)[:n] for part in zip(*parts, strict=True))
+        return mean, variance, predictor
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
-        kept = super().__getstate__()
-        return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, dict(kept))
+        kept: Any = super().__getstate__()
+        return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         super().__setstate__(kept)

@@ -1,5 +1,8 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
+from abc import abstractmethod
+from typing import Self
+
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
@@ -7,12 +10,47 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from kalvi.algorithms.rvga import Streaming
-from kalvi.estimators.base import StreamingEstimator, all_or_nothing
+from kalvi.estimators.base import StreamingEstimator, all_or_nothing, documented
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
 
 
-class LinearRegression(RegressorMixin, StreamingEstimator):
+class StreamingRegressor(RegressorMixin, StreamingEstimator):
+    """What the regressors share: numbers as targets, predictions with a standard deviation."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """y, if the model can observe it."""
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> Self:
+        """Forget everything and learn from a table."""
+        X, y = self._check_rows(X, y, reset=True, y_numeric=True)
+        self.__dict__.pop("state_", None)
+        return self._learn(X, self._targets(y), sample_weight, revisit=True)
+
+    @all_or_nothing
+    def partial_fit(self, X, y, sample_weight=None) -> Self:
+        """Learn from further rows."""
+        X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
+        return self._learn(X, self._targets(y), sample_weight, revisit=False)
+
+    def predict(self, X, return_std: bool = False):
+        """The mean of y and, if asked, its standard deviation, noise included."""
+        mean, variance, _ = self._predictive(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
+
+    @property
+    def intercept_(self) -> float:
+        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
+
+
+@documented
+class LinearRegression(StreamingRegressor):
     """Bayesian linear regression: the Kalman filter for a static state, exact in one pass.
 
     PARAMETERS
@@ -75,38 +113,15 @@ class LinearRegression(RegressorMixin, StreamingEstimator):
         )
         self.noise_scale = noise_scale
 
-    @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> "LinearRegression":
-        """Forget everything and learn from a table."""
-        X, y = self._check_rows(X, y, reset=True, y_numeric=True)
-        self.__dict__.pop("state_", None)
-        return self._learn(X, y, sample_weight, revisit=True)
-
-    @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None) -> "LinearRegression":
-        """Learn from further rows."""
-        X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
-        return self._learn(X, y, sample_weight, revisit=False)
-
-    def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, noise included."""
-        mean, variance, _ = self._predictive(X)
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    @property
-    def coef_(self) -> np.ndarray:
-        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
-
-    @property
-    def intercept_(self) -> float:
-        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
-
     def _check_model(self) -> None:
         if self.prior is not None and self._learns_noise():
             raise ValueError(
                 "prior= is in the units of y and needs noise_scale to be a number, "
                 "such as the other model's noise_scale_; got noise_scale='auto'."
             )
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return y
 
     def _learns_noise(self) -> bool:
         return isinstance(self.noise_scale, str)
@@ -140,6 +155,7 @@ class LinearRegression(RegressorMixin, StreamingEstimator):
         return float(gammaln(n / 2)) - n / 2 * np.log(np.pi * total) + spread
 
 
+@documented
 class LogisticRegression(ClassifierMixin, StreamingEstimator):
     """Bayesian logistic regression for two classes, by R-VGA.
 
@@ -172,7 +188,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
     """
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> "LogisticRegression":
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Forget everything and learn from a table."""
         X, y = self._check_rows(X, y, reset=True, y_numeric=False)
         self.classes_ = _two_classes(y, None)
@@ -180,7 +196,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
         return self._learn(X, self._encode(y), sample_weight, revisit=True)
 
     @all_or_nothing
-    def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
         """Learn from further rows; the first call needs both labels, in y or in `classes`."""
         first = not hasattr(self, "state_")
         X, y = self._check_rows(X, y, reset=first, y_numeric=False)
@@ -199,7 +215,8 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
 
     def predict(self, X) -> np.ndarray:
         """The likelier class."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(int)]
 
     def decision_function(self, X) -> np.ndarray:
         """The posterior mean of the log-odds."""
@@ -216,7 +233,9 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
     def _encode(self, y: np.ndarray) -> np.ndarray:
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
-            raise ValueError(f"y contains {unknown[0]!r}, which is not one of {list(self.classes_)}.")
+            raise ValueError(
+                f"y contains {unknown[0]!r}, which is not one of {list(self.classes_)}."
+            )
         return (y == self.classes_[1]).astype(float)
 
     def _check_model(self) -> None:
@@ -243,7 +262,8 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
         return tags
 
 
-class PoissonRegression(RegressorMixin, StreamingEstimator):
+@documented
+class PoissonRegression(StreamingRegressor):
     """Bayesian regression of counts with a logarithmic link, by R-VGA.
 
     PARAMETERS
@@ -269,38 +289,18 @@ class PoissonRegression(RegressorMixin, StreamingEstimator):
     [0.5] 1.0
     """
 
-    @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> "PoissonRegression":
-        """Forget everything and learn from a table."""
-        X, y = self._check_rows(X, y, reset=True, y_numeric=True)
-        self.__dict__.pop("state_", None)
-        return self._learn(X, _counts(y), sample_weight, revisit=True)
-
-    @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None) -> "PoissonRegression":
-        """Learn from further rows."""
-        X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
-        return self._learn(X, _counts(y), sample_weight, revisit=False)
-
-    def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, the Poisson's own included."""
-        mean, variance, _ = self._predictive(X)
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    @property
-    def coef_(self) -> np.ndarray:
-        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
-
-    @property
-    def intercept_(self) -> float:
-        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
-
     def _check_model(self) -> None:
         if self.scheme == "qkf":
             raise ValueError(
                 "scheme='qkf' needs a likelihood with a quadratic bound and the Poisson has none; "
                 "use scheme='implicit'."
             )
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        bad = np.flatnonzero(y < 0)
+        if bad.size:
+            raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
+        return y
 
     def _one_pass_is_exact(self) -> bool:
         return False
@@ -335,14 +335,7 @@ def _two_classes(y: np.ndarray, classes) -> np.ndarray:
     found = np.unique(y if classes is None else classes)
     if len(found) != 2:
         raise ValueError(
-            f"LogisticRegression needs two classes; got {len(found)}: {found[:5].tolist()}. "
+            f"LogisticRegression needs two classes; got {len(found)} class: {found[:5].tolist()}. "
             "Give rows of both, or name both in partial_fit(..., classes=[...])."
         )
     return found
-
-
-def _counts(y: np.ndarray) -> np.ndarray:
-    bad = np.flatnonzero(y < 0)
-    if bad.size:
-        raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
-    return y
