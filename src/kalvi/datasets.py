@@ -70,7 +70,7 @@ def directory() -> Path | None:
     if not value:
         return None
     if not Path(value).is_dir():
-        raise FileNotFoundError(f"{VARIABLE} names {value}, which is not a directory.")
+        raise NotADirectoryError(f"{VARIABLE} names {value}, which is not a directory.")
     return Path(value)
 
 

@@ -59,6 +59,7 @@ HOUSE = {
 LEVELS = np.array([0.99, 0.95, 0.8, 0.5])
 """Posterior mass inside the contours of `ellipses`."""
 
+Number = float | int
 Gaussian = tuple[np.ndarray, np.ndarray]
 Panel = Callable[..., Figure]
 
@@ -84,9 +85,7 @@ def compose(
     panels: Sequence[Sequence[Panel | None]],
     *,
     title: str = "",
-    size: tuple[float, float] | None = None,
-    widths: Sequence[float] | None = None,
-    heights: Sequence[float] | None = None,
+    size: tuple[Number, Number] | None = None,
 ) -> Figure:
     """A figure of rows of panels, each a function that takes `axes`; rows may differ in length."""
     n_rows, n_columns = len(panels), max(map(len, panels))
@@ -94,9 +93,9 @@ def compose(
     with style():
         figure = plt.figure(figsize=size)
         figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-        outer = figure.add_gridspec(n_rows, 1, height_ratios=heights)
+        outer = figure.add_gridspec(n_rows, 1)
         for i, row in enumerate(panels):
-            inner = outer[i].subgridspec(1, len(row), width_ratios=widths if len(row) > 1 else None)
+            inner = outer[i].subgridspec(1, len(row))
             for j, draw in enumerate(row):
                 if draw is not None:
                     draw(axes=figure.add_subplot(inner[j]))
@@ -159,7 +158,8 @@ def ellipses(
         if not inside:
             away.append(f"{name} is off the map, at ({gaussian[0][0]:.3g}, {gaussian[0][1]:.3g})")
     axes.set(xlim=(a[0], a[-1]), ylim=(b[0], b[-1]), title=title, xlabel="θ₁", ylabel="θ₂")
-    axes.legend(loc="best")
+    if gaussians:
+        axes.legend(loc="best")
     if away:
         text = "\n".join(away)
         axes.text(
@@ -173,7 +173,7 @@ def kl_curves(
     times: np.ndarray,
     curves: Mapping[str, np.ndarray],
     *,
-    levels: Mapping[str, float] | None = None,
+    levels: Mapping[str, Number] | None = None,
     title: str = "",
     ylabel: str = "nats above the best Gaussian",
 ) -> None:
@@ -283,7 +283,7 @@ def surface(
     b: np.ndarray,
     values: np.ndarray,
     *,
-    marks: Mapping[str, tuple[float, float]] | None = None,
+    marks: Mapping[str, tuple[Number, Number]] | None = None,
     title: str = "",
     labels: tuple[str, str] = ("α", "ν"),
 ) -> None:
@@ -309,7 +309,7 @@ def bands(
     high: np.ndarray,
     tracks: Mapping[str, np.ndarray],
     *,
-    target: float | None = None,
+    target: Number | None = None,
     title: str = "",
     xlabel: str = "iteration",
     ylabel: str = "",

@@ -19,7 +19,8 @@ from kalvi.experiments.results import Claim, Result
 from kalvi.likelihoods import Bernoulli
 from kalvi.logistic import BETA, InverseProbit
 
-Pair = tuple[np.ndarray, np.ndarray]
+Values = np.ndarray | float
+Pair = tuple[Values, Values]
 
 
 class Step(NamedTuple):
@@ -128,7 +129,7 @@ def figure_12(quick: bool) -> Result:
     alpha, nu = np.linspace(a_low, a_high, 201), np.linspace(v_low, v_high, 201)
     f, g = _residuals(step, alpha[None, :], nu[:, None])
     root = solve(step)
-    residual = [float(part) for part in _residuals(step, *map(np.asarray, root))]
+    residual = [float(part) for part in _residuals(step, *root)]
     crossings = _sign_changes(step, 201 if quick else 2001)
     claims = [
         Claim(
@@ -216,7 +217,7 @@ def solve(step: Step) -> tuple[float, float]:
     return float(alpha[0]), float(nu[0])
 
 
-def solve_many(steps: Sequence[Step]) -> Pair:
+def solve_many(steps: Sequence[Step]) -> tuple[np.ndarray, np.ndarray]:
     """The roots (α, ν) for many steps at once."""
     mean, var, y = np.array(steps, float).T
     with precision.matching("float64"):
@@ -230,7 +231,7 @@ def _sites(y: jax.Array, mean: jax.Array, var: jax.Array) -> tuple[jax.Array, ja
     return site.step, site.curvature
 
 
-def fixed_point(step: Step, alpha: np.ndarray, nu: np.ndarray) -> Pair:
+def fixed_point(step: Step, alpha: Values, nu: Values) -> Pair:
     """(f̃, g̃) of eqs. 125-126."""
     k = BETA / np.sqrt(nu + BETA**2)
     slope = expit(alpha * k) * expit(-alpha * k)
@@ -275,10 +276,10 @@ def count_violations(draws: int, rounds: int) -> int:
 
 def _within(value: float, bounds: np.ndarray) -> bool:
     slack = 1e-9 * (abs(bounds[0]) + abs(bounds[1]))
-    return bounds[0] - slack <= value <= bounds[1] + slack
+    return bool(bounds[0] - slack <= value <= bounds[1] + slack)
 
 
-def _residuals(step: Step, alpha: np.ndarray, nu: np.ndarray) -> Pair:
+def _residuals(step: Step, alpha: Values, nu: Values) -> Pair:
     """F = (f, g), eqs. 69-70."""
     f, g = fixed_point(step, alpha, nu)
     return alpha - f, nu - g
@@ -290,7 +291,7 @@ def _sign_changes(step: Step, points: int) -> int:
     alpha, nu = np.linspace(low, high, points), np.full(points, top)
     for _ in range(200):
         nu = fixed_point(step, alpha, nu)[1]
-    f = _residuals(step, alpha, nu)[0]
+    f = np.asarray(_residuals(step, alpha, nu)[0])
     return int(np.sum(np.sign(f[1:]) != np.sign(f[:-1])))
 
 
@@ -340,5 +341,5 @@ def _bounds_panel(step: Step, axis: int, rounds: int = 15) -> plots.Panel:
         target=solve(step)[axis],
         title=title,
         ylabel=label,
-        legend=legend,
+        legend=axis == 0 and step.var == 1,
     )

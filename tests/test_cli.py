@@ -1,0 +1,123 @@
+"""Every command, and every way it can go wrong: one sentence, exit code 2, nothing half-written."""
+
+import csv
+import importlib
+from importlib.metadata import version
+
+import pytest
+from click.testing import CliRunner
+
+from kalvi import cli
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, [str(a) for a in arguments])
+
+
+def sentence(result):
+    """The error a person sees, after checking that it is one and that nothing else happened."""
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    return line
+
+
+def test_version():
+    assert run("--version").output == f"kalvi {version('kalvi')}\n"
+
+
+def test_help_names_the_commands():
+    text = run("--help").output
+    assert "demo" in text
+    assert "reproduce" in text
+
+
+def test_reproduce_one_figure(tmp_path):
+    result = run("reproduce", "rvga", 12, "--quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "3 of 3 claims held" in result.output
+    folder = tmp_path / "rvga"
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "claims_12.csv",
+        "figure_12.csv",
+        "figure_12.png",
+    ]
+    with open(folder / "claims_12.csv", newline="") as file:
+        assert [row["verdict"] for row in csv.DictReader(file)] == ["held"] * 3
+    assert (folder / "figure_12.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_reproduce_all_figures(tmp_path, monkeypatch):
+    experiments = importlib.import_module("kalvi.experiments.rvga")
+    monkeypatch.setattr(experiments, "FIGURES", {n: experiments.FIGURES[n] for n in (1, 2)})
+    result = run("reproduce", "rvga", "--quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "3 of 4 claims held" in result.output
+    assert (tmp_path / "rvga" / "claims.csv").is_file()
+    assert len(list((tmp_path / "rvga").iterdir())) == 5
+
+
+def test_demo(tmp_path):
+    out = tmp_path / "new" / "demo.png"
+    result = run("demo", "--rows", 500, "--out", out)
+    assert result.exit_code == 0, result.output
+    for words in ("rows per second", "log loss on new rows", "calibration error", f"wrote {out}"):
+        assert words in result.output
+    assert [p.name for p in out.parent.iterdir()] == ["demo.png"]
+
+
+@pytest.mark.parametrize("number", [0, 17, -3])
+def test_a_figure_that_is_not_there(tmp_path, number):
+    result = run("reproduce", "--out", tmp_path, "--", "rvga", number)
+    assert sentence(result) == f"Error: rvga has figures 1 to 16; got {number}."
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_paper_that_is_not_there():
+    assert (
+        sentence(run("reproduce", "nobody"))
+        == "Error: there is no paper 'nobody'; choose from rvga."
+    )
+
+
+def test_an_output_folder_that_is_a_file(tmp_path):
+    (tmp_path / "taken").write_text("here first")
+    for command in (("reproduce", "rvga", 1), ("demo", "--rows", 10)):
+        out = tmp_path / "taken" if command[0] == "reproduce" else tmp_path / "taken" / "demo.png"
+        assert "taken" in sentence(run(*command, "--out", out))
+    assert (tmp_path / "taken").read_text() == "here first"
+
+
+def test_a_picture_of_unknown_kind(tmp_path):
+    assert "must end in .png, .pdf or .svg" in sentence(run("demo", "--out", tmp_path / "a.xyz"))
+
+
+def test_no_rows(tmp_path):
+    assert "at least one row; got 0" in sentence(
+        run("demo", "--rows", 0, "--out", tmp_path / "a.png")
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_folder_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("KALVI_DATA", str(tmp_path / "nowhere"))
+    assert "is not a directory" in sentence(run("reproduce", "rvga", 3, "--out", tmp_path / "out"))
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name}", name="matplotlib")
+
+    monkeypatch.setattr(cli.importlib, "import_module", absent)
+    assert "pip install 'kalvi[plots]'" in sentence(run("demo"))
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    assert "No space left on device" in sentence(
+        run("reproduce", "rvga", 2, "--quick", "--out", tmp_path)
+    )
+    assert list((tmp_path / "rvga").iterdir()) == []

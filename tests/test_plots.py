@@ -1,0 +1,112 @@
+"""Pictures show the numbers they were given."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.patches import Ellipse
+
+from kalvi import plots
+
+mpl.use("Agg")
+random = np.random.default_rng(0)
+A = np.linspace(-3, 3, 61)
+GRID = (A, A, -(A[None, :] ** 2 + A[:, None] ** 2) / 2)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def test_ellipse_holds_95_per_cent():
+    cov = np.array([[2.0, 0.8], [0.8, 0.5]])
+    figure = plots.ellipses(GRID, {"implicit": (np.zeros(2), cov)})
+    (patch,) = [p for p in figure.axes[0].patches if isinstance(p, Ellipse)]
+    draws = random.multivariate_normal(np.zeros(2), cov, 20_000)
+    inside = patch.contains_points(figure.axes[0].transData.transform(draws))
+    assert inside.mean() == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 20_000))
+
+
+def test_a_gaussian_off_the_map_is_named():
+    far = {"EKF": (np.array([100.0, 0.0]), np.eye(2))}
+    figure = plots.ellipses(GRID, far, history={"EKF": [(np.zeros(2), np.eye(2))]})
+    assert "EKF is off the map, at (100, 0)" in [t.get_text() for t in figure.axes[0].texts]
+    assert len(figure.axes[0].patches) == 2
+
+
+def test_density_levels_hold_their_mass():
+    figure = plots.ellipses(GRID, {})
+    levels = figure.axes[0].collections[0].levels  # a standard normal holds 1 − e^h above height h
+    np.testing.assert_allclose(1 - np.exp(levels[:4]), plots.LEVELS, atol=0.02)
+
+
+def test_kl_curves_carry_every_value_and_name():
+    times, curves = (
+        np.arange(4),
+        {"implicit": np.array([8.0, 4, 2, 1]), "EKF": np.array([8.0, 9, 9, 9])},
+    )
+    figure = plots.kl_curves(times, curves, levels={"Laplace": 3.0})
+    drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    np.testing.assert_array_equal(drawn["EKF"], curves["EKF"])
+    assert {t.get_text() for t in figure.axes[0].texts} == {"implicit", "EKF", "Laplace"}
+    heights = sorted(t.xy[1] for t in figure.axes[0].texts)
+    assert np.all(np.diff(np.log(heights)) > 0)
+
+
+def test_reliability_shows_the_bins():
+    predicted, observed = np.array([0.1, 0.9]), np.array([0.2, 0.8])
+    figure = plots.reliability(predicted, observed, np.array([50, 50]))
+    points = figure.axes[0].lines[-1]
+    np.testing.assert_array_equal(points.get_xdata(), predicted)
+    np.testing.assert_array_equal(points.get_ydata(), observed)
+
+
+def test_coefficients_are_ordered_by_size():
+    figure = plots.coefficients(["a", "b", "c"], np.array([0.1, -3, 1]), np.ones(3))
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["a", "c", "b"]
+
+
+def test_panels_compose():
+    x, y = random.normal(size=(20, 2)), np.arange(20) % 2
+    panels = [
+        [
+            lambda axes: plots.scatter(x, y, axes=axes),
+            lambda axes: plots.lines(A, {"a": A}, axes=axes),
+        ],
+        [
+            lambda axes: plots.probability_map(
+                A, A, np.full((61, 61), 0.5) + A / 10, points=(x, y), axes=axes
+            ),
+            None,
+        ],
+        [
+            lambda axes: plots.surface(A, A, GRID[2] + 3, marks={"root": (0.0, 0.0)}, axes=axes),
+            lambda axes: plots.bands(
+                A, A - 1, A + 1, {"path": A}, target=0.0, legend=True, axes=axes
+            ),
+        ],
+    ]
+    figure = plots.compose(panels, title="All")
+    assert len(figure.axes) == 6  # five panels and a colour bar
+    np.testing.assert_array_equal(figure.axes[0].collections[1].get_offsets(), x[y == 1])
+
+
+def test_save_writes_whole_files_and_closes(tmp_path):
+    figure = plots.lines(A, {"a": A})
+    plots.save(figure, tmp_path / "a.png")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
+    assert plt.get_fignums() == []
+
+
+def test_save_leaves_nothing_when_it_fails(tmp_path):
+    with pytest.raises(ValueError, match="not supported"):
+        plots.save(plots.lines(A, {"a": A}), tmp_path / "a.nonsense")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_style_is_not_left_behind():
+    before = mpl.rcParams["font.size"], mpl.rcParams["axes.spines.top"]
+    plots.scatter(random.normal(size=(9, 2)), np.arange(9) % 2)
+    assert (mpl.rcParams["font.size"], mpl.rcParams["axes.spines.top"]) == before
