@@ -188,8 +188,8 @@ def kl_curves(
     axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log")
     axes.set_xlim(times[0], times[-1])
     axes.grid(axis="y", color=FAINT, lw=0.6)
-    low = min(value for value, _ in ends if value > 0)
-    axes.set_ylim(bottom=low / 2.5)
+    drawn = np.concatenate([*curves.values(), [value for value, _ in ends]])
+    axes.set_ylim(bottom=drawn[drawn > 0].min() / 1.6)
     _label_ends(axes, ends)
 
 
@@ -297,7 +297,8 @@ def surface(
         axes.plot(*point, "o", ms=9, color=colour, mec="white", mew=1.2, clip_on=False, zorder=5)
         side = "right" if point[0] > (a[0] + a[-1]) / 2 else "left"
         offset = (-10 if side == "right" else 10, -16 if point[1] > (b[0] + b[-1]) / 2 else 8)
-        _note(axes, name, point, colour, xytext=offset, textcoords="offset points", ha=side)
+        look = {"textcoords": "offset points", "bbox": {"fc": "w", "ec": "none", "pad": 1.5}}
+        _note(axes, name, point, colour, xytext=offset, ha=side, **look)
     axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
 
 

@@ -76,7 +76,7 @@ def figure_6(quick: bool) -> Result:
     return _plane_result(
         6,
         c,
-        "separable data, σ₀ = 10",
+        "Separable data, σ₀ = 10",
         [_outperforms([c]), _beats_laplace([c]), _close_second([c])],
     )
 
@@ -339,7 +339,7 @@ def _dimension_result(
     def draw() -> plots.Figure:
         panels = [_curves(c, c.setting.label) for c in comparisons]
         grid = [panels[i : i + columns] for i in range(0, len(panels), columns)]
-        size = (1.2 + 4.6 * len(grid[0]), 0.8 + 4.0 * len(grid))
+        size = (0.6 + 5.2 * len(grid[0]), 0.8 + 4.0 * len(grid))
         return plots.compose(grid, title=f"Figure {number}. {note}", size=size)
 
     return Result(number, note, _table(comparisons), claims, draw)
