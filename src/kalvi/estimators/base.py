@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import wraps
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from warnings import warn
 
 import equinox as eqx
@@ -165,7 +165,7 @@ class StreamingEstimator(BaseEstimator):
         seed = check_random_state(chosen).randint(2**31 - 1)
         return np.asarray(self.posterior_.sample(jr.key(seed), n_samples))
 
-    def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Self:
+    def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
         """Run the rule over checked rows from the present state, and publish what it found."""
         weight = self._check_weight(sample_weight, x)
         with matching(self.dtype):
@@ -210,7 +210,9 @@ class StreamingEstimator(BaseEstimator):
                 rule,
                 self.state_,
                 _counted(batches, bar, x.shape[0]),
-                after_block=lambda state: bar.set_postfix(log_loss=self._progressive_loss(state)),
+                after_block=lambda state: bar.set_postfix(
+                    log_loss=self._progressive_loss(state), refresh=False
+                ),
             )
 
     def _progressive_loss(self, state: Any) -> str:
@@ -287,9 +289,10 @@ class StreamingEstimator(BaseEstimator):
         settings.check_settings(self.get_params(), self._scale_names())
         self._check_model()
         dtype = np.dtype(self.dtype)
-        checked: Any = validate_data(
-            self, x, y, reset=reset, accept_sparse="csr", dtype=dtype, y_numeric=y_numeric
-        )
+        with settings.located(X=x, y=y):
+            checked: Any = validate_data(
+                self, x, y, reset=reset, accept_sparse="csr", dtype=dtype, y_numeric=y_numeric
+            )
         return checked
 
     def _scale_names(self) -> tuple[str, ...]:
@@ -309,7 +312,8 @@ class StreamingEstimator(BaseEstimator):
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
         check_is_fitted(self)
         dtype = np.dtype(self.dtype)
-        rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
+        with settings.located(X=x):
+            rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
         n, width = rows.shape[0], rows.shape[1] + bool(self.fit_intercept)
         size = int(np.clip(2**22 // width, 1, PREDICTED_ROWS))
         with matching(self.dtype):

@@ -1,7 +1,6 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
 from abc import abstractmethod
-from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +22,14 @@ class StreamingRegressor(RegressorMixin, StreamingEstimator):
         """y, if the model can observe it."""
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> Self:
+    def fit(self, X, y, sample_weight=None) -> "StreamingRegressor":
         """Forget everything and learn from a table."""
         X, y = self._check_rows(X, y, reset=True, y_numeric=True)
         self.__dict__.pop("state_", None)
         return self._learn(X, self._targets(y), sample_weight, revisit=True)
 
     @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None) -> Self:
+    def partial_fit(self, X, y, sample_weight=None) -> "StreamingRegressor":
         """Learn from further rows."""
         X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
         return self._learn(X, self._targets(y), sample_weight, revisit=False)
@@ -188,7 +187,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
     """
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> Self:
+    def fit(self, X, y, sample_weight=None) -> "LogisticRegression":
         """Forget everything and learn from a table."""
         X, y = self._check_rows(X, y, reset=True, y_numeric=False)
         self.classes_ = _two_classes(y, None)
@@ -196,7 +195,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
         return self._learn(X, self._encode(y), sample_weight, revisit=True)
 
     @all_or_nothing
-    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
         """Learn from further rows; the first call needs both labels, in y or in `classes`."""
         first = not hasattr(self, "state_")
         X, y = self._check_rows(X, y, reset=first, y_numeric=False)
@@ -204,7 +203,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
             self.classes_ = _two_classes(y, classes)
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
-                f"classes={list(classes)} differ from those of the first call, {list(self.classes_)}."
+                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
             )
         return self._learn(X, self._encode(y), sample_weight, revisit=False)
 
@@ -234,7 +233,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(
-                f"y contains {unknown[0]!r}, which is not one of {list(self.classes_)}."
+                f"y contains {unknown[:1].tolist()[0]!r}, which is not one of {self.classes_.tolist()}."
             )
         return (y == self.classes_[1]).astype(float)
 

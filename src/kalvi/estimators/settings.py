@@ -1,9 +1,13 @@
 """What the estimators' parameters mean: checked at the edge, turned into priors and rules."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
@@ -29,10 +33,8 @@ def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}; got {settings['scheme']!r}.")
     for name in scales:
         _check_scale(name, settings[name])
-    _check_range("forgetting", settings["forgetting"], 0 < settings["forgetting"] <= 1, "in (0, 1]")
-    _check_range(
-        "process_noise", settings["process_noise"], settings["process_noise"] >= 0, "non-negative"
-    )
+    _check_range("forgetting", settings["forgetting"], lambda value: 0 < value <= 1, "in (0, 1]")
+    _check_range("process_noise", settings["process_noise"], lambda v: v >= 0, "non-negative")
     if str(settings["dtype"]) not in ("float32", "float64"):
         raise ValueError(f"dtype must be 'float32' or 'float64'; got {settings['dtype']!r}.")
     for name in ("passes", "block_size"):
@@ -44,6 +46,34 @@ def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
         raise ValueError(
             f"rank must be None (full covariance), 0 (diagonal) or a positive integer; got {rank!r}."
         )
+
+
+@contextmanager
+def located(**arrays: Any) -> Iterator[None]:
+    """scikit-learn's complaint about NaN or infinity, with the place and the remedy."""
+    try:
+        yield
+    except ValueError as error:
+        if "contains NaN" not in str(error) and "contains infinity" not in str(error):
+            raise
+        places = [_first_bad(name, array) for name, array in arrays.items()]
+        found = next((place for place in places if place), str(error))
+        raise ValueError(f"{found} Drop or impute such rows first.") from None
+
+
+def _first_bad(name: str, array: Any) -> str | None:
+    """Where the first NaN or infinity of an array is, in a sentence."""
+    try:
+        entries = sp.coo_array(array if sp.issparse(array) else np.asarray(array, float))
+    except (TypeError, ValueError):
+        return None
+    bad = np.flatnonzero(~np.isfinite(entries.data))
+    if not bad.size:
+        return None
+    place = [int(axis[bad[0]]) for axis in entries.coords]
+    value = "NaN" if np.isnan(entries.data[bad[0]]) else "infinity (inf)"
+    where = f"row {place[0]}" + (f", column {place[1]}" if len(place) > 1 else "")
+    return f"Input {name} contains {value} in {where} ({bad.size} such values in all)."
 
 
 def make_prior(settings: dict[str, Any], scale: Any, n_features: int, dtype: str) -> Updatable:
@@ -125,9 +155,9 @@ def _check_scale(name: str, value: Any) -> None:
         )
 
 
-def _check_range(name: str, value: Any, good: bool, range_: str) -> None:
-    if not good:
-        raise ValueError(f"{name} must be {range_}; got {value!r}.")
+def _check_range(name: str, value: Any, good: Callable[[float], bool], range_: str) -> None:
+    if not isinstance(value, Real) or not good(float(value)):
+        raise ValueError(f"{name} must be a number {range_}; got {value!r}.")
 
 
 def _is_integer(value: Any) -> bool:

@@ -1,0 +1,30 @@
+"""scikit-learn's own checks, all of them, on every estimator."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import kalvi
+
+ESTIMATORS = [
+    kalvi.LinearRegression(),
+    kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8),
+    kalvi.LogisticRegression(),
+    kalvi.PoissonRegression(),
+]
+
+
+def not_at_all(estimator) -> dict[str, str]:
+    """Checks that cannot hold, with the reason."""
+    if estimator.get_params().get("rank") is None:
+        return {}
+    reason = "one pass with a low-rank covariance depends on how rows are grouped into blocks"
+    return {
+        "check_sample_weight_equivalence_on_dense_data": reason,
+        "check_sample_weight_equivalence_on_sparse_data": reason,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=not_at_all)
+def test_sklearn_check(estimator, check):
+    check(estimator)

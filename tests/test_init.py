@@ -1,0 +1,30 @@
+import subprocess
+import sys
+
+import pytest
+
+import kalvi
+
+
+def test_import_is_light():
+    heavy = "('sklearn', 'matplotlib', 'pyarrow')"
+    code = f"import sys, kalvi; print(*(m for m in {heavy} if m in sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == ""
+
+
+def test_using_the_core_needs_no_scikit_learn():
+    code = "import sys, kalvi; kalvi.RVGA(kalvi.Bernoulli()); print('sklearn' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", kalvi.__all__)
+def test_every_public_name_exists(name):
+    assert getattr(kalvi, name) is not None
+    assert name in dir(kalvi)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = kalvi.nonsense
