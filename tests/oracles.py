@@ -4,6 +4,7 @@ Formula numbers are those of Lambert, Bonnabel & Bach (2022), "R-VGA", unless ma
 """
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 from scipy import integrate, linalg, optimize, special, stats
@@ -51,7 +52,7 @@ def expect(fn, mean, var, points=()):
     with warnings.catch_warnings():
         # it says when rounding keeps it from the last digit it was asked for
         warnings.simplefilter("ignore", integrate.IntegrationWarning)
-        total = sum(panel(*ends) for ends in zip(edges[:-1], edges[1:], strict=True))
+        total = sum(panel(*ends) for ends in pairwise(edges))
     return total / np.sqrt(2 * np.pi)
 
 
@@ -124,7 +125,7 @@ def run_sites(site, mean, cov, x, y):
 
 
 def online_natural_gradient(gradient, fisher, mean, cov, x, y):
-    """(54): J ← J t/(t + 1) + F/(t + 1), μ ← μ + J⁻¹ ∇ log p/(t + 1), J₀ = P₀⁻¹; returns P = J⁻¹/(t + 1)."""
+    """(54): J ← J t/(t + 1) + F/(t + 1), μ ← μ + J⁻¹ ∇ log p/(t + 1), J₀ = P₀⁻¹; P is J⁻¹/(t + 1)."""
     information = np.linalg.inv(cov)
     for t, (row, label) in enumerate(zip(x, y, strict=True), 1):
         rate = 1 / (t + 1)

@@ -30,7 +30,7 @@ def block(rows=3, d=DIM, seed=1):
 
 
 def test_algebra(known):
-    q, mean, cov = known
+    q, _, cov = known
     v = np.random.default_rng(1).normal(size=(DIM, 3))
     assert_close(q.matvec(jnp.asarray(v)), cov @ v, 1e-11)
     assert_close(q.matvec(jnp.asarray(v[:, 0])), cov @ v[:, 0], 1e-11)
@@ -76,7 +76,7 @@ def test_samples_have_the_stated_moments(known):
 
 
 def test_float32_agrees_with_float64(known):
-    q, mean, cov = known
+    q = known.q
     single = jax.tree.map(lambda a: a.astype(jnp.float32), q)
     x = jnp.asarray(block()[0])
     half = x.astype(jnp.float32)
@@ -120,7 +120,7 @@ def test_temper_and_diffuse(updatable):
 
 def test_temper_caps_the_standard_deviation(updatable):
     q, mean, _ = updatable
-    wide = q.temper(jnp.asarray(1e-40))
+    wide = q.temper(jnp.asarray(1e-50))
     np.testing.assert_allclose(wide.variance(), linalg.MAX_STD**2, rtol=1e-6)
     np.testing.assert_array_equal(wide.mean, mean)
 
@@ -128,6 +128,12 @@ def test_temper_caps_the_standard_deviation(updatable):
 def test_temper_caps_only_the_directions_that_need_it():
     q = Dense(np.zeros(2), np.diag([1e23, 1.0])).temper(jnp.asarray(0.01))
     np.testing.assert_allclose(q.variance(), [linalg.MAX_STD**2, 100.0], rtol=1e-12)
+
+
+def test_temper_leaves_half_the_digits_beside_a_low_rank_factor():
+    q = LowRankPrecision(np.zeros(2), [[3.0], [0.0]], [4e-9, 4e-9]).temper(jnp.asarray(0.25))
+    np.testing.assert_allclose(q.precision.diag, [9 / 4 * 2**-26, 1e-9], rtol=1e-12)
+    np.testing.assert_allclose(q.precision.factor, [[1.5], [0.0]], rtol=1e-12)
 
 
 def test_low_rank_absorb_never_lowers_diag():

@@ -175,7 +175,7 @@ def test_predictive_probabilities_sum_to_one():
     for likelihood in (Bernoulli(), Probit()):
         m, v = np.array(LAWS).T
         both = [
-            np.exp(over(lambda m, v, y=y: likelihood.log_predictive(*scalars(y), m, v), m, v))
+            np.exp(over(lambda y, m, v, p=likelihood: p.log_predictive(y, m, v), 0 * m + y, m, v))
             for y in (0.0, 1.0)
         ]
         np.testing.assert_allclose(sum(both), 1, atol=1e-8)

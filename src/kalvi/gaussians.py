@@ -48,6 +48,10 @@ class Gaussian(eqx.Module):
     def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
         """Mean and covariance of the predictors x θ of a block of rows."""
 
+    @abstractmethod
+    def to_dense(self) -> "Dense":
+        """The same distribution with its covariance written out."""
+
     @property
     def dim(self) -> int:
         """The number of parameters."""
@@ -79,11 +83,6 @@ class Gaussian(eqx.Module):
         away = theta - self.mean
         square = away @ self.precision.matvec(away)
         return -(square + self.logdet() + self.dim * float(np.log(2 * np.pi))) / 2
-
-    @own_precision
-    def to_dense(self) -> "Dense":
-        """The same distribution with its covariance written out."""
-        return Dense(self.mean, self.covariance.to_dense())
 
 
 class Updatable(Gaussian):
@@ -143,6 +142,9 @@ class Dense(Updatable):
     @property
     def precision(self) -> LowRankPlusDiagonal:
         return LowRankPlusDiagonal(jnp.zeros_like(self.mean), linalg.inverse_root(self.root))
+
+    def to_dense(self) -> "Dense":
+        return self
 
     @own_precision
     def logdet(self) -> Scalar:
@@ -205,6 +207,10 @@ class Diagonal(Updatable):
         return jnp.sum(jnp.log(self.var))
 
     @own_precision
+    def to_dense(self) -> Dense:
+        return _written_out(self)
+
+    @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         noise = jr.normal(key, (n, self.dim), self.mean.dtype)
         return self.mean[None, :] + noise * jnp.sqrt(self.var)[None, :]
@@ -251,6 +257,10 @@ class LowRankCovariance(Gaussian):
         return self.covariance.logdet()
 
     @own_precision
+    def to_dense(self) -> Dense:
+        return _written_out(self)
+
+    @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         factor, diag = self.covariance.factor, self.covariance.diag
         key_factor, key_diag = jr.split(key)
@@ -289,6 +299,10 @@ class LowRankPrecision(Updatable):
         return -self.precision.logdet()
 
     @own_precision
+    def to_dense(self) -> Dense:
+        return _written_out(self)
+
+    @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
         factor, diag = self.precision.factor, self.precision.diag
@@ -312,8 +326,8 @@ class LowRankPrecision(Updatable):
         return _unchecked(LowRankPrecision, mean=mean, precision=LowRankPlusDiagonal(diag, factor))
 
     def temper(self, factor: Scalar) -> "LowRankPrecision":
-        diag = jnp.maximum(factor * self.precision.diag, linalg.MAX_STD**-2)
         loading = jnp.sqrt(factor) * self.precision.factor
+        diag = jnp.maximum(factor * self.precision.diag, linalg.least_diag(loading))
         return _unchecked(
             LowRankPrecision, mean=self.mean, precision=LowRankPlusDiagonal(diag, loading)
         )
@@ -331,6 +345,10 @@ class LowRankPrecision(Updatable):
         root = linalg.cholesky(linalg.identity_like(gram) + gram)
         loading = linalg.cho_solve(root, scaled.T @ x.T)
         return x.T - w @ loading, loading
+
+
+def _written_out(q: Gaussian) -> Dense:
+    return Dense.from_root(q.mean, linalg.cholesky(q.covariance.to_dense()))
 
 
 def _unchecked(cls, **fields):

@@ -22,6 +22,16 @@ MAX_STD = 1e12
 drifting stream stay finite (the square, 1e24, fits a float32)."""
 
 
+def least_diag(factor: Float[Array, "d p"]) -> Float[Array, " d"]:
+    """The smallest diag that forgetting may leave beside a factor.
+
+    Products with the inverse of F Fᵀ + diag lose eps · F²/diag of their digits: half of them is the
+    limit, which raises the matrix by a share √eps of its own diagonal.
+    """
+    share = float(jnp.finfo(factor.dtype).eps) ** 0.5
+    return jnp.maximum(share * jnp.sum(factor**2, axis=1), MAX_STD**-2)
+
+
 class LowRankPlusDiagonal(eqx.Module):
     """The symmetric matrix diag(`diag`) + `sign` · `factor` `factor`ᵀ, never formed."""
 

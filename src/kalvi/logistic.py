@@ -47,7 +47,7 @@ MIXTURE_WEIGHTS = (
 )
 """(pᵢ, sᵢ) of σ(x) ≈ Σ pᵢ Φ(sᵢ x): sup error 3e-9, and 1e-8 for the derivative and the softplus."""
 CUBIC_STEPS = 5
-TAIL_STEPS = 14
+TAIL_STEPS = 24  # enough up to variances of 1e18; 14 would do up to 1e10
 LAGGED_STEPS = 2
 NEWTON_STEPS = 4
 

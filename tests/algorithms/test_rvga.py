@@ -112,8 +112,8 @@ def test_a_low_rank_precision_of_full_rank_is_the_kalman_filter():
 def test_mirror_prox_iterated_is_the_implicit_scheme():
     p = problems.binary()
     prior = Dense(p.mean, p.cov)
-    implicit = stream(RVGA(Bernoulli()), prior, p.x, p.y).posterior
-    many = stream(RVGA(Bernoulli(), MirrorProx(iterations=80)), prior, p.x, p.y).posterior
+    implicit = stream(RVGA(PAPER), prior, p.x, p.y).posterior
+    many = stream(RVGA(PAPER, MirrorProx(iterations=80)), prior, p.x, p.y).posterior
     same_gaussian(many, implicit.mean, implicit.cov, rtol=1e-9)
 
 
@@ -151,7 +151,7 @@ def test_rows_of_weight_zero_change_nothing(make):
         "diagonal": Diagonal(p.mean, np.diag(p.cov)),
         "low rank": LowRankPrecision(p.mean, np.zeros((4, 2)), 1 / np.diag(p.cov)),
     }[make]
-    rule = RVGA(Bernoulli(), forgetting=0.9, process_noise=0.01, block_size=12)
+    rule = RVGA(PAPER, EKF(), forgetting=0.9, process_noise=0.01, block_size=12)
     weight = np.ones(12)
     weight[7:] = 0
     some = stream(rule, prior, p.x, p.y, weight)
@@ -176,8 +176,8 @@ def test_weight_two_is_the_row_twice_where_updates_are_exact():
 
 def test_all_zero_rows_teach_nothing_of_theta():
     p = problems.binary(5)
-    for row in FILTERS:
-        state = stream(RVGA(PAPER, row.scheme), Dense(p.mean, p.cov), 0 * p.x, p.y)
+    for scheme in (Implicit(), EKF()):
+        state = stream(RVGA(PAPER, scheme), Dense(p.mean, p.cov), 0 * p.x, p.y)
         same_gaussian(state.posterior, p.mean, p.cov, rtol=1e-14)
         # but they have a probability: a coin toss each
         assert_close(state.log_evidence, 5 * np.log(0.5), 1e-8)
@@ -236,15 +236,16 @@ def test_a_column_never_observed_stays_finite_however_long_the_stream_forgets(st
         "dense": Dense(zero, np.eye(3, dtype=dtype)),
         "low rank": LowRankPrecision(zero, np.zeros((3, 2), dtype), np.ones(3, dtype)),
     }[structure]
-    rule = RVGA(Normal(0.01), forgetting=0.9)
     with jax.enable_x64(dtype == np.float64):
-        state = stream(rule, prior, x, y, dtype=dtype)
+        state = stream(RVGA(Normal(0.01), forgetting=0.9), prior, x, y, dtype=dtype)
     variance = np.asarray(state.posterior.variance(), float)
     np.testing.assert_allclose(variance[2], linalg.MAX_STD**2, rtol=1e-4)
     last = oracles.discounted_ridge(zero[:2], np.eye(2), x[-400:, :2], y[-400:], 0.01, 0.9)
-    rtol = 1e-8 if dtype == np.float64 else 1e-3
+    # a low-rank structure whose rank suffices keeps half of the digits (linalg.least_diag)
+    eps = np.finfo(dtype).eps
+    rtol = 50 * np.sqrt(eps) if structure == "low rank" else 1e5 * eps
     np.testing.assert_allclose(state.posterior.mean[:2], last[0], rtol=rtol)
-    np.testing.assert_allclose(variance[:2], np.diag(last[1]), rtol=10 * rtol)
+    np.testing.assert_allclose(variance[:2], np.diag(last[1]), rtol=rtol)
 
 
 def test_process_noise_is_the_kalman_prediction_step():
@@ -272,13 +273,14 @@ def test_log_evidence_of_a_linear_model_is_exact(block_size):
 
 def test_log_evidence_of_binary_labels_is_that_of_the_predictions():
     p = problems.binary(6)
-    state = stream(RVGA(Bernoulli(), block_size=4), Dense(p.mean, p.cov), p.x, p.y)
+    rule = RVGA(Bernoulli(), EKF(), block_size=1)
+    state = stream(rule, Dense(p.mean, p.cov), p.x, p.y)
     total, q = 0.0, Dense(p.mean, p.cov)
     for row, label in zip(p.x, p.y, strict=True):
         m, v = row @ np.asarray(q.mean), row @ np.asarray(q.cov) @ row
         probability = oracles.expect(special.expit, m, v, oracles.around(0.0))
         total += np.log(probability if label else 1 - probability)
-        q = stream(RVGA(Bernoulli(), block_size=1), q, row[None, :], np.array([label])).posterior
+        q = stream(rule, q, row[None, :], np.array([label])).posterior
     np.testing.assert_allclose(state.log_evidence, total, atol=1e-7)  # integrals are good to 1e-8
 
 
@@ -287,7 +289,6 @@ def test_log_evidence_of_binary_labels_is_that_of_the_predictions():
 CONCAVE = {
     "normal": Normal(0.3),
     "bernoulli": Bernoulli(),
-    "paper": PAPER,
     "poisson": Poisson(),
     "laplace": Laplace(0.5),
 }
@@ -340,8 +341,8 @@ def test_unsolved_rows_are_counted():
 
 
 def test_jit_changes_nothing():
-    p = problems.binary(10)
-    rule, prior = RVGA(PAPER, block_size=5), Dense(p.mean, p.cov)
+    p = problems.binary(4)
+    rule, prior = RVGA(PAPER, MirrorProx(), block_size=2), Dense(p.mean, p.cov)
     rows = batch(p.x, p.y)
     with jax.disable_jit():
         plain = rule.update(rule.init(prior), rows)
@@ -401,8 +402,8 @@ def test_hard_binary_problems_leave_a_proper_posterior(row, dtype):
 @pytest.mark.parametrize("likelihood", [Poisson(), Probit(), Laplace(0.5), Normal(0.1)])
 def test_hard_problems_for_other_likelihoods(likelihood):
     rule = RVGA(likelihood, block_size=16)
-    for kind in ["separable", "constant", "duplicated", "zero rows"]:
-        x, y = hard_problem(kind)
+    for kind in ["separable", "duplicated"]:
+        x, y = hard_problem(kind, n=32)
         state = stream(rule, Dense(np.zeros(5), 1e4 * np.eye(5)), x, y)
         positive_definite(state.posterior, tolerance=1e-12)
         assert int(state.unsolved) == 0
@@ -415,7 +416,7 @@ def long_stream(n, dtype, seed=0):
     """n logistic rows in ten dimensions, generated and absorbed in chunks."""
     theta = np.linspace(-1, 1, 10)
     rng = np.random.default_rng(seed)
-    rule = RVGA(Bernoulli(), block_size=32)
+    rule = RVGA(PAPER, block_size=32)
     state = rule.init(Dense(np.zeros(10, dtype), 100 * np.eye(10, dtype=dtype)))
     for _ in range(n // 20_000):
         x = rng.normal(size=(20_000, 10)).astype(np.float32)
