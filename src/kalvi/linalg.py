@@ -116,10 +116,11 @@ def shrink_root(
         lower = cholesky(identity_like(gram) + gram)
         return jsl.solve_triangular(lower, root.T, lower=True).T
     gram = a @ a.T
-    lower = cholesky(identity_like(gram) + gram)
-    half = jsl.solve_triangular(lower + identity_like(lower), a, lower=True)
+    identity = identity_like(gram)
+    lower = cholesky(identity + gram)
+    half = jsl.solve_triangular(lower + identity, identity, lower=True)
     gain = jsl.solve_triangular(lower, half, lower=True, trans=1)
-    return root - (root @ a.T) @ gain
+    return root - (root @ a.T) @ (gain @ a)
 
 
 def widen_root(root: Float[Array, "d d"], variance: Float[Array, ""]) -> Float[Array, "d d"]:

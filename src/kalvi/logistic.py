@@ -18,7 +18,8 @@ The implicit R-VGA step (eqs. 64-66, with a weight ω) asks for the (m, v) that 
 The root is unique. It is mirrored so that m ≥ 0 (S(−m) = 1 − S(m)) and sought in u = m/Ω, Ω² = v + β²,
 where S and ΩG hardly depend on v: given b = ω v₀ ΩG/β the second equation is a cubic in Ω/β with one
 root above 1, and the first is a scalar equation in u, solved by Newton steps on the logarithm right of
-the root, where S decays like a Gaussian, and plain ones left of it. All loops have fixed lengths.
+the root, where S decays like a Gaussian, and plain ones left of it. All loops have fixed lengths: a
+short one that solves ordinary margins, and a long one for those it did not solve.
 """
 
 from abc import abstractmethod
@@ -29,36 +30,43 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import erfc, log_ndtr
 from jaxtyping import Array, Bool, Float
 
 Scalar = Float[Array, ""]
 
 BETA = float(np.sqrt(8 / np.pi))
-MIXTURE_WEIGHTS = (
-    (0.001643157945195562, 0.2400053453921385),
-    (0.03054814682544402, 0.3119498649522583),
-    (0.138221616480501, 0.4008540422615602),
-    (0.2794278698860069, 0.514174186777355),
-    (0.3122082727619788, 0.6580510244591786),
-    (0.1872638680977984, 0.8391727962797073),
-    (0.04779240042892401, 1.068707779356095),
-    (0.002894667574151283, 1.374966381149815),
+MIXTURE = np.array(
+    [
+        (0.001643157945195562, 0.2400053453921385),
+        (0.03054814682544402, 0.3119498649522583),
+        (0.138221616480501, 0.4008540422615602),
+        (0.2794278698860069, 0.514174186777355),
+        (0.3122082727619788, 0.6580510244591786),
+        (0.1872638680977984, 0.8391727962797073),
+        (0.04779240042892401, 1.068707779356095),
+        (0.002894667574151283, 1.374966381149815),
+    ]
 )
 """(pᵢ, sᵢ) of σ(x) ≈ Σ pᵢ Φ(sᵢ x): sup error 3e-9, and 1e-8 for the derivative and the softplus."""
 CUBIC_STEPS = 5
-TAIL_STEPS = 24  # enough up to variances of 1e18; 14 would do up to 1e10
+QUICK_TAIL_STEPS = (
+    5  # solve all margins of a variance below about 10, nearly all of a stream's rows
+)
+QUICK_NEWTON_STEPS = 3
+TAIL_STEPS = 24  # solve variances up to 1e18 (14 would do up to 1e10)
 LAGGED_STEPS = 2
 NEWTON_STEPS = 4
 
 
 class Tail(NamedTuple):
-    """S = E σ(−a) and its derivatives in the mean: G = −S′ and the next two."""
+    """S = E σ(−a), G = −∂S/∂m, and the other derivatives that Newton's method needs."""
 
-    value: Scalar
-    slope: Scalar  # G = −dS/dm
-    bend: Scalar  # −dG/dm
-    twist: Scalar  # d²G/dm²
+    value: Scalar  # S
+    slope: Scalar  # G
+    bend: Scalar  # −∂G/∂m
+    value_by_var: Scalar  # ∂S/∂v
+    slope_by_var: Scalar  # ∂G/∂v
 
 
 class Margin(NamedTuple):
@@ -77,93 +85,114 @@ class LogisticIntegrals(eqx.Module):
         """E σ(−a) and its derivatives for the margin a ~ N(mean, var)."""
 
     @abstractmethod
+    def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
+        """m and v within reach of Newton's method, from anywhere."""
+
     def implicit(self, mean: Scalar, var: Scalar, weight: Scalar) -> Margin:
         """The implicit step from the margin's present law."""
+        step = _mirror(mean, var, weight)
+        quick = self._polish(step, QUICK_NEWTON_STEPS, *self._explicit(step))
+
+        def careful() -> Margin:
+            return self._polish(step, NEWTON_STEPS, *self._near(step))
+
+        return jax.lax.cond(quick.solved, lambda: quick, careful)
+
+    def _explicit(self, step: "_Step") -> tuple[Scalar, Scalar]:
+        """m and v after the explicit step."""
+        tail = self.tail(step.start, step.var)
+        growth = 1 + step.gain * tail.slope
+        return step.start + step.gain * tail.value / growth, step.var / growth
+
+    def _polish(self, step: "_Step", steps: int, m: Scalar, v: Scalar) -> Margin:
+        m, v = jax.lax.fori_loop(0, steps, lambda _, point: self._newton(step, *point), (m, v))
+        tail = self.tail(m, v)
+        return _unmirror(
+            step, tail.value, tail.slope, _residual(step, m, v, tail.value, tail.slope)
+        )
+
+    def _newton(self, step: "_Step", m: Scalar, v: Scalar) -> tuple[Scalar, Scalar]:
+        """One Newton step on m − start − gain S = 0 and v (1 + gain G) − v₀ = 0."""
+        tail = self.tail(m, v)
+        growth = 1 + step.gain * tail.slope
+        f1 = m - step.start - step.gain * tail.value
+        f2 = v * growth - step.var
+        j12 = -step.gain * tail.value_by_var
+        j21 = -step.gain * v * tail.bend
+        j22 = growth + step.gain * v * tail.slope_by_var
+        scale = 1 / (growth * j22 - j12 * j21)
+        new_v = v - (growth * f2 - j21 * f1) * scale
+        return m - (f1 * j22 - j12 * f2) * scale, jnp.clip(new_v, v / 4, step.var)
 
 
 class InverseProbit(LogisticIntegrals):
-    """The closed forms of the R-VGA paper."""
+    """The closed forms of the R-VGA paper; dk/dv = −k³/(2β²)."""
 
     def tail(self, mean: Scalar, var: Scalar) -> Tail:
-        k = BETA / jnp.sqrt(var + BETA**2)
+        k = BETA * jax.lax.rsqrt(var + BETA**2)
         value = jax.nn.sigmoid(-k * mean)
         slope = value * jax.nn.sigmoid(k * mean)
-        tanh = jnp.tanh(k * mean / 2)
-        return Tail(value, k * slope, k**2 * slope * tanh, k**3 * slope * (tanh**2 - 2 * slope))
+        tanh = 1 - 2 * value  # of k·mean/2
+        k_by_var = -(k**3) / (2 * BETA**2)
+        return Tail(
+            value,
+            k * slope,
+            k**2 * slope * tanh,
+            -slope * mean * k_by_var,
+            slope * (1 - k * mean * tanh) * k_by_var,
+        )
 
-    def implicit(self, mean: Scalar, var: Scalar, weight: Scalar) -> Margin:
-        step = _mirror(mean, var, weight)
-        u, omega, _ = _solve_tail(_logistic_tail, step, TAIL_STEPS, _start(step))
-        value, density, _ = _logistic_tail(u, omega)
-        slope = density / omega
-        m = u * omega
-        new_var = omega**2 - BETA**2
-        off = _residual(step, m, jnp.maximum(new_var, 0), value, slope)
-        return _unmirror(step, value, slope, off)
+    def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
+        u, omega, slope = _solve_tail(_logistic_tail, step, TAIL_STEPS, _start(step))
+        return u * omega, step.var / (1 + step.gain * slope)
 
 
 class ScaleMixture(LogisticIntegrals):
     """The logistic function as eight normal distribution functions; exact to 1e-8."""
 
     def tail(self, mean: Scalar, var: Scalar) -> Tail:
-        value = slope = bend = twist = jnp.zeros_like(mean)
-        for p, s in MIXTURE_WEIGHTS:
-            inverse = jax.lax.rsqrt(var + s**-2)
-            u = mean * inverse
-            density = p * inverse * _normal_density(u)
-            value += p * ndtr(-u)
-            slope += density
-            bend += density * u * inverse
-            twist += density * (u**2 - 1) * inverse**2
-        return Tail(value, slope, bend, twist)
+        p, inverse, u = _mixture(mean, var)
+        density = p * inverse * _normal_density(u)
+        bend = jnp.sum(density * u * inverse)
+        twist = jnp.sum(density * (u**2 - 1) * inverse**2)
+        value = jnp.sum(p * _normal_survival(u))
+        return Tail(value, jnp.sum(density), bend, bend / 2, twist / 2)  # ∂/∂v = ½ ∂²/∂m²
 
-    def implicit(self, mean: Scalar, var: Scalar, weight: Scalar) -> Margin:
-        step = _mirror(mean, var, weight)
+    def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
         u, omega, _ = _solve_tail(_normal_tail, step, TAIL_STEPS, _start(step))
         u, omega, slope = _solve_tail(self._scaled_tail, step, LAGGED_STEPS, (u, omega, omega))
-        m, shrink = u * omega, jnp.log1p(step.gain * slope)
-        m, shrink = jax.lax.fori_loop(
-            0, NEWTON_STEPS, lambda _, point: self._newton(step, *point), (m, shrink)
-        )
-        tail = self.tail(m, var * jnp.exp(-shrink))
-        off = _residual(step, m, var * jnp.exp(-shrink), tail.value, tail.slope)
-        return _unmirror(step, tail.value, tail.slope, off)
+        return u * omega, step.var / (1 + step.gain * slope)
 
     def _scaled_tail(self, u: Scalar, omega: Scalar) -> tuple[Scalar, Scalar, Scalar]:
         tail = self.tail(u * omega, jnp.maximum(omega**2 - BETA**2, 0))
         return tail.value, tail.slope * omega, -tail.bend * omega**2
 
-    def _newton(self, step: "_Step", m: Scalar, shrink: Scalar) -> tuple[Scalar, Scalar]:
-        """One Newton step on both equations, in m and in log(v₀/v); ∂/∂v = ½ ∂²/∂m²."""
-        v = step.var * jnp.exp(-shrink)
-        tail = self.tail(m, v)
-        growth = 1 + step.gain * tail.slope
-        f1 = m - step.start - step.gain * tail.value
-        f2 = shrink - jnp.log(growth)
-        j12 = step.gain * v * tail.bend / 2
-        j21 = step.gain * tail.bend / growth
-        j22 = 1 + step.gain * v * tail.twist / (2 * growth)
-        determinant = growth * j22 - j12 * j21
-        new_m = m - (f1 * j22 - j12 * f2) / determinant
-        return new_m, jnp.maximum(shrink - (growth * f2 - j21 * f1) / determinant, 0)
-
 
 def softplus(mean: Scalar, var: Scalar) -> Scalar:
     """E log(1 + eᵃ), a ~ N(mean, var)."""
-    total = jnp.zeros_like(mean)
-    for p, s in MIXTURE_WEIGHTS:
-        w = jnp.sqrt(var + s**-2)
-        u = mean / w
-        total += p * (mean * ndtr(u) + w * _normal_density(u))
-    return total
+    p, inverse, u = _mixture(mean, var)
+    return jnp.sum(p * (mean * _normal_survival(-u) + _normal_density(u) / inverse))
 
 
 def log_sigmoid(mean: Scalar, var: Scalar) -> Scalar:
     """log E σ(a), a ~ N(mean, var); relative accuracy also where E σ(a) ≈ E eᵃ is tiny."""
-    parts = [jnp.log(p) + log_ndtr(mean * jax.lax.rsqrt(var + s**-2)) for p, s in MIXTURE_WEIGHTS]
-    mixture = jax.nn.logsumexp(jnp.stack(parts), axis=0)
+    p, _, u = _mixture(mean, var)
+    total = jnp.sum(p * _normal_survival(-u))
+    tiny = 1e3 * jnp.finfo(total.dtype).tiny
+    mixture = jnp.where(
+        total > tiny, jnp.log(jnp.maximum(total, tiny)), jnp.log(p[0]) + log_ndtr(u[0])
+    )
     # E σ = E eᵃ − E e²ᵃ + …; where the first correction is below 1e-7 it is closer than the mixture
     return jnp.where(mean + 1.5 * var < -16, mean + var / 2, mixture)
+
+
+def _mixture(
+    mean: Scalar, var: Scalar
+) -> tuple[Float[Array, "8"], Float[Array, "8"], Float[Array, "8"]]:
+    """The weights pᵢ, 1/wᵢ and uᵢ = mean/wᵢ; the widest component first."""
+    p, s = (jnp.asarray(column, mean.dtype) for column in MIXTURE.T)
+    inverse = jax.lax.rsqrt(var + s**-2)
+    return p, inverse, mean * inverse
 
 
 class _Step(NamedTuple):
@@ -255,13 +284,17 @@ def _cubic(b: Scalar, n: Scalar) -> Scalar:
     return w
 
 
-def _normal_density(u: Scalar) -> Scalar:
+def _normal_survival(u: Float[Array, "*k"]) -> Float[Array, "*k"]:
+    return erfc(u * np.sqrt(0.5).item()) / 2
+
+
+def _normal_density(u: Float[Array, "*k"]) -> Float[Array, "*k"]:
     return jnp.exp(-(u**2) / 2) / float(np.sqrt(2 * np.pi))
 
 
 def _normal_tail(u: Scalar, omega: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     density = _normal_density(u)
-    return ndtr(-u), density, -u * density
+    return _normal_survival(u), density, -u * density
 
 
 def _logistic_tail(u: Scalar, omega: Scalar) -> tuple[Scalar, Scalar, Scalar]:

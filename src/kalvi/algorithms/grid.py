@@ -21,7 +21,8 @@ class SideBySide(Rule[State]):
         return eqx.filter_vmap(lambda one: self.rule.init(one, key=key))(prior)
 
     def update(self, state: State, batch: Batch, *, key: PRNGKeyArray | None = None) -> State:
-        return eqx.filter_vmap(lambda one: self.rule.update(one, batch, key=key))(state)
+        # in turn, not vectorised: a vectorised branch would take both of its ways for every prior
+        return jax.lax.map(lambda one: self.rule.update(one, batch, key=key), state)
 
 
 def stack(priors: list[State]) -> State:

@@ -10,9 +10,14 @@ dimensions, exactly as it would in d,
 
 and the structure then absorbs the block at once:
 
-    Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   (I + triu(s kᵀ, 1)) c = ξ.
+    Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   cⱼ = ξⱼ + γⱼ (mⱼ − a′ⱼ),
 
-K is never rewritten: column j is K₀[:, j] − Σᵢ sᵢ kᵢ[j] kᵢ (left-looking).
+mⱼ the predictor's mean just after row j and a′ⱼ after the block (the site form of the mean: the sum of
+Xᵀ(ξ + γ m) is what the rows add to Σ⁻¹μ).
+
+K is never rewritten: column j is K₀[:, j] − Σᵢ sᵢ kᵢ[j] kᵢ (left-looking). The subtractions lose
+eps·γ xᵀΣx of the digits, so a block with a row whose γ xᵀΣx exceeds eps^{-1/4} (a flat prior meeting its
+first rows) is absorbed row by row, which loses none.
 
 Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
 one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
@@ -27,7 +32,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.algorithms.base import Batch, Rule
@@ -73,17 +77,28 @@ class RVGA(Rule[Streaming]):
         missing = -n % b
         padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
         blocks = jax.tree.map(lambda a: a.reshape(-1, b, *a.shape[1:]), padded)
-        return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
+        visit = self._absorb_rows if b == 1 else self._absorb_safely
+        return jax.lax.scan(lambda s, block: (visit(s, block), None), state, blocks)[0]
 
-    def _absorb(self, state: Streaming, block: Batch) -> Streaming:
+    def _absorb_safely(self, state: Streaming, block: Batch) -> Streaming:
+        """The block at once or, where its rows say much more than is known, row by row."""
+        new, weight = self._absorb(state, block)
+        limit = jnp.finfo(weight.dtype).eps ** -0.25
+        return jax.lax.cond(weight <= limit, lambda: new, lambda: self._absorb_rows(state, block))
+
+    def _absorb_rows(self, state: Streaming, block: Batch) -> Streaming:
+        rows = jax.tree.map(lambda a: a[:, None], block)
+        return jax.lax.scan(lambda s, row: (self._absorb(s, row)[0], None), state, rows)[0]
+
+    def _absorb(self, state: Streaming, block: Batch) -> tuple[Streaming, Scalar]:
+        """The state after the block, and the largest γ xᵀΣx in it."""
         q, discount = self._drift(state.posterior, block.weight)
         mean, cov = q.marginal(block.x)
         rows = self._scan_rows(mean, cov, block, discount)
-        lower = jnp.eye(len(rows.step), dtype=cov.dtype) + jnp.triu(rows.gain, 1)
-        coefficients = jsl.solve_triangular(lower, rows.step)
-        return self._score(
-            state, block, rows, discount, q.absorb(block.x, coefficients, rows.curvature)
-        )
+        coefficients = rows.step + rows.curvature * (rows.after - rows.end)
+        posterior = q.absorb(block.x, coefficients, rows.curvature)
+        largest = jnp.max(rows.curvature * jnp.diagonal(cov))
+        return self._score(state, block, rows, discount, posterior), largest
 
     def _drift(
         self, q: Updatable, weight: Float[Array, " b"]
@@ -106,24 +121,25 @@ class RVGA(Rule[Streaming]):
     ) -> "_Rows":
         """The per-row recursion on the predictors of the block."""
 
-        def visit(carry, j):
-            columns, shrink, steps = carry
+        def visit(j, carry):
+            columns, rows = carry
             past = columns[:, j]
-            column = cov[j] - (shrink * past) @ columns
-            m, v = mean[j] + steps @ past, jnp.maximum(column[j], 0)
+            column = cov[j] - (rows[:, 0] * past) @ columns
+            m, v = mean[j] + rows[:, 1] @ past, jnp.maximum(column[j], 0)
             site = self.scheme.site(
                 self.likelihood, block.y[j], m, discount[j] * v, block.weight[j]
             )
             step = discount[j] * site.step
             curvature = discount[j] * jnp.maximum(site.curvature, 0)
-            s = curvature / (1 + curvature * v)
-            carry = columns.at[j].set(column), shrink.at[j].set(s), steps.at[j].set(step)
-            return carry, _Rows(
-                m, discount[j] * v, step, curvature, s * column, site.solved, site.curvature < 0
-            )
+            shrink = curvature / (1 + curvature * v)
+            flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
+            row = jnp.stack([shrink, step, curvature, m, v, *flags])
+            return columns.at[j].set(column), rows.at[j].set(row)
 
-        zeros = jnp.zeros_like(mean)
-        return jax.lax.scan(visit, (jnp.zeros_like(cov), zeros, zeros), jnp.arange(len(mean)))[1]
+        empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
+        columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty)
+        _, step, curvature, m, v, solved, clipped = rows.T
+        return _Rows(m, v, step, curvature, m + v * step, mean + step @ columns, solved, clipped)
 
     def _score(
         self,
@@ -134,35 +150,32 @@ class RVGA(Rule[Streaming]):
         posterior: Updatable,
     ) -> Streaming:
         """Add what the predictions before each row said of its label."""
+        var, present, tiny = discount * rows.var, block.weight > 0, jnp.finfo(discount.dtype).tiny
         surprise = jax.vmap(lambda *row: self.likelihood.log_predictive(*row))(
-            block.y, rows.mean, rows.var
+            block.y, rows.mean, var
         )
-        expected, variance = jax.vmap(lambda *row: self.likelihood.predict(*row))(
-            rows.mean, rows.var
-        )
+        expected, spread = jax.vmap(lambda *row: self.likelihood.predict(*row))(rows.mean, var)
         weight = discount * block.weight
-        tiny = jnp.finfo(weight.dtype).tiny
-        innovation = weight * (block.y - expected) ** 2 / jnp.maximum(variance, tiny)
-        keep = (
-            discount[0] if self.forgetting is None else self.forgetting ** jnp.sum(block.weight > 0)
-        )
+        innovation = weight * (block.y - expected) ** 2 / jnp.maximum(spread, tiny)
+        keep = 1 if self.forgetting is None else self.forgetting ** jnp.sum(present)
         return Streaming(
             posterior,
-            state.log_evidence + jnp.sum(jnp.where(block.weight > 0, block.weight * surprise, 0)),
+            state.log_evidence + jnp.sum(jnp.where(present, block.weight * surprise, 0)),
             keep * state.rows + jnp.sum(weight),
             keep * state.innovations + jnp.sum(jnp.where(jnp.isfinite(innovation), innovation, 0)),
-            state.unsolved + jnp.sum(~rows.solved & (block.weight > 0)).astype(jnp.int32),
-            state.clipped + jnp.sum(rows.clipped & (block.weight > 0)).astype(jnp.int32),
+            state.unsolved + jnp.sum(present & (rows.solved == 0)).astype(jnp.int32),
+            state.clipped + jnp.sum(present & (rows.clipped == 1)).astype(jnp.int32),
         )
 
 
 class _Rows(NamedTuple):
-    """Per row of a block: the predictor's law before it, its site, and s k."""
+    """Per row of a block: its predictor's law before it, its site, the mean after it and at the end."""
 
     mean: Float[Array, " b"]
     var: Float[Array, " b"]
     step: Float[Array, " b"]
     curvature: Float[Array, " b"]
-    gain: Float[Array, "b b"]
-    solved: Array
-    clipped: Array
+    after: Float[Array, " b"]
+    end: Float[Array, " b"]
+    solved: Float[Array, " b"]  # 1 where it is so, 0 where not
+    clipped: Float[Array, " b"]
