@@ -178,19 +178,19 @@ def test_diffuse_of_nothing_and_far(updatable):
     np.testing.assert_allclose(far.variance(), 1e10 + np.diag(cov), rtol=1e-9)
 
 
-def test_absorb_in_float32_stays_positive_with_a_loose_prior_and_little_noise():
+def test_single_rows_in_float32_stay_positive_with_a_loose_prior_and_little_noise():
     # covariance subtraction gives negative variances here (FORMULAS-rvga, E4.6)
     rng = np.random.default_rng(6)
     q = Dense(np.zeros(5, np.float32), 1e6 * np.eye(5, dtype=np.float32))
     absorb = jax.jit(lambda q, x, c, g: q.absorb(x, c, g))
     exact = np.eye(5) * 1e-6
-    for _ in range(50):
-        x = rng.normal(size=(2, 5)).astype(np.float32)
-        q = absorb(q, jnp.asarray(x), jnp.zeros(2, jnp.float32), jnp.full(2, 1e4, jnp.float32))
+    for _ in range(100):
+        x = rng.normal(size=(1, 5)).astype(np.float32)
+        q = absorb(q, jnp.asarray(x), jnp.zeros(1, jnp.float32), jnp.full(1, 1e4, jnp.float32))
         exact += 1e4 * x.astype(float).T @ x.astype(float)
     positive_definite(q)
     # the first rows shrink the root from 1e3 to 1e-2 by a difference: 6e-8 · 1e3/1e-2 of a deviation
-    np.testing.assert_allclose(q.variance(), np.diag(np.linalg.inv(exact)), rtol=5e-2)
+    np.testing.assert_allclose(q.variance(), np.diag(np.linalg.inv(exact)), rtol=2e-2)
 
 
 def test_low_rank_paths_never_form_a_square_matrix():

@@ -412,6 +412,23 @@ def test_hard_problems_for_other_likelihoods(likelihood):
         assert found[y[seen] == 1].mean() > found[y[seen] == 0].mean()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "noise", "spread"),
+    [(np.float64, 1e-2, 1e2), (np.float64, 1e-4, 1e4), (np.float32, 1e-2, 1e2)],
+)
+def test_little_noise_and_a_flat_prior_leave_the_mean_exact(dtype, noise, spread):
+    """Of a block of rows whose prior variance is 1e4 to 1e8 times their noise."""
+    p = problems.linear(64, 5, variance=noise)
+    x, y = (a.astype(dtype).astype(float) for a in (p.x, p.y))
+    with jax.enable_x64(dtype == np.float64):
+        prior = Dense(np.zeros(5, dtype), spread * np.eye(5, dtype=dtype))
+        q = stream(RVGA(Normal(noise)), prior, x, y, dtype=dtype).posterior
+    mean, cov = oracles.linear_posterior(np.zeros(5), spread * np.eye(5), x, y, noise)
+    std = np.sqrt(np.diag(cov))
+    np.testing.assert_allclose(np.sqrt(np.diag(np.asarray(q.cov, float))), std, rtol=1e-4)
+    assert np.max(np.abs(np.asarray(q.mean, float) - mean) / std) < 1e-2
+
+
 def long_stream(n, dtype, seed=0):
     """n logistic rows in ten dimensions, generated and absorbed in chunks."""
     theta = np.linspace(-1, 1, 10)
