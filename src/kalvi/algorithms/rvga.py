@@ -10,10 +10,7 @@ dimensions, exactly as it would in d,
 
 and the structure then absorbs the block at once:
 
-    Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   cⱼ = ξⱼ + γⱼ (mⱼ − a′ⱼ),
-
-mⱼ the predictor's mean just after row j and a′ⱼ after the block (the site form of the mean: the sum of
-Xᵀ(ξ + γ m) is what the rows add to Σ⁻¹μ).
+    Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   (I + triu(s kᵀ, 1)) c = ξ.
 
 K is never rewritten: column j is K₀[:, j] − Σᵢ sᵢ kᵢ[j] kᵢ (left-looking). The subtractions lose
 eps·γ xᵀΣx of the digits, so a block with a row whose γ xᵀΣx exceeds eps^{-1/4} (a flat prior meeting its
@@ -32,8 +29,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.sites import Implicit, Scheme
 from kalvi.gaussians import Updatable
@@ -95,8 +94,7 @@ class RVGA(Rule[Streaming]):
         q, discount = self._drift(state.posterior, block.weight)
         mean, cov = q.marginal(block.x)
         rows = self._scan_rows(mean, cov, block, discount)
-        coefficients = rows.step + rows.curvature * (rows.after - rows.end)
-        posterior = q.absorb(block.x, coefficients, rows.curvature)
+        posterior = q.absorb(block.x, rows.coefficient, rows.curvature)
         largest = jnp.max(rows.curvature * jnp.diagonal(cov))
         return self._score(state, block, rows, discount, posterior), largest
 
@@ -138,8 +136,10 @@ class RVGA(Rule[Streaming]):
 
         empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
         columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty)
-        _, step, curvature, m, v, solved, clipped = rows.T
-        return _Rows(m, v, step, curvature, m + v * step, mean + step @ columns, solved, clipped)
+        shrink, step, curvature, m, v, solved, clipped = rows.T
+        upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
+        coefficient = jsl.solve_triangular(upper, step)
+        return _Rows(m, v, coefficient, curvature, solved, clipped)
 
     def _score(
         self,
@@ -169,13 +169,11 @@ class RVGA(Rule[Streaming]):
 
 
 class _Rows(NamedTuple):
-    """Per row of a block: its predictor's law before it, its site, the mean after it and at the end."""
+    """Per row of a block: its predictor's law before it, c and γ, and how its site was found."""
 
     mean: Float[Array, " b"]
     var: Float[Array, " b"]
-    step: Float[Array, " b"]
+    coefficient: Float[Array, " b"]
     curvature: Float[Array, " b"]
-    after: Float[Array, " b"]
-    end: Float[Array, " b"]
     solved: Float[Array, " b"]  # 1 where it is so, 0 where not
     clipped: Float[Array, " b"]
