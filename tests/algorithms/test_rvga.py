@@ -399,7 +399,7 @@ def test_hard_binary_problems_leave_a_proper_posterior(row, dtype):
                 assert right[seen].mean() > 0.85, kind
 
 
-@pytest.mark.parametrize("likelihood", [Poisson(), Probit(), Laplace(0.5), Normal(0.1)])
+@pytest.mark.parametrize("likelihood", [Poisson(), Laplace(0.5), Normal(0.1)])
 def test_hard_problems_for_other_likelihoods(likelihood):
     rule = RVGA(likelihood, block_size=16)
     for kind in ["separable", "duplicated"]:
