@@ -331,7 +331,7 @@ def test_unsolved_rows_are_counted():
     class Stubborn(Probit):
         """Never solved."""
 
-        def implicit(self, y, mean, var, weight):
+        def implicit(self, y, mean, var, weight, **how):
             return Normal(1.0).implicit(y, mean, var, weight)._replace(solved=jnp.asarray(False))
 
     p = problems.binary(5)
