@@ -20,9 +20,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import linalg
+from kalvi import checks, linalg
 from kalvi.linalg import LowRankPlusDiagonal
-from kalvi.precision import is_traced, own_precision
+from kalvi.precision import own_precision
 
 Scalar = Float[Array, ""]
 Block = Float[Array, "b d"]
@@ -114,15 +114,15 @@ class Dense(Updatable):
     root: Float[Array, "d d"]
 
     def __init__(self, mean, cov):
-        self.mean, cov = _floating(mean, cov)
+        self.mean, cov = checks.floating(mean, cov)
         d = self.mean.shape[0] if self.mean.ndim == 1 else -1
-        _need(
+        checks.need(
             cov.shape == (d, d),
             "Dense needs a mean of shape (d,) and a cov of shape (d, d)",
             mean,
             cov,
         )
-        self.root = _checked_root(cov)
+        self.root = checks.checked_root(cov)
 
     @classmethod
     def from_root(cls, mean: Float[Array, " d"], root: Float[Array, "d d"]) -> "Dense":
@@ -189,10 +189,10 @@ class Diagonal(Updatable):
     var: Float[Array, " d"]
 
     def __init__(self, mean, var):
-        self.mean, self.var = _floating(mean, var)
+        self.mean, self.var = checks.floating(mean, var)
         shapes = self.mean.ndim == 1 and self.var.shape == self.mean.shape
-        _need(shapes, "Diagonal needs a mean and a var of the same shape (d,)", mean, var)
-        _positive(self.var, "var")
+        checks.need(shapes, "Diagonal needs a mean and a var of the same shape (d,)", mean, var)
+        checks.positive(self.var, "var")
 
     @property
     def covariance(self) -> LowRankPlusDiagonal:
@@ -246,7 +246,7 @@ class LowRankCovariance(Gaussian):
     covariance: LowRankPlusDiagonal
 
     def __init__(self, mean, factor, diag):
-        self.mean, self.covariance = _low_rank(mean, factor, diag, "LowRankCovariance")
+        self.mean, self.covariance = checks.low_rank_parts(mean, factor, diag, "LowRankCovariance")
 
     @property
     def precision(self) -> LowRankPlusDiagonal:
@@ -288,7 +288,7 @@ class LowRankPrecision(Updatable):
     precision: LowRankPlusDiagonal
 
     def __init__(self, mean, factor, diag):
-        self.mean, self.precision = _low_rank(mean, factor, diag, "LowRankPrecision")
+        self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
 
     @property
     def covariance(self) -> LowRankPlusDiagonal:
@@ -357,62 +357,3 @@ def _unchecked(cls, **fields):
     for name, value in fields.items():
         object.__setattr__(new, name, value)
     return new
-
-
-def _floating(*arrays):
-    """The arguments as JAX arrays of one floating dtype."""
-    arrays = [jnp.asarray(a) for a in arrays]
-    dtype = (
-        jnp.result_type(float, *arrays)
-        if not all(jnp.issubdtype(a.dtype, jnp.floating) for a in arrays)
-        else jnp.result_type(*arrays)
-    )
-    return [a.astype(dtype) for a in arrays]
-
-
-def _low_rank(mean, factor, diag, name: str):
-    mean, factor, diag = _floating(mean, factor, diag)
-    d = mean.shape[0] if mean.ndim == 1 else -1
-    shapes = factor.ndim == 2 and factor.shape[0] == d and diag.shape == (d,)
-    _need(
-        shapes,
-        f"{name} needs a mean of shape (d,), a factor of shape (d, p) and a diag of shape (d,)",
-        mean,
-        factor,
-        diag,
-    )
-    _positive(diag, "diag")
-    return mean, LowRankPlusDiagonal(diag, factor)
-
-
-def _need(condition: bool, message: str, *arrays) -> None:
-    if not condition:
-        got = ", ".join(str(np.shape(a)) for a in arrays)
-        raise ValueError(f"{message}; got {got}.")
-
-
-def _positive(values: Array, name: str) -> None:
-    """Refuse values that are not positive and finite, where they can be seen."""
-    if is_traced(values):
-        return
-    bad = np.flatnonzero(~(np.isfinite(values) & (np.asarray(values) > 0)))
-    if bad.size:
-        raise ValueError(
-            f"{name} must be positive and finite; entry {bad[0]} is {np.asarray(values)[bad[0]]}."
-        )
-
-
-def _checked_root(cov: Array) -> Array:
-    """The Cholesky root of a covariance that is symmetric and positive definite."""
-    root = linalg.cholesky((cov + cov.T) / 2)
-    if is_traced(root):
-        return root
-    size = float(jnp.max(jnp.abs(cov))) if cov.size else 0.0
-    skew = float(jnp.max(jnp.abs(cov - cov.T))) if cov.size else 0.0
-    if skew > 1e3 * float(jnp.finfo(cov.dtype).eps) * size:
-        raise ValueError(f"cov must be symmetric; it differs from its transpose by {skew:.3g}.")
-    if not np.all(np.isfinite(root)):
-        raise ValueError(
-            "cov must be positive definite and finite; its Cholesky factor does not exist."
-        )
-    return root

@@ -49,8 +49,13 @@ class Likelihood(eqx.Module):
         """Expected log-probability, gradient and curvature under f ~ N(mean, var)."""
 
     @abstractmethod
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        """The site of the Gaussian closest in KL to N(f; mean, var) p(y | f)^weight."""
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        """The site of the Gaussian closest in KL to N(f; mean, var) p(y | f)^weight.
+
+        A search that is not thorough is shorter, and may leave an unusual row unsolved.
+        """
 
     @abstractmethod
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
@@ -91,7 +96,9 @@ class Normal(SuperGaussian):
         value = self.log_prob(mean, y) - var / (2 * self.variance)
         return Expected(value, (y - mean) / self.variance, 1 / self.variance)
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
         step = weight * (y - mean) / (self.variance + weight * var)
         return Site(step, weight / self.variance, jnp.asarray(True))
 
@@ -128,9 +135,11 @@ class Bernoulli(SuperGaussian):
         tail = self.integrals.tail(sign * mean, var)
         return Expected(-logistic.softplus(-sign * mean, var), sign * tail.value, tail.slope)
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
         sign = 2 * y - 1
-        margin = self.integrals.implicit(sign * mean, var, weight)
+        margin = self.integrals.implicit(sign * mean, var, weight, thorough=thorough)
         return Site(weight * sign * margin.tail, weight * margin.slope, margin.solved)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
@@ -169,8 +178,10 @@ class Probit(Likelihood):
 
         return _average(terms, mean, var, jnp.zeros_like(mean), jnp.ones_like(mean))
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, mean)
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, mean, thorough)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         u = mean / jnp.sqrt(1 + var)
@@ -196,8 +207,10 @@ class Poisson(Likelihood):
         rate = jnp.exp(mean + var / 2)
         return Expected(y * mean - rate - gammaln(y + 1), y - rate, rate)
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        return solve_poisson(y, mean, var, weight)
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        return solve_poisson(y, mean, var, weight, thorough)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         rate = jnp.exp(mean + var / 2)
@@ -232,8 +245,10 @@ class Laplace(SuperGaussian):
         value = -(away * sign + 2 * std * density) / self.scale - jnp.log(2 * self.scale)
         return Expected(value, -sign / self.scale, 2 * density / (std * self.scale))
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y)
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y, thorough)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         return mean, var + 2 * self.scale**2
@@ -287,8 +302,10 @@ class StudentT(SuperGaussian):
 
         return _average(terms, mean, var, y, self.scale)
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y)
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y, thorough)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         return mean, var + self.moments(mean)[1]
@@ -341,8 +358,11 @@ class Custom(Likelihood):
 
         return _average(terms, mean, var, self.centre(y), self.width(y))
 
-    def implicit(self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar) -> Site:
-        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, self.centre(y))
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        peak = self.centre(y)
+        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, peak, thorough)
 
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         zero, one = jnp.zeros_like(mean), jnp.ones_like(mean)

@@ -14,7 +14,8 @@ and the structure then absorbs the block at once:
 
 K is never rewritten: column j is K₀[:, j] − Σᵢ sᵢ kᵢ[j] kᵢ (left-looking). The subtractions lose
 eps·γ xᵀΣx of the digits, so a block with a row whose γ xᵀΣx exceeds eps^{-1/4} (a flat prior meeting its
-first rows) is absorbed row by row, which loses none.
+first rows) is absorbed row by row, which loses none. A block with a row that the scheme's quick search
+did not solve is done again with the thorough one.
 
 Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
 one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
@@ -80,20 +81,30 @@ class RVGA(Rule[Streaming]):
         return jax.lax.scan(lambda s, block: (visit(s, block), None), state, blocks)[0]
 
     def _absorb_safely(self, state: Streaming, block: Batch) -> Streaming:
-        """The block at once or, where its rows say much more than is known, row by row."""
-        new, weight = self._absorb(state, block)
-        limit = jnp.finfo(weight.dtype).eps ** -0.25
-        return jax.lax.cond(weight <= limit, lambda: new, lambda: self._absorb_rows(state, block))
+        """The block at once, thoroughly where a row was not solved, row by row where digits were lost."""
+        new, weight = self._absorb(state, block, self.scheme.quick())
+        exact = weight <= jnp.finfo(weight.dtype).eps ** -0.25
+
+        def again() -> Streaming:
+            return jax.lax.cond(
+                exact,
+                lambda: self._absorb(state, block, self.scheme)[0],
+                lambda: self._absorb_rows(state, block),
+            )
+
+        return jax.lax.cond(exact & (new.unsolved == state.unsolved), lambda: new, again)
 
     def _absorb_rows(self, state: Streaming, block: Batch) -> Streaming:
         rows = jax.tree.map(lambda a: a[:, None], block)
-        return jax.lax.scan(lambda s, row: (self._absorb(s, row)[0], None), state, rows)[0]
+        return jax.lax.scan(
+            lambda s, row: (self._absorb(s, row, self.scheme)[0], None), state, rows
+        )[0]
 
-    def _absorb(self, state: Streaming, block: Batch) -> tuple[Streaming, Scalar]:
+    def _absorb(self, state: Streaming, block: Batch, scheme: Scheme) -> tuple[Streaming, Scalar]:
         """The state after the block, and the largest γ xᵀΣx in it."""
         q, discount = self._drift(state.posterior, block.weight)
         mean, cov = q.marginal(block.x)
-        rows = self._scan_rows(mean, cov, block, discount)
+        rows = self._scan_rows(scheme, mean, cov, block, discount)
         posterior = q.absorb(block.x, rows.coefficient, rows.curvature)
         largest = jnp.max(rows.curvature * jnp.diagonal(cov))
         return self._score(state, block, rows, discount, posterior), largest
@@ -112,6 +123,7 @@ class RVGA(Rule[Streaming]):
 
     def _scan_rows(
         self,
+        scheme: Scheme,
         mean: Float[Array, " b"],
         cov: Float[Array, "b b"],
         block: Batch,
@@ -124,9 +136,7 @@ class RVGA(Rule[Streaming]):
             past = columns[:, j]
             column = cov[j] - (rows[:, 0] * past) @ columns
             m, v = mean[j] + rows[:, 1] @ past, jnp.maximum(column[j], 0)
-            site = self.scheme.site(
-                self.likelihood, block.y[j], m, discount[j] * v, block.weight[j]
-            )
+            site = scheme.site(self.likelihood, block.y[j], m, discount[j] * v, block.weight[j])
             step = discount[j] * site.step
             curvature = discount[j] * jnp.maximum(site.curvature, 0)
             shrink = curvature / (1 + curvature * v)

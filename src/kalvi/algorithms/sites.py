@@ -39,17 +39,23 @@ class Scheme(eqx.Module):
     ) -> Site:
         """Step ξ and curvature γ of the row."""
 
-    def check(self, likelihood: Likelihood) -> None:
-        """Refuse a likelihood this scheme cannot serve."""
+    @abstractmethod
+    def quick(self) -> "Scheme":
+        """The same scheme, allowed to leave an unusual row unsolved."""
 
 
 class Implicit(Scheme):
     """The R-VGA optimum: the Gaussian closest in KL to q(θ) p(y | θ)."""
 
+    thorough: bool = eqx.field(static=True, default=True)
+
     def site(
         self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
     ) -> Site:
-        return likelihood.implicit(y, mean, var, weight)
+        return likelihood.implicit(y, mean, var, weight, thorough=self.thorough)
+
+    def quick(self) -> "Implicit":
+        return Implicit(thorough=False)
 
 
 class Explicit(Scheme):
@@ -60,6 +66,9 @@ class Explicit(Scheme):
     ) -> Site:
         _, gradient, curvature = likelihood.expect(y, mean, var)
         return _gain_after(weight * gradient, weight * curvature, var)
+
+    def quick(self) -> "Explicit":
+        return self
 
 
 class MirrorProx(Scheme):
@@ -85,6 +94,9 @@ class MirrorProx(Scheme):
 
         return jax.lax.fori_loop(0, self.iterations, look_ahead, start)
 
+    def quick(self) -> "MirrorProx":
+        return self
+
 
 class EKF(Scheme):
     """The extended Kalman filter, which is the online natural gradient with rate 1/(t + 1)."""
@@ -95,6 +107,9 @@ class EKF(Scheme):
         gradient = jax.grad(lambda f: likelihood.log_prob(f, y))(mean)
         return _gain_after(weight * gradient, weight * likelihood.information(mean), var)
 
+    def quick(self) -> "EKF":
+        return self
+
 
 class QKF(Scheme):
     """The quadratic Kalman filter: the Jaakkola–Jordan bound, tight at the predictor's second moment."""
@@ -102,10 +117,17 @@ class QKF(Scheme):
     def site(
         self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
     ) -> Site:
-        assert isinstance(likelihood, SuperGaussian)
+        if not isinstance(likelihood, SuperGaussian):
+            raise TypeError(
+                f"QKF needs a likelihood with a quadratic bound and {type(likelihood).__name__} has none; "
+                "use Implicit()."
+            )
         centre, slope = likelihood.bound(y)
         curvature = weight * likelihood.bound_curvature(jnp.sqrt(var + (mean - centre) ** 2))
         return _gain_after(weight * slope - curvature * (mean - centre), curvature, var)
+
+    def quick(self) -> "QKF":
+        return self
 
 
 def _gain_after(gradient: Scalar, curvature: Scalar, var: Scalar) -> Site:
