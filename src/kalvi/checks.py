@@ -20,6 +20,7 @@ def floating(*arrays):
 
 
 def low_rank_parts(mean, factor, diag, name: str):
+    """The mean and the matrix F Fᵀ + diag, of one dtype and of shapes that fit."""
     mean, factor, diag = floating(mean, factor, diag)
     d = mean.shape[0] if mean.ndim == 1 else -1
     shapes = factor.ndim == 2 and factor.shape[0] == d and diag.shape == (d,)
@@ -35,6 +36,7 @@ def low_rank_parts(mean, factor, diag, name: str):
 
 
 def need(condition: bool, message: str, *arrays) -> None:
+    """Refuse arrays whose shapes do not fit, and say which came."""
     if not condition:
         got = ", ".join(str(np.shape(a)) for a in arrays)
         raise ValueError(f"{message}; got {got}.")

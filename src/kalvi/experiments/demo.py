@@ -23,7 +23,6 @@ from kalvi.experiments.rvga_data import Setting, two_classes
 from kalvi.experiments.rvga_plane import Gaussian, posterior_grid
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.logistic import InverseProbit
 from kalvi.streams import array_batches
 
 DIM = 20
@@ -159,7 +158,7 @@ def summary(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def _rule() -> RVGA:
-    return RVGA(Bernoulli(InverseProbit()), block_size=BLOCK_SIZE)
+    return RVGA(Bernoulli(), block_size=BLOCK_SIZE)
 
 
 def _prior() -> Dense:
@@ -177,7 +176,7 @@ def _predict(posterior: Dense, x: jax.Array) -> jax.Array:
 
 def _plane(x: np.ndarray, y: np.ndarray) -> dict[str, Gaussian]:
     """Implicit R-VGA, EKF and Laplace on the two-dimensional problem."""
-    likelihood = Bernoulli(InverseProbit())
+    likelihood = Bernoulli()
     with precision.matching("float64"):
         batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
         prior = Dense(jnp.zeros(2), PLANE.prior_std**2 * jnp.eye(2))
