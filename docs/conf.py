@@ -1,0 +1,68 @@
+"""Sphinx: MyST pages, docstrings by autodoc, an executed gallery. Nothing here needs a network."""
+
+import kalvi
+
+project = "kalvi"
+author = "the kalvi authors"
+copyright = author
+release = version = kalvi.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "gallery", "auto_gallery/*.ipynb", "auto_gallery/*.py"]
+default_role = "code"
+language = "en-GB"
+nitpicky = False
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_class_signature = "mixed"
+napoleon_numpy_docstring = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"kalvi {release}"
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_show_sphinx = False
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#0b5fa5",
+        "color-brand-content": "#0b5fa5",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#5ab4e5",
+        "color-brand-content": "#5ab4e5",
+    },
+}
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "filename_pattern": r"plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": False,
+    "only_warn_on_example_error": False,
+    "download_all_examples": False,
+    "image_srcset": ["2x"],
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "show_memory": False,
+    "show_signature": False,
+    "reset_modules": ("matplotlib",),
+    "remove_config_comments": True,
+    "run_stale_examples": False,
+    "parallel": False,
+}
+

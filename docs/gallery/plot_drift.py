@@ -1,0 +1,62 @@
+"""
+Following a coefficient that changes
+====================================
+
+One coefficient of a logistic model swings and then jumps. With ``forgetting`` below 1 the precision
+fades by that factor before every row: the posterior remembers about ``1 / (1 - forgetting)`` rows, its
+bands stay as wide as that memory warrants, and it follows. Without forgetting it averages over all
+time and grows sure of the wrong value.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import kalvi
+from kalvi import plots
+
+rng = np.random.default_rng(1)
+n, size = 12_000, 100
+time = np.arange(n)
+slope = np.where(time < 8000, 1.5 * np.sin(2 * np.pi * time / 8000), -1.5)
+x = rng.normal(size=(n, 2))
+log_odds = slope * x[:, 0] + 1.0 * x[:, 1]
+y = (rng.random(n) < 1 / (1 + np.exp(-log_odds))).astype(int)
+
+
+def follow(forgetting: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Mean and standard deviation of the first coefficient after every batch, and the evidence."""
+    model = kalvi.LogisticRegression(forgetting=forgetting, fit_intercept=False)
+    track = []
+    for start in range(0, n, size):
+        rows = slice(start, start + size)
+        model.partial_fit(x[rows], y[rows], classes=[0, 1])
+        track.append((model.coef_[0, 0], np.sqrt(model.posterior_.variance()[0])))
+    mean, std = np.array(track).T
+    return mean, std, model.log_evidence_
+
+
+# %%
+# The evidence of a stream, the sum of its log predictions before each label, says how much to forget.
+
+tracks = {forgetting: follow(forgetting) for forgetting in (1.0, 0.999, 0.995, 0.98)}
+for forgetting, (_, _, evidence) in tracks.items():
+    print(f"forgetting {forgetting:<6} log evidence {evidence:9.1f}")
+
+# %%
+# The 95 % bands of the best of them, and of no forgetting at all.
+
+kept = max(tracks, key=lambda forgetting: tracks[forgetting][2])
+seen = np.arange(size, n + 1, size)
+names = {kept: ("#0b5fa5", f"forgetting={kept}"), 1.0: ("#d5581a", "no forgetting")}
+with plots.style():
+    figure, axes = plt.subplots(figsize=(9, 4.4))
+    axes.plot(time, slope, color="#22262b", lw=1.4, label="the true coefficient")
+    for forgetting, (colour, label) in names.items():
+        mean, std, _ = tracks[forgetting]
+        axes.fill_between(
+            seen, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.22, lw=0
+        )
+        axes.plot(seen, mean, color=colour, label=label)
+    axes.set(title="A coefficient that changes, 95 % bands", xlabel="rows seen", ylabel="coefficient")
+    axes.set(xlim=(0, n), ylim=(-2.6, 2.9))
+    axes.legend(loc="upper right", ncols=3)
