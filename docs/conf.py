@@ -65,4 +65,3 @@ sphinx_gallery_conf = {
     "run_stale_examples": False,
     "parallel": False,
 }
-

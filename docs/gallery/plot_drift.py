@@ -15,7 +15,7 @@ import kalvi
 from kalvi import plots
 
 rng = np.random.default_rng(1)
-n, size = 12_000, 100
+n, size = 12_000, 120
 time = np.arange(n)
 slope = np.where(time < 8000, 1.5 * np.sin(2 * np.pi * time / 8000), -1.5)
 x = rng.normal(size=(n, 2))
@@ -57,6 +57,8 @@ with plots.style():
             seen, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.22, lw=0
         )
         axes.plot(seen, mean, color=colour, label=label)
-    axes.set(title="A coefficient that changes, 95 % bands", xlabel="rows seen", ylabel="coefficient")
+    axes.set(
+        title="A coefficient that changes, 95 % bands", xlabel="rows seen", ylabel="coefficient"
+    )
     axes.set(xlim=(0, n), ylim=(-2.6, 2.9))
     axes.legend(loc="upper right", ncols=3)

@@ -57,4 +57,4 @@ with plots.style():
         axes.axvline(0.3, color="#22262b", lw=1, dashes=(1, 1.5), label="the truth")
         axes.set(title=title, xlabel="prior_scale", ylabel=unit, xscale="log")
         axes.grid(axis="y", color="#d9dcdf", lw=0.6)
-    panels[0].legend(loc="lower right")
+    panels[0].legend(loc="lower left")

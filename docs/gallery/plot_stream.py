@@ -13,7 +13,7 @@ import kalvi
 from kalvi import metrics, plots
 
 rng = np.random.default_rng(0)
-n, d, size = 20_480, 10, 256
+n, d, size = 20_480, 10, 128
 theta = rng.normal(size=d)
 x = rng.normal(size=(n, d))
 truth = 1 / (1 + np.exp(-x @ theta))
@@ -44,7 +44,7 @@ print(f"progressive log loss {so_far(predicted)[-1]:.4f}, of the truth {so_far(t
 # start: of the rows to which it gave 30 %, about 30 % were positive.
 
 table = metrics.calibration(predicted[size:], y[size:], bins=12)
-shown = np.arange(size, n, size // 2)
+shown = np.arange(size, n, size)
 _ = plots.compose(
     [
         [
