@@ -14,8 +14,8 @@ and the structure then absorbs the block at once:
 
 K is never rewritten: column j is K₀[:, j] − Σᵢ sᵢ kᵢ[j] kᵢ (left-looking). The subtractions lose
 eps·γ xᵀΣx of the digits, so a block with a row whose γ xᵀΣx exceeds eps^{-1/4} (a flat prior meeting its
-first rows) is absorbed row by row, which loses none. A block with a row that the scheme's quick search
-did not solve is done again with the thorough one.
+first rows) is absorbed row by row, which loses none. The recursion first uses the scheme's quick search
+for the sites, and is done again with the thorough one where a row was not solved.
 
 Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
 one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
@@ -64,7 +64,7 @@ class RVGA(Rule[Streaming]):
     scheme: Scheme = Implicit()
     forgetting: Scalar | None = eqx.field(converter=_optional, default=None)
     process_noise: Scalar | None = eqx.field(converter=_optional, default=None)
-    block_size: int = eqx.field(static=True, default=32)
+    block_size: int = eqx.field(static=True, default=16)
 
     def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Streaming:
         zero, none = jnp.zeros((), prior.mean.dtype), jnp.zeros((), jnp.int32)
@@ -77,37 +77,24 @@ class RVGA(Rule[Streaming]):
         missing = -n % b
         padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
         blocks = jax.tree.map(lambda a: a.reshape(-1, b, *a.shape[1:]), padded)
-        visit = self._absorb_rows if b == 1 else self._absorb_safely
-        return jax.lax.scan(lambda s, block: (visit(s, block), None), state, blocks)[0]
+        return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
 
-    def _absorb_safely(self, state: Streaming, block: Batch) -> Streaming:
-        """The block at once, thoroughly where a row was not solved, row by row where digits were lost."""
-        new, weight = self._absorb(state, block, self.scheme.quick())
-        exact = weight <= jnp.finfo(weight.dtype).eps ** -0.25
-
-        def again() -> Streaming:
-            return jax.lax.cond(
-                exact,
-                lambda: self._absorb(state, block, self.scheme)[0],
-                lambda: self._absorb_rows(state, block),
-            )
-
-        return jax.lax.cond(exact & (new.unsolved == state.unsolved), lambda: new, again)
+    def _absorb(self, state: Streaming, block: Batch) -> Streaming:
+        """The state after the block: at once or, where that would lose digits, row by row."""
+        q, discount = self._drift(state.posterior, block.weight)
+        mean, cov = q.marginal(block.x)
+        rows = self._solve_rows(mean, cov, block, discount)
+        posterior = q.absorb(block.x, rows.coefficient, rows.curvature)
+        new = self._score(state, block, rows, discount, posterior)
+        if len(mean) == 1:
+            return new
+        largest = jnp.max(rows.curvature * jnp.diagonal(cov))
+        exact = largest <= jnp.finfo(cov.dtype).eps ** -0.25
+        return jax.lax.cond(exact, lambda: new, lambda: self._absorb_rows(state, block))
 
     def _absorb_rows(self, state: Streaming, block: Batch) -> Streaming:
         rows = jax.tree.map(lambda a: a[:, None], block)
-        return jax.lax.scan(
-            lambda s, row: (self._absorb(s, row, self.scheme)[0], None), state, rows
-        )[0]
-
-    def _absorb(self, state: Streaming, block: Batch, scheme: Scheme) -> tuple[Streaming, Scalar]:
-        """The state after the block, and the largest γ xᵀΣx in it."""
-        q, discount = self._drift(state.posterior, block.weight)
-        mean, cov = q.marginal(block.x)
-        rows = self._scan_rows(scheme, mean, cov, block, discount)
-        posterior = q.absorb(block.x, rows.coefficient, rows.curvature)
-        largest = jnp.max(rows.curvature * jnp.diagonal(cov))
-        return self._score(state, block, rows, discount, posterior), largest
+        return jax.lax.scan(lambda s, row: (self._absorb(s, row), None), state, rows)[0]
 
     def _drift(
         self, q: Updatable, weight: Float[Array, " b"]
@@ -120,6 +107,21 @@ class RVGA(Rule[Streaming]):
         if self.forgetting is None:
             return q, jnp.ones_like(weight)
         return q.temper(self.forgetting**n), self.forgetting ** (n - jnp.cumsum(present))
+
+    def _solve_rows(
+        self,
+        mean: Float[Array, " b"],
+        cov: Float[Array, "b b"],
+        block: Batch,
+        discount: Float[Array, " b"],
+    ) -> "_Rows":
+        """The recursion with the scheme's quick search, again with the thorough one if that failed."""
+        quick = self._scan_rows(self.scheme.quick(), mean, cov, block, discount)
+        return jax.lax.cond(
+            jnp.all((quick.solved == 1) | (block.weight == 0)),
+            lambda: quick,
+            lambda: self._scan_rows(self.scheme, mean, cov, block, discount),
+        )
 
     def _scan_rows(
         self,

@@ -96,7 +96,7 @@ def block_size(setting: Any, dim: int) -> int:
     """The given block size, or one that suits the number of parameters."""
     if setting != "auto":
         return int(setting)
-    return 16 if dim < 64 else 32 if dim < 512 else 64
+    return 16 if dim < 256 else 32
 
 
 def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable:
