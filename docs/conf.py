@@ -65,3 +65,14 @@ sphinx_gallery_conf = {
     "run_stale_examples": False,
     "parallel": False,
 }
+
+
+def escape_bars(app, what, name, obj, options, lines) -> None:
+    """|a − b| in a docstring is a norm, not a substitution."""
+    for i, line in enumerate(lines):
+        if not line.startswith(" ") and "`" not in line:
+            lines[i] = line.replace("|", r"\|")
+
+
+def setup(app) -> None:
+    app.connect("autodoc-process-docstring", escape_bars)
