@@ -28,7 +28,7 @@ autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "returns_style")]
 
 html_theme = "furo"
 html_title = f"kalvi {release}"
