@@ -179,7 +179,7 @@ def test_diffuse_of_nothing_and_far(updatable):
 
 
 def test_single_rows_in_float32_stay_positive_with_a_loose_prior_and_little_noise():
-    # covariance subtraction gives negative variances here (FORMULAS-rvga, E4.6)
+    # covariance subtraction gives negative variances here
     rng = np.random.default_rng(6)
     q = Dense(np.zeros(5, np.float32), 1e6 * np.eye(5, dtype=np.float32))
     absorb = jax.jit(lambda q, x, c, g: q.absorb(x, c, g))

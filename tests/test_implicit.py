@@ -11,7 +11,7 @@ from kalvi.logistic import MIXTURE, InverseProbit
 from tests import oracles
 
 GOLDEN = np.array(
-    # alpha0, nu0, y, xi, gamma: 80-bit reference of FORMULAS-rvga section 8
+    # alpha0, nu0, y, xi, gamma: an 80-bit reference
     [
         (0, 1, 1, 0.411540499151812, 0.210433513604735),
         (3, 0.01, 0, -0.951874882224886, 0.0457194497865781),

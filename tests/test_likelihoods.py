@@ -60,7 +60,7 @@ def test_gradient_and_curvature_are_derivatives_of_the_value(observed):
     """d/dm E[log p] = E[∂ log p] and −d²/dm² E[log p] = −E[∂² log p], also where log p has a kink.
 
     The inverse probit is left out: its gradient and curvature approximate those of the true value, and
-    are not the derivatives of any one function (FORMULAS-rvga, section 3).
+    are not the derivatives of any one function.
     """
     y, m, v = cases(observed)
 

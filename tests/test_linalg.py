@@ -99,7 +99,7 @@ def test_widen_root_adds_variance():
 
 
 def test_projection_golden_values():
-    # FORMULAS-rvga section 8, E1.7
+    # worked by hand
     one = jnp.ones(2)
     factor, diag = linalg.project_eigen(one[:, None], one, jnp.asarray([[1.0], [0.0]]))
     np.testing.assert_allclose(np.abs(factor[:, 0]), [1.37638192, 0.85065081], atol=1e-8)
