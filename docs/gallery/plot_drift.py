@@ -15,7 +15,7 @@ import kalvi
 from kalvi import plots
 
 rng = np.random.default_rng(1)
-n, size = 9_000, 120
+n, size = 9_000, 150
 time = np.arange(n)
 slope = np.where(time < 6000, 1.5 * np.sin(2 * np.pi * time / 6000), -1.5)
 x = rng.normal(size=(n, 2))

@@ -13,7 +13,7 @@ import kalvi
 from kalvi import metrics, plots
 
 rng = np.random.default_rng(0)
-n, d, size = 20_480, 10, 128
+n, d, size = 12_800, 10, 128
 theta = rng.normal(size=d)
 x = rng.normal(size=(n, d))
 truth = 1 / (1 + np.exp(-x @ theta))
