@@ -54,16 +54,7 @@ def test_the_start_has_examples():
     assert len(examples(DOCS / "index.md").examples) > 30
 
 
-STALE = pytest.mark.xfail(reason="LogisticRegression's example prints [[ 1.6 -0. ]] [0.2 0.1]")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=STALE) if name == "kalvi.estimators.linear" else name
-        for name in MODULES
-    ],
-)
+@pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_the_docstrings_run(name):
     module = importlib.import_module(name)
     for test in doctest.DocTestFinder(exclude_empty=True).find(module):

@@ -178,12 +178,12 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
     --------
     >>> import numpy as np
     >>> import kalvi
-    >>> rng = np.random.default_rng(0)
+    >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(500, 2))
-    >>> y = rng.random(500) < 1 / (1 + np.exp(-2 * X[:, 0]))
+    >>> y = rng.random(500) < 1 / (1 + np.exp(-2 * X[:, 0] + X[:, 1]))
     >>> model = kalvi.LogisticRegression().fit(X, y)
     >>> print(model.coef_.round(1), np.sqrt(model.posterior_.variance())[:2].round(1))
-    [[2.1 0.1]] [0.2 0.1]
+    [[ 2. -1.]] [0.2 0.1]
     """
 
     @all_or_nothing
