@@ -12,6 +12,7 @@ covariance R Rᵀ is symmetric and positive, and variances of predictors are sum
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi import checks, linalg
 from kalvi.linalg import LowRankPlusDiagonal
-from kalvi.precision import own_precision
+from kalvi.precision import matching, own_precision
 
 Scalar = Float[Array, ""]
 Block = Float[Array, "b d"]
@@ -51,6 +52,15 @@ class Gaussian(eqx.Module):
     @abstractmethod
     def to_dense(self) -> "Dense":
         """The same distribution with its covariance written out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """NumPy arrays, so that unpickling does not depend on JAX's global precision."""
+        return jax.tree.map(np.asarray, dict(self.__dict__))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with matching(state["mean"].dtype):
+            for name, value in jax.tree.map(jnp.asarray, state).items():
+                object.__setattr__(self, name, value)
 
     @property
     def dim(self) -> int:
@@ -136,10 +146,12 @@ class Dense(Updatable):
         return self.root @ self.root.T
 
     @property
+    @own_precision
     def covariance(self) -> LowRankPlusDiagonal:
         return LowRankPlusDiagonal(jnp.zeros_like(self.mean), self.root)
 
     @property
+    @own_precision
     def precision(self) -> LowRankPlusDiagonal:
         return LowRankPlusDiagonal(jnp.zeros_like(self.mean), linalg.inverse_root(self.root))
 
@@ -195,10 +207,12 @@ class Diagonal(Updatable):
         checks.positive(self.var, "var")
 
     @property
+    @own_precision
     def covariance(self) -> LowRankPlusDiagonal:
         return LowRankPlusDiagonal(self.var, jnp.zeros((self.dim, 0), self.var.dtype))
 
     @property
+    @own_precision
     def precision(self) -> LowRankPlusDiagonal:
         return LowRankPlusDiagonal(1 / self.var, jnp.zeros((self.dim, 0), self.var.dtype))
 
@@ -249,6 +263,7 @@ class LowRankCovariance(Gaussian):
         self.mean, self.covariance = checks.low_rank_parts(mean, factor, diag, "LowRankCovariance")
 
     @property
+    @own_precision
     def precision(self) -> LowRankPlusDiagonal:
         return self.covariance.inverse()
 
@@ -291,6 +306,7 @@ class LowRankPrecision(Updatable):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
 
     @property
+    @own_precision
     def covariance(self) -> LowRankPlusDiagonal:
         return self.precision.inverse()
 

@@ -62,8 +62,13 @@ class Likelihood(eqx.Module):
         """Mean and variance of y under f ~ N(mean, var)."""
 
     @abstractmethod
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
-        """log ∫ p(y | f) N(f; mean, var) df."""
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        """log ∫ p(y | f)^weight N(f; mean, var) df: what `weight` equal rows say together.
+
+        Binary likelihoods give weight · log ∫ p(y | f) N(f) df, which is that for weight 1 only.
+        """
 
 
 class SuperGaussian(Likelihood):
@@ -105,8 +110,13 @@ class Normal(SuperGaussian):
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         return mean, var + self.variance
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
-        return _normal_log_density(y - mean, self.variance + var)
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        shared = self.variance + weight * var
+        spread = (weight - 1) * jnp.log(self.variance) + jnp.log(shared)
+        constant = weight * float(np.log(2 * np.pi))
+        return -(weight * (y - mean) ** 2 / shared + spread + constant) / 2
 
     def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
         return y, jnp.zeros_like(y)
@@ -146,8 +156,10 @@ class Bernoulli(SuperGaussian):
         p = self.integrals.tail(-mean, var).value
         return p, p * (1 - p)
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
-        return logistic.log_sigmoid((2 * y - 1) * mean, var)
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        return weight * logistic.log_sigmoid((2 * y - 1) * mean, var)
 
     def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.zeros_like(y), y - 0.5
@@ -187,8 +199,10 @@ class Probit(Likelihood):
         u = mean / jnp.sqrt(1 + var)
         return ndtr(u), ndtr(u) * ndtr(-u)
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
-        return log_ndtr((2 * y - 1) * mean / jnp.sqrt(1 + var))
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        return weight * log_ndtr((2 * y - 1) * mean / jnp.sqrt(1 + var))
 
 
 class Poisson(Likelihood):
@@ -216,10 +230,14 @@ class Poisson(Likelihood):
         rate = jnp.exp(mean + var / 2)
         return rate, rate + rate**2 * jnp.expm1(var)
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
         count = jnp.maximum(y, 0.5)
         centre, width = jnp.log(count), jax.lax.rsqrt(count)
-        return log_expect_exp(lambda f: self.log_prob(f, y), mean, jnp.sqrt(var), centre, width)
+        return log_expect_exp(
+            lambda f: weight * self.log_prob(f, y), mean, jnp.sqrt(var), centre, width
+        )
 
 
 class Laplace(SuperGaussian):
@@ -253,13 +271,15 @@ class Laplace(SuperGaussian):
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         return mean, var + 2 * self.scale**2
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
-        # ∫ N e^{−|y−f|/b}: one shifted half-Gaussian on each side of y
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        # ∫ N e^{−w|y−f|/b}: one shifted half-Gaussian on each side of y
         std = jnp.sqrt(jnp.maximum(var, jnp.finfo(var.dtype).tiny))
-        away, shift = (mean - y) / std, std / self.scale
+        away, shift = (mean - y) / std, weight * std / self.scale
         above = -away * shift + log_ndtr(away - shift)
         below = away * shift + log_ndtr(-away - shift)
-        return jnp.logaddexp(above, below) + shift**2 / 2 - jnp.log(2 * self.scale)
+        return jnp.logaddexp(above, below) + shift**2 / 2 - weight * jnp.log(2 * self.scale)
 
     def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
         return y, jnp.zeros_like(y)
@@ -310,8 +330,12 @@ class StudentT(SuperGaussian):
     def predict(self, mean: Scalar, var: Scalar) -> Moments:
         return mean, var + self.moments(mean)[1]
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
-        return log_expect_exp(lambda f: self.log_prob(f, y), mean, jnp.sqrt(var), y, self.scale)
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        return log_expect_exp(
+            lambda f: weight * self.log_prob(f, y), mean, jnp.sqrt(var), y, self.scale
+        )
 
     def bound(self, y: Scalar) -> tuple[Scalar, Scalar]:
         return y, jnp.zeros_like(y)
@@ -371,9 +395,15 @@ class Custom(Likelihood):
         average = weights @ means
         return average, weights @ (variances + (means - average) ** 2)
 
-    def log_predictive(self, y: Scalar, mean: Scalar, var: Scalar) -> Scalar:
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
         return log_expect_exp(
-            lambda f: self.log_prob_fn(f, y), mean, jnp.sqrt(var), self.centre(y), self.width(y)
+            lambda f: weight * self.log_prob_fn(f, y),
+            mean,
+            jnp.sqrt(var),
+            self.centre(y),
+            self.width(y),
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from scipy import special, stats
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import kalvi
 from kalvi import metrics
@@ -40,7 +41,7 @@ def same(first: kalvi.Gaussian, second: kalvi.Gaussian, rtol=1e-9):
 
 
 def test_known_noise_is_the_closed_form():
-    model = kalvi.LinearRegression(noise_scale=0.4).fit(X, LINEAR)
+    model = kalvi.LinearRegression(noise_scale=0.4, prior_scale=1).fit(X, LINEAR)
     mean, cov = oracles.linear_posterior(np.zeros(4), PRIOR, DESIGN, LINEAR, 0.16)
     np.testing.assert_allclose(model.posterior_.mean, mean, rtol=1e-10)
     np.testing.assert_allclose(model.posterior_.cov, cov, rtol=1e-10, atol=1e-14)
@@ -50,7 +51,7 @@ def test_known_noise_is_the_closed_form():
 
 def test_learned_noise_is_the_conjugate_model():
     """Normal–inverse-gamma with p(σ²) ∝ 1/σ²: θ | σ² ~ N(m, σ² V), and S = y'y − m' V⁻¹ m."""
-    model = kalvi.LinearRegression().fit(X, LINEAR)
+    model = kalvi.LinearRegression(prior_scale=1).fit(X, LINEAR)
     mean, cov = oracles.linear_posterior(np.zeros(4), PRIOR, DESIGN, LINEAR, 1.0)
     total = LINEAR @ LINEAR - mean @ np.linalg.solve(cov, mean)
     np.testing.assert_allclose(model.noise_scale_, np.sqrt(total / 120), rtol=1e-10)
@@ -67,6 +68,29 @@ def test_learned_noise_is_the_conjugate_model():
     values = [integrand(u) for u in grid]
     # dσ²/σ² = d log σ²: the evidence is the integral over log σ², here divided by our value
     np.testing.assert_allclose(np.trapezoid(values, grid), 1, rtol=1e-8)
+
+
+def test_weights_are_repeated_rows_for_noise_and_evidence_too():
+    weight = np.arange(120) % 3.0
+    repeated = np.repeat(np.arange(120), weight.astype(int))
+    for model in (kalvi.LinearRegression(), kalvi.LinearRegression(noise_scale=0.4)):
+        weighted = clone(model).fit(X, LINEAR, sample_weight=weight)
+        plain = clone(model).fit(X[repeated], LINEAR[repeated])
+        same(weighted.posterior_, plain.posterior_)
+        np.testing.assert_allclose(weighted.noise_scale_, plain.noise_scale_, rtol=1e-10)
+        np.testing.assert_allclose(weighted.log_evidence_, plain.log_evidence_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_noise_is_learned_at_any_scale_of_y(scale):
+    model = kalvi.LinearRegression().fit(X, scale * (300 * X[:, 0] + LINEAR))
+    np.testing.assert_allclose(model.noise_scale_, 0.4 * scale, rtol=0.2)  # 120 rows: √(1/240) · 3
+
+
+def test_a_constant_zero_has_no_noise_to_learn():
+    with pytest.warns(ConvergenceWarning, match="noise cannot be learned"):
+        model = kalvi.LinearRegression().fit(X, np.zeros(120))
+    np.testing.assert_array_equal(model.predict(X), 0)
 
 
 def test_predictive_std_contains_noise_and_uncertainty():
@@ -235,6 +259,8 @@ x = rng.normal(size=(50, 2)); y = (x[:, 0] > 0).astype(int)
 model = pickle.loads(pickle.dumps(kalvi.LogisticRegression().fit(x, y)))
 assert not jax.config.jax_enable_x64
 assert model.posterior_.mean.dtype == model.posterior_.cov.dtype == np.float64
+posterior = pickle.loads(pickle.dumps(model.posterior_))
+assert posterior.mean.dtype == posterior.covariance.factor.dtype == np.float64
 print(repr(float(model.posterior_.mean[0])), repr(float(model.posterior_.logdet())))
 """
     printed = subprocess.run(
@@ -256,6 +282,53 @@ def test_pickle_keeps_every_bit(case):
     back = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(back.posterior_.mean, model.posterior_.mean)
     same(back.partial_fit(X, y).posterior_, model.partial_fit(X, y).posterior_, 1e-15)
+
+
+def test_numbers_of_the_last_call_only():
+    model = kalvi.LogisticRegression().fit(X, BINARY)
+    assert model.n_passes_ > 2 and hasattr(model, "elbo_")
+    model.partial_fit(X, BINARY)
+    assert model.n_passes_ == 1 and not hasattr(model, "elbo_")
+
+
+def test_an_integer_fixes_the_passes():
+    bounds = []
+    for passes in (1, 2, 3):
+        model = kalvi.LogisticRegression(passes=passes).fit(X, BINARY)
+        assert model.n_passes_ == passes
+        batch = problems.batch(DESIGN, BINARY.astype(float))
+        prior = kalvi.Dense(np.zeros(4), PRIOR)
+        bounds.append(float(metrics.elbo(model.posterior_, prior, kalvi.Bernoulli(), batch)))
+    assert bounds[0] < bounds[1] < bounds[2]
+    for impossible in ({"rank": 1}, {"scheme": "ekf"}, {"forgetting": 0.9}, {"process_noise": 1.0}):
+        with pytest.raises(ValueError, match="passes=3 needs rank=None"):
+            kalvi.LogisticRegression(passes=3, **impossible).fit(X, BINARY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rank": 1}, {"fit_intercept": False}, {"dtype": "float32"}, {"prior_scale": "auto"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_parameters_of_the_structure_cannot_change_midway(change):
+    model = kalvi.LogisticRegression().partial_fit(X, BINARY).set_params(**change)
+    with pytest.raises(ValueError, match=f"{next(iter(change))} was .* call fit to start again"):
+        model.partial_fit(X, BINARY)
+    with pytest.raises(ValueError, match="call fit to start again"):
+        model.predict(X)
+
+
+def test_a_low_rank_posterior_as_prior():
+    model = kalvi.LogisticRegression(rank=2).fit(X, BINARY)
+    onward = kalvi.LogisticRegression(rank=2, prior=model.posterior_).fit(X, BINARY)
+    same(onward.posterior_, model.partial_fit(X, BINARY).posterior_)
+    with pytest.raises(ValueError, match="prior is LowRankPrecision of rank 2, but rank=1"):
+        kalvi.LogisticRegression(rank=1, prior=model.posterior_).fit(X, BINARY)
+
+
+def test_numpy_dtypes_are_dtypes():
+    model = kalvi.LogisticRegression(dtype=np.float32).fit(X, BINARY)
+    assert model.posterior_.mean.dtype == np.float32
 
 
 def test_progress_bar_shows_rows(capsys):
@@ -281,6 +354,7 @@ REFUSED = [
     ({"prior_scale": "wide"}, X, BINARY, r"prior_scale must be positive or 'auto'; got 'wide'"),
     ({"prior_scale": [1.0, 2.0]}, X, BINARY, r"prior_scale must be a number or .* 3 features"),
     ({"prior_mean": [1.0, 2.0]}, X, BINARY, r"prior_mean must be a number or .* got shape \(2,\)"),
+    ({"prior_mean": np.nan}, X, BINARY, r"prior_mean must be finite; got"),
     ({"scheme": "newton"}, X, BINARY, r"scheme must be one of implicit, .*; got 'newton'"),
     ({"forgetting": 0}, X, BINARY, r"forgetting must be a number in \(0, 1\]; got 0"),
     ({"forgetting": "fast"}, X, BINARY, r"forgetting must be a number in \(0, 1\]; got 'fast'"),
@@ -293,7 +367,7 @@ REFUSED = [
         {"rank": 1, "prior": kalvi.Dense(np.zeros(4), np.eye(4))},
         X,
         BINARY,
-        r"prior is Dense, but rank=1 needs",
+        r"prior is Dense of rank None, but rank=1",
     ),
 ]
 
@@ -309,6 +383,8 @@ def test_other_refusals():
         kalvi.LogisticRegression(prior="flat").fit(X, BINARY)
     with pytest.raises(ValueError, match="noise_scale must be positive"):
         kalvi.LinearRegression(noise_scale=0).fit(X, LINEAR)
+    with pytest.raises(ValueError, match="noise_scale must be one number or 'auto'"):
+        kalvi.LinearRegression(noise_scale=np.ones(2)).fit(X, LINEAR)
     with pytest.raises(ValueError, match="needs noise_scale to be a number"):
         kalvi.LinearRegression(prior=kalvi.Dense(np.zeros(4), np.eye(4))).fit(X, LINEAR)
     with pytest.raises(ValueError, match="Poisson has none; use scheme='implicit'"):

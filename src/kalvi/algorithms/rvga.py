@@ -19,7 +19,8 @@ for the sites, and is done again with the thorough one where a row was not solve
 
 Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
 one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
-taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion. Process noise q adds n q I to Σ before the block.
+taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion. Process noise q adds n q I to Σ before a block of n
+rows (q I before each row where the block goes row by row): exact for blocks of one row.
 
 The state also carries the prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) and the sum of squared
 standardised innovations (yₜ − E yₜ)²/Var yₜ, both free by-products of the marginals.
@@ -46,7 +47,7 @@ class Streaming(eqx.Module):
     """A posterior in the making, and what the rows so far said of the model."""
 
     posterior: Updatable
-    log_evidence: Scalar  # Σ log p(yₜ | y₁ … yₜ₋₁), each row times its weight
+    log_evidence: Scalar  # Σ log p(yₜ | y₁ … yₜ₋₁), a row of weight w as w rows
     rows: Scalar  # total weight of the rows, discounted where the stream forgets
     innovations: Scalar  # Σ (y − E y)²/Var y under the predictions, discounted alike
     unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
@@ -54,7 +55,7 @@ class Streaming(eqx.Module):
 
 
 def _optional(value) -> Scalar | None:
-    return None if value is None else jnp.asarray(value, float)
+    return None if value is None else jnp.asarray(value)
 
 
 class RVGA(Rule[Streaming]):
@@ -116,7 +117,10 @@ class RVGA(Rule[Streaming]):
         discount: Float[Array, " b"],
     ) -> "_Rows":
         """The recursion with the scheme's quick search, again with the thorough one if that failed."""
-        quick = self._scan_rows(self.scheme.quick(), mean, cov, block, discount)
+        hurried = self.scheme.quick()
+        quick = self._scan_rows(hurried, mean, cov, block, discount)
+        if hurried is self.scheme:
+            return quick
         return jax.lax.cond(
             jnp.all((quick.solved == 1) | (block.weight == 0)),
             lambda: quick,
@@ -164,15 +168,18 @@ class RVGA(Rule[Streaming]):
         """Add what the predictions before each row said of its label."""
         var, present, tiny = discount * rows.var, block.weight > 0, jnp.finfo(discount.dtype).tiny
         surprise = jax.vmap(lambda *row: self.likelihood.log_predictive(*row))(
-            block.y, rows.mean, var
+            block.y, rows.mean, var, block.weight
         )
-        expected, spread = jax.vmap(lambda *row: self.likelihood.predict(*row))(rows.mean, var)
+        # a row of weight w stands for w rows: their mean has the variance of the noise over w
+        expected, spread = jax.vmap(lambda *row: self.likelihood.predict(*row))(
+            rows.mean, block.weight * var
+        )
         weight = discount * block.weight
         innovation = weight * (block.y - expected) ** 2 / jnp.maximum(spread, tiny)
         keep = 1 if self.forgetting is None else self.forgetting ** jnp.sum(present)
         return Streaming(
             posterior,
-            state.log_evidence + jnp.sum(jnp.where(present, block.weight * surprise, 0)),
+            state.log_evidence + jnp.sum(jnp.where(present, surprise, 0)),
             keep * state.rows + jnp.sum(weight),
             keep * state.innovations + jnp.sum(jnp.where(jnp.isfinite(innovation), innovation, 0)),
             state.unsolved + jnp.sum(present & (rows.solved == 0)).astype(jnp.int32),

@@ -21,7 +21,7 @@ from kalvi import run, streams
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.grid import SideBySide, stack, take
 from kalvi.algorithms.rvga import RVGA, Streaming
-from kalvi.algorithms.vga import VGA, vga
+from kalvi.algorithms.vga import MEMORY, VGA, vga
 from kalvi.estimators import settings
 from kalvi.gaussians import Dense, Gaussian
 from kalvi.likelihoods import Likelihood
@@ -38,7 +38,7 @@ PARAMETERS = """rank : int or None, default None
         diagonal, d (rank + 2) numbers; 0 keeps variances only.
     prior_mean : float or array, default 0
         Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
-    prior_scale : float, array or "auto", default 1
+    prior_scale : float, array or "auto", default 1 (LinearRegression: 1000)
         Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
         an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
         keeps the one with the most evidence, `prior_scale_`.
@@ -53,7 +53,8 @@ PARAMETERS = """rank : int or None, default None
     process_noise : float, default 0
         Variance added to every coefficient before each row (applied block by block).
     passes : "auto" or int, default "auto"
-        Passes of `fit` over the rows. The first is the streaming one; "auto" goes on until the
+        Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
+        one steps more towards the optimum of the variational bound; "auto" goes on until the
         variational bound has converged if the covariance is full, nothing is forgotten, the scheme is
         variational and the table is below 2 GiB, and stops after one pass otherwise. `n_passes_` says
         what was done.
@@ -155,6 +156,10 @@ class StreamingEstimator(BaseEstimator):
         """Refuse parameters that mean nothing to this model."""
 
     @abstractmethod
+    def _scales(self) -> np.ndarray:
+        """The grid of prior_scale="auto"."""
+
+    @abstractmethod
     def _one_pass_is_exact(self) -> bool:
         """Whether further passes could change nothing."""
 
@@ -168,10 +173,16 @@ class StreamingEstimator(BaseEstimator):
     def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
         """Run the rule over checked rows from the present state, and publish what it found."""
         weight = self._check_weight(sample_weight, x)
+        for name in ("elbo_", "elbo_gap_"):
+            self.__dict__.pop(name, None)
+        self.n_passes_ = 1
         with matching(self.dtype):
             rule = self._rule(x.shape[1])
             if not hasattr(self, "state_"):
-                self.state_, self.n_passes_ = rule.init(self._priors(x.shape[1])), 1
+                self.state_, self.structure_ = (
+                    rule.init(self._priors(x.shape[1])),
+                    self._structure(),
+                )
             self.state_ = self._pass(rule, x, y, weight)
             if revisit and self._wants_passes(x):
                 self._revisit(x, y, weight)
@@ -191,7 +202,7 @@ class StreamingEstimator(BaseEstimator):
         return SideBySide(rule) if self._on_grid() else rule
 
     def _priors(self, n_features: int) -> Gaussian:
-        scales = settings.SCALES if self._on_grid() else [self.prior_scale]
+        scales = self._scales() if self._on_grid() else [self.prior_scale]
         made = [settings.make_prior(self.get_params(), s, n_features, self.dtype) for s in scales]
         return stack(made) if self._on_grid() else made[0]
 
@@ -219,18 +230,19 @@ class StreamingEstimator(BaseEstimator):
         best = self._best(state)
         return f"{-float(best.log_evidence) / max(float(best.rows), 1):.4f}"
 
-    def _wants_passes(self, x) -> bool:
-        possible = (
+    def _revisitable(self) -> bool:
+        return (
             self.rank is None
             and self.scheme in settings.VARIATIONAL
             and self.forgetting == 1
             and self.process_noise == 0
-            and not self._one_pass_is_exact()
         )
-        table_bytes = x.shape[0] * x.shape[1] * np.dtype(self.dtype).itemsize
-        return possible and (
-            table_bytes <= REVISIT_BYTES if self.passes == "auto" else int(self.passes) > 1
-        )
+
+    def _wants_passes(self, x) -> bool:
+        numbers = x.shape[0] * x.shape[1] + 3 * MEMORY * x.shape[1] ** 2
+        small = numbers * np.dtype(self.dtype).itemsize <= REVISIT_BYTES
+        wanted = small if self.passes == "auto" else int(self.passes) > 1
+        return wanted and self._revisitable() and not self._one_pass_is_exact()
 
     def _revisit(self, x, y: np.ndarray, weight: np.ndarray) -> None:
         """Climb from the one-pass posterior to the optimum of the variational bound."""
@@ -239,13 +251,13 @@ class StreamingEstimator(BaseEstimator):
         prior = self._priors(x.shape[1])
         prior = take(prior, index) if self._on_grid() else prior
         best = self._best(self.state_)
-        limit = MAX_PASSES if self.passes == "auto" else int(self.passes) - 1
+        limit = MAX_PASSES if self.passes == "auto" else int(self.passes)
         found: VGA = run.call(
             _revisited, self._stream_likelihood(), prior, batch, best.posterior, jnp.asarray(limit)
         )
         best = eqx.tree_at(lambda s: s.posterior, best, found.posterior)
         self.state_ = _put(self.state_, best, index) if self._on_grid() else best
-        self.n_passes_ = 1 + int(found.passes)
+        self.n_passes_ = int(found.passes)  # the first only looks at where the stream ended
         self.elbo_, self.elbo_gap_ = float(found.elbo), float(found.gap)
         if self.passes == "auto" and not found.converged:
             warn(
@@ -258,7 +270,7 @@ class StreamingEstimator(BaseEstimator):
     def _best_index(self, state: Any) -> int:
         if not self._on_grid():
             return 0
-        members = [take(state, i) for i in range(len(settings.SCALES))]
+        members = [take(state, i) for i in range(len(self._scales()))]
         return int(np.argmax([self._evidence(member) for member in members]))
 
     def _best(self, state: Any) -> Streaming:
@@ -268,7 +280,7 @@ class StreamingEstimator(BaseEstimator):
         """Set the fitted attributes from the state."""
         state = self._best(self.state_)
         self.prior_scale_ = (
-            float(settings.SCALES[self._best_index(self.state_)])
+            float(self._scales()[self._best_index(self.state_)])
             if self._on_grid()
             else self.prior_scale
         )
@@ -287,13 +299,33 @@ class StreamingEstimator(BaseEstimator):
     def _check_rows(self, x, y, *, reset: bool, y_numeric: bool) -> tuple[Any, np.ndarray]:
         """X and y as scikit-learn wants them; parameters are checked first."""
         settings.check_settings(self.get_params(), self._scale_names())
+        settings.check_passes(self.passes, self._revisitable() or self._one_pass_is_exact())
         self._check_model()
+        if not reset:
+            self._check_structure()
         dtype = np.dtype(self.dtype)
         with settings.located(X=x, y=y):
             checked: Any = validate_data(
                 self, x, y, reset=reset, accept_sparse="csr", dtype=dtype, y_numeric=y_numeric
             )
         return checked
+
+    def _structure(self) -> dict[str, Any]:
+        """The parameters that a state's shape depends on."""
+        return {
+            "rank": self.rank,
+            "fit_intercept": bool(self.fit_intercept),
+            "dtype": np.dtype(self.dtype).name,
+            "prior_scale": "auto" if self._on_grid() else "given",
+        }
+
+    def _check_structure(self) -> None:
+        for name, now in self._structure().items():
+            if now != self.structure_[name]:
+                raise ValueError(
+                    f"{name} was {self.structure_[name]!r} when this model was fitted and is {now!r} now; "
+                    "call fit to start again, or set it back."
+                )
 
     def _scale_names(self) -> tuple[str, ...]:
         return tuple(name for name in ("prior_scale", "noise_scale") if name in self.get_params())
@@ -311,6 +343,7 @@ class StreamingEstimator(BaseEstimator):
     def _predictive(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
         check_is_fitted(self)
+        self._check_structure()
         dtype = np.dtype(self.dtype)
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)

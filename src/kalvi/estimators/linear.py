@@ -1,17 +1,23 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
 from abc import abstractmethod
+from warnings import warn
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from kalvi.algorithms.rvga import Streaming
+from kalvi.estimators import settings
 from kalvi.estimators.base import StreamingEstimator, all_or_nothing, documented
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
+
+NO_NOISE = 1e-12
+"""The learned noise scale where nothing was ever mispredicted."""
 
 
 class StreamingRegressor(RegressorMixin, StreamingEstimator):
@@ -55,7 +61,9 @@ class LinearRegression(StreamingRegressor):
     PARAMETERS
     noise_scale : float or "auto", default "auto"
         Standard deviation of the noise. "auto" learns it online with the conjugate
-        normal–inverse-gamma model, in which prior_scale is in units of the noise.
+        normal–inverse-gamma model, in which prior_scale is in units of the noise: a coefficient many
+        times prior_scale noises large contradicts the prior and is put down to noise. The default
+        prior_scale, 1000, is nearly flat.
 
     Attributes
     ----------
@@ -82,7 +90,7 @@ class LinearRegression(StreamingRegressor):
         *,
         rank=None,
         prior_mean=0.0,
-        prior_scale=1.0,
+        prior_scale=1000.0,
         prior=None,
         noise_scale="auto",
         scheme="implicit",
@@ -113,6 +121,8 @@ class LinearRegression(StreamingRegressor):
         self.noise_scale = noise_scale
 
     def _check_model(self) -> None:
+        if np.ndim(self.noise_scale):
+            raise ValueError(f"noise_scale must be one number or 'auto'; got {self.noise_scale!r}.")
         if self.prior is not None and self._learns_noise():
             raise ValueError(
                 "prior= is in the units of y and needs noise_scale to be a number, "
@@ -124,6 +134,9 @@ class LinearRegression(StreamingRegressor):
 
     def _learns_noise(self) -> bool:
         return isinstance(self.noise_scale, str)
+
+    def _scales(self) -> np.ndarray:
+        return settings.NOISE_UNITS if self._learns_noise() else settings.SCALES
 
     def _one_pass_is_exact(self) -> bool:
         return True
@@ -138,8 +151,14 @@ class LinearRegression(StreamingRegressor):
         if not self._learns_noise():
             self.noise_scale_ = float(self.noise_scale)
             return state.posterior
-        floor = np.sqrt(np.finfo(self.dtype).tiny)
-        variance = max(float(state.innovations) / max(float(state.rows), 1.0), floor)
+        if float(state.innovations) == 0:
+            warn(
+                "every y was predicted exactly, so the noise cannot be learned and is taken as "
+                f"{NO_NOISE:g}; pass noise_scale= if it is known.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        variance = float(state.innovations) / max(float(state.rows), NO_NOISE) or NO_NOISE**2
         self.noise_scale_ = float(np.sqrt(variance))
         return state.posterior.temper(jnp.asarray(1 / variance, self.dtype))
 
@@ -240,6 +259,9 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
     def _check_model(self) -> None:
         pass
 
+    def _scales(self) -> np.ndarray:
+        return settings.SCALES
+
     def _one_pass_is_exact(self) -> bool:
         return False
 
@@ -300,6 +322,9 @@ class PoissonRegression(StreamingRegressor):
         if bad.size:
             raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
         return y
+
+    def _scales(self) -> np.ndarray:
+        return settings.SCALES
 
     def _one_pass_is_exact(self) -> bool:
         return False

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +24,8 @@ VARIATIONAL = ("implicit", "explicit", "mirror_prox")
 """Schemes whose common fixed point is the variational optimum that further passes reach."""
 SCALES = np.logspace(-2, 2, 9)
 """The grid of prior_scale="auto"."""
+NOISE_UNITS = np.logspace(-2, 5, 15)
+"""The grid where the prior scale is in units of a learned noise."""
 INTERCEPT_WIDTH = 10.0
 """The intercept's prior is this much wider than a coefficient's."""
 
@@ -35,7 +38,7 @@ def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
         _check_scale(name, settings[name])
     _check_range("forgetting", settings["forgetting"], lambda value: 0 < value <= 1, "in (0, 1]")
     _check_range("process_noise", settings["process_noise"], lambda v: v >= 0, "non-negative")
-    if str(settings["dtype"]) not in ("float32", "float64"):
+    if settings["dtype"] not in ("float32", "float64", np.float32, np.float64):
         raise ValueError(f"dtype must be 'float32' or 'float64'; got {settings['dtype']!r}.")
     for name in ("passes", "block_size"):
         value = settings[name]
@@ -92,6 +95,15 @@ def make_prior(settings: dict[str, Any], scale: Any, n_features: int, dtype: str
     return _structure(mean.astype(dtype), std.astype(dtype), settings["rank"])
 
 
+def check_passes(passes: Any, revisitable: bool) -> None:
+    """Refuse more than one pass where there is only one."""
+    if passes != "auto" and passes > 1 and not revisitable:
+        raise ValueError(
+            f"passes={passes} needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
+            f"{', '.join(VARIATIONAL)}; use passes='auto' or 1."
+        )
+
+
 def block_size(setting: Any, dim: int) -> int:
     """The given block size, or one that suits the number of parameters."""
     if setting != "auto":
@@ -120,12 +132,20 @@ def _given_prior(prior: Any, rank: int | None, dim: int, dtype: str) -> Updatabl
     if rank is None:
         dense = prior.to_dense()
         return Dense.from_root(dense.mean.astype(dtype), dense.root.astype(dtype))
-    if not isinstance(prior, Updatable) or isinstance(prior, Dense):
+    found = _rank(prior)
+    if found != rank:
         raise ValueError(
-            f"prior is {type(prior).__name__}, but rank={rank} needs a diagonal or low-rank precision; "
+            f"prior is {type(prior).__name__} of rank {found}, but rank={rank}; "
             "use rank=None, or the posterior_ of a model with that rank."
         )
-    return prior
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), prior)
+
+
+def _rank(prior: Gaussian) -> int | None:
+    """The rank of an updatable low-rank precision, 0 for a diagonal one, None for others."""
+    if isinstance(prior, Diagonal):
+        return 0
+    return prior.precision.factor.shape[1] if isinstance(prior, LowRankPrecision) else None
 
 
 def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:
@@ -135,6 +155,8 @@ def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: fl
         value = np.full(n_features, float(value))
     if value.shape == (n_features,) and dim > n_features:
         value = np.append(value, intercept)
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite; got {value.tolist()}.")
     if value.shape != (dim,):
         raise ValueError(
             f"{name} must be a number or have one entry for each of the {n_features} features; "
