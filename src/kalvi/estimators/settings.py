@@ -79,7 +79,7 @@ def _first_bad(name: str, array: Any) -> str | None:
     return f"Input {name} contains {value} in {where} ({bad.size} such values in all)."
 
 
-def make_prior(settings: dict[str, Any], scale: Any, n_features: int, dtype: str) -> Updatable:
+def make_prior(settings: dict[str, Any], scale: Any, n_features: int, dtype: Any) -> Updatable:
     """The Gaussian over the coefficients, the intercept last, for one value of the prior scale."""
     dim = n_features + bool(settings["fit_intercept"])
     if settings["rank"] is not None and settings["rank"] > dim:
@@ -119,7 +119,7 @@ def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable
     return LowRankPrecision(mean, np.zeros((len(mean), rank), mean.dtype), std**-2)
 
 
-def _given_prior(prior: Any, rank: int | None, dim: int, dtype: str) -> Updatable:
+def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatable:
     if not isinstance(prior, Gaussian):
         raise TypeError(
             f"prior must be a Gaussian, such as another model's posterior_; got {type(prior).__name__}."
