@@ -1,5 +1,7 @@
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,14 @@ def test_using_the_core_needs_no_scikit_learn():
 def test_every_public_name_exists(name):
     assert getattr(kalvi, name) is not None
     assert name in dir(kalvi)
+
+
+def test_editors_see_the_same_names():
+    stub = ast.parse((Path(kalvi.__file__).parent / "__init__.pyi").read_text())
+    imported = [
+        a.name for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names
+    ]
+    assert sorted([*imported, "__version__"]) == sorted(kalvi.__all__)
 
 
 def test_unknown_names_are_refused():

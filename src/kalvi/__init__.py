@@ -42,7 +42,7 @@ _HOMES = {
     "kalvi.checkpoints": ("load", "save"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,8 +22,8 @@ from kalvi.likelihoods import Likelihood
 LADDER = 24
 
 
-class Laplace(NamedTuple):
-    """The Gaussian at the maximum, the log joint density there, and whether Newton's method arrived."""
+class LaplaceApproximation(NamedTuple):
+    """The Gaussian at the maximum, the log joint density there, and whether the search arrived."""
 
     posterior: Dense
     log_joint: Float[Array, ""]
@@ -31,7 +31,9 @@ class Laplace(NamedTuple):
     converged: Bool[Array, ""]
 
 
-def laplace(likelihood: Likelihood, prior: Dense, batch: Batch, *, max_steps: int = 200) -> Laplace:
+def laplace(
+    likelihood: Likelihood, prior: Dense, batch: Batch, *, max_steps: int = 200
+) -> LaplaceApproximation:
     """The Laplace approximation to the posterior of θ."""
     offset, z = batch.x @ prior.mean, batch.x @ prior.root
     log_prob = jax.vmap(lambda f, y: likelihood.log_prob(f, y))
@@ -73,4 +75,6 @@ def laplace(likelihood: Likelihood, prior: Dense, batch: Batch, *, max_steps: in
         prior.mean + prior.root @ u, prior.root @ linalg.root_from_precision(hessian)
     )
     constant = prior.logdet() / 2 + prior.dim * jnp.log(2 * jnp.pi) / 2
-    return Laplace(posterior, objective(u) - constant, jnp.asarray(steps), decrement < 1e-6)
+    return LaplaceApproximation(
+        posterior, objective(u) - constant, jnp.asarray(steps), decrement < 1e-6
+    )

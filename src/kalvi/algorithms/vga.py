@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -33,6 +32,8 @@ Scalar = Float[Array, ""]
 ROWS_AT_ONCE = 2048
 TOLERANCE = 1e-18
 """Default stopping value of the squared natural-gradient norm, in nats: means to 1e-9 deviations."""
+RIDGE = 1e-12
+"""Keeps Anderson's least squares solvable when past steps repeat; it changes the way, not the optimum."""
 MEMORY = 8
 """Past steps that Anderson's method combines."""
 
@@ -136,9 +137,8 @@ def _visit(
     shift: Float[Array, " d"],
 ) -> _Point:
     """One pass over the rows: the bound at a Gaussian, its gradient and the target precision."""
-    lower = linalg.cholesky(precision)
-    mean = linalg.cho_solve(lower, shift)
-    root = jsl.solve_triangular(lower, linalg.identity_like(lower), lower=True).T
+    root = linalg.root_from_precision(precision)
+    mean = root @ (root.T @ shift)
     identity = linalg.identity_like(precision)
     expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
 
@@ -154,8 +154,8 @@ def _visit(
 
     start = (jnp.zeros((), mean.dtype), -mean, identity)
     (fit, gradient, target), _ = jax.lax.scan(add, start, blocks)
-    logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(lower)))
-    divergence = (jnp.sum(root**2) + mean @ mean - len(mean) + logdet) / 2
+    log_volume = jnp.sum(jnp.log(jnp.diagonal(root)))
+    divergence = (jnp.sum(root**2) + mean @ mean - len(mean)) / 2 - log_volume
     change = root.T @ (target - precision) @ root / np.sqrt(2)
     felt = jnp.concatenate([root.T @ gradient, change.ravel()])
     target_shift = target @ mean + gradient
@@ -205,7 +205,7 @@ def _step(
 ) -> tuple[Float[Array, "d d"], Float[Array, " d"]]:
     """Anderson's combination of the past with the way to the target; the plain step without a past."""
     gram = past.felt @ past.felt.T
-    ridge = 1e-12 * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny
+    ridge = RIDGE * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny
     share = jnp.linalg.solve(gram + ridge * linalg.identity_like(gram), past.felt @ here.felt)
     move = length * here.way - share @ (past.moved + length * past.turned)
     natural = here.natural + move
