@@ -12,10 +12,10 @@ import numpy as np
 from scipy import special, stats
 
 from kalvi.algorithms import sites
+from kalvi.custom import Custom
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import (
     Bernoulli,
-    Custom,
     Laplace,
     Likelihood,
     Normal,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from kalvi.likelihoods import Bernoulli, Custom, Laplace, Poisson, Probit, StudentT
+from kalvi.custom import Custom
+from kalvi.likelihoods import Bernoulli, Laplace, Poisson, Probit, StudentT
 from kalvi.logistic import MIXTURE, InverseProbit
 from tests import oracles
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from kalvi.likelihoods import Bernoulli, Custom, Laplace, Normal, Poisson, Probit, StudentT
+from kalvi.custom import Custom
+from kalvi.likelihoods import Bernoulli, Laplace, Normal, Poisson, Probit, StudentT
 from kalvi.logistic import InverseProbit
 from tests import oracles
 from tests.tables import BOUNDED, LIKELIHOODS, name, scalars

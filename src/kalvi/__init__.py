@@ -15,7 +15,6 @@ _HOMES = {
     "kalvi.divergences": ("kl", "wasserstein"),
     "kalvi.likelihoods": (
         "Bernoulli",
-        "Custom",
         "Laplace",
         "Likelihood",
         "Normal",
@@ -23,6 +22,7 @@ _HOMES = {
         "Probit",
         "StudentT",
     ),
+    "kalvi.custom": ("Custom",),
     "kalvi.logistic": ("InverseProbit", "ScaleMixture"),
     "kalvi.algorithms.base": ("Batch", "Rule"),
     "kalvi.algorithms.sites": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),

@@ -19,6 +19,7 @@ from kalvi.algorithms.sites import MirrorProx as MirrorProx
 from kalvi.algorithms.vga import vga as vga
 from kalvi.checkpoints import load as load
 from kalvi.checkpoints import save as save
+from kalvi.custom import Custom as Custom
 from kalvi.divergences import kl as kl
 from kalvi.divergences import wasserstein as wasserstein
 from kalvi.estimators import LinearRegression as LinearRegression
@@ -30,7 +31,6 @@ from kalvi.gaussians import Gaussian as Gaussian
 from kalvi.gaussians import LowRankCovariance as LowRankCovariance
 from kalvi.gaussians import LowRankPrecision as LowRankPrecision
 from kalvi.likelihoods import Bernoulli as Bernoulli
-from kalvi.likelihoods import Custom as Custom
 from kalvi.likelihoods import Laplace as Laplace
 from kalvi.likelihoods import Likelihood as Likelihood
 from kalvi.likelihoods import Normal as Normal

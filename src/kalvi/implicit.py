@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kalvi.expectations import panels
+
 Scalar = Float[Array, ""]
 
 STEPS = 40
@@ -41,6 +43,14 @@ class Site(NamedTuple):
     step: Scalar
     curvature: Scalar
     solved: Bool[Array, ""]
+
+
+def average(
+    terms: Callable[[Scalar], Expected], mean: Scalar, var: Scalar, centre: Scalar, width: Scalar
+) -> Expected:
+    """The expected terms by quadrature, `terms` bending at centre ± width."""
+    points, weights = panels(mean, jnp.sqrt(var), centre, width)
+    return Expected(*(weights @ values for values in jax.vmap(terms)(points)))
 
 
 class _Point(NamedTuple):

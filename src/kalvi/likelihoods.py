@@ -7,11 +7,10 @@ Each likelihood knows, for f ~ N(mean, var),
     predict         mean and variance of y                              (predictions)
     log_predictive  log ∫ p(y | f) N(f) df                              (prequential evidence)
 
-and, for a given f, log_prob and the moments of y. `Custom` makes a likelihood of a user's log_prob alone.
+and, for a given f, log_prob and the moments of y.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -21,8 +20,8 @@ from jax.scipy.special import erf, gammaln, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
 from kalvi import logistic
-from kalvi.expectations import log_expect_exp, mills_ratio, panels
-from kalvi.implicit import Expected, Site, solve_implicit, solve_poisson
+from kalvi.expectations import log_expect_exp, mills_ratio
+from kalvi.implicit import Expected, Site, average, solve_implicit, solve_poisson
 from kalvi.logistic import LogisticIntegrals, ScaleMixture
 
 Scalar = Float[Array, ""]
@@ -188,7 +187,7 @@ class Probit(Likelihood):
             ratio, excess = mills_ratio(a)
             return Expected(log_ndtr(a), (2 * y - 1) * ratio, ratio * excess)
 
-        return _average(terms, mean, var, jnp.zeros_like(mean), jnp.ones_like(mean))
+        return average(terms, mean, var, jnp.zeros_like(mean), jnp.ones_like(mean))
 
     def implicit(
         self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
@@ -320,7 +319,7 @@ class StudentT(SuperGaussian):
             curvature = share * (width - away**2) / (width + away**2)
             return Expected(self.log_prob(f, y), -share * away, curvature)
 
-        return _average(terms, mean, var, y, self.scale)
+        return average(terms, mean, var, y, self.scale)
 
     def implicit(
         self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
@@ -342,83 +341,6 @@ class StudentT(SuperGaussian):
 
     def bound_curvature(self, z: Scalar) -> Scalar:
         return (self.df + 1) / (self.df * self.scale**2 + z**2)
-
-
-class Custom(Likelihood):
-    """A likelihood from a function log_prob(f, y), by automatic differentiation and quadrature.
-
-    Parameters
-    ----------
-    log_prob : callable (f, y) -> log p(y | f), twice differentiable in f
-    moments : callable f -> (mean, variance) of y given f; needed for predictions and for the EKF
-    centre, width : callables of y, where log p bends as a function of f; help wide predictors
-    """
-
-    log_prob_fn: Callable[[Scalar, Scalar], Scalar]
-    moments_fn: Callable[[Scalar], Moments]
-    centre: Callable[[Scalar], Scalar]
-    width: Callable[[Scalar], Scalar]
-
-    def __init__(self, log_prob, moments=None, centre=jnp.zeros_like, width=jnp.ones_like):
-        self.log_prob_fn = log_prob
-        self.moments_fn = _no_moments if moments is None else moments
-        self.centre = centre
-        self.width = width
-
-    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
-        return self.log_prob_fn(f, y)
-
-    def moments(self, f: Scalar) -> Moments:
-        return self.moments_fn(f)
-
-    def information(self, f: Scalar) -> Scalar:
-        slope = jax.grad(lambda f: self.moments_fn(f)[0])(f)
-        return slope**2 / self.moments_fn(f)[1]
-
-    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
-        def terms(f):
-            slope = jax.grad(self.log_prob_fn)
-            return Expected(self.log_prob_fn(f, y), slope(f, y), -jax.grad(slope)(f, y))
-
-        return _average(terms, mean, var, self.centre(y), self.width(y))
-
-    def implicit(
-        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
-    ) -> Site:
-        peak = self.centre(y)
-        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, peak, thorough)
-
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
-        zero, one = jnp.zeros_like(mean), jnp.ones_like(mean)
-        points, weights = panels(mean, jnp.sqrt(var), zero, one)
-        means, variances = jax.vmap(lambda f: self.moments_fn(f))(points)
-        average = weights @ means
-        return average, weights @ (variances + (means - average) ** 2)
-
-    def log_predictive(
-        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
-    ) -> Scalar:
-        return log_expect_exp(
-            lambda f: weight * self.log_prob_fn(f, y),
-            mean,
-            jnp.sqrt(var),
-            self.centre(y),
-            self.width(y),
-        )
-
-
-def _no_moments(f: Scalar) -> Moments:
-    raise TypeError(
-        "this Custom likelihood was given no moments, so it cannot predict y; "
-        "pass moments=lambda f: (mean of y given f, variance of y given f)."
-    )
-
-
-def _average(
-    terms: Callable[[Scalar], Expected], mean: Scalar, var: Scalar, centre: Scalar, width: Scalar
-) -> Expected:
-    points, weights = panels(mean, jnp.sqrt(var), centre, width)
-    return Expected(*(weights @ values for values in jax.vmap(terms)(points)))
 
 
 def _normal_log_density(away: Scalar, variance: Scalar) -> Scalar:

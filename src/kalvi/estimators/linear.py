@@ -54,6 +54,25 @@ class StreamingRegressor(RegressorMixin, StreamingEstimator):
         return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
 
 
+class FixedLikelihood(StreamingEstimator):
+    """What models share whose likelihood has nothing to learn."""
+
+    def _fitted_likelihood(self) -> Likelihood:
+        return self._stream_likelihood()
+
+    def _evidence(self, state: Streaming) -> float:
+        return float(state.log_evidence)
+
+    def _finished(self, state: Streaming) -> Gaussian:
+        return state.posterior
+
+    def _scales(self) -> np.ndarray:
+        return settings.SCALES
+
+    def _one_pass_is_exact(self) -> bool:
+        return False
+
+
 @documented
 class LinearRegression(StreamingRegressor):
     """Bayesian linear regression: the Kalman filter for a static state, exact in one pass.
@@ -174,7 +193,7 @@ class LinearRegression(StreamingRegressor):
 
 
 @documented
-class LogisticRegression(ClassifierMixin, StreamingEstimator):
+class LogisticRegression(ClassifierMixin, FixedLikelihood):
     """Bayesian logistic regression for two classes, by R-VGA.
 
     `partial_fit` streams: one pass, exactly the recursive algorithm. `fit` has the table at hand and,
@@ -259,23 +278,8 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
     def _check_model(self) -> None:
         pass
 
-    def _scales(self) -> np.ndarray:
-        return settings.SCALES
-
-    def _one_pass_is_exact(self) -> bool:
-        return False
-
     def _stream_likelihood(self) -> Likelihood:
         return Bernoulli()
-
-    def _fitted_likelihood(self) -> Likelihood:
-        return Bernoulli()
-
-    def _evidence(self, state: Streaming) -> float:
-        return float(state.log_evidence)
-
-    def _finished(self, state: Streaming) -> Gaussian:
-        return state.posterior
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -284,7 +288,7 @@ class LogisticRegression(ClassifierMixin, StreamingEstimator):
 
 
 @documented
-class PoissonRegression(StreamingRegressor):
+class PoissonRegression(StreamingRegressor, FixedLikelihood):
     """Bayesian regression of counts with a logarithmic link, by R-VGA.
 
     PARAMETERS
@@ -323,23 +327,8 @@ class PoissonRegression(StreamingRegressor):
             raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
         return y
 
-    def _scales(self) -> np.ndarray:
-        return settings.SCALES
-
-    def _one_pass_is_exact(self) -> bool:
-        return False
-
     def _stream_likelihood(self) -> Likelihood:
         return Poisson()
-
-    def _fitted_likelihood(self) -> Likelihood:
-        return Poisson()
-
-    def _evidence(self, state: Streaming) -> float:
-        return float(state.log_evidence)
-
-    def _finished(self, state: Streaming) -> Gaussian:
-        return state.posterior
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
