@@ -118,9 +118,9 @@ class RVGA(Rule[Streaming]):
     ) -> "_Rows":
         """The recursion with the scheme's quick search, again with the thorough one if that failed."""
         hurried = self.scheme.quick()
+        if hurried is self.scheme or len(mean) == 1:
+            return self._scan_rows(self.scheme, mean, cov, block, discount)
         quick = self._scan_rows(hurried, mean, cov, block, discount)
-        if hurried is self.scheme:
-            return quick
         return jax.lax.cond(
             jnp.all((quick.solved == 1) | (block.weight == 0)),
             lambda: quick,
