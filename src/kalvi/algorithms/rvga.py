@@ -151,7 +151,7 @@ class RVGA(Rule[Streaming]):
             return columns.at[j].set(column), rows.at[j].set(row)
 
         empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
-        columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty)
+        columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty, unroll=2)
         shrink, step, curvature, m, v, solved, clipped = rows.T
         upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
         coefficient = jsl.solve_triangular(upper, step)
