@@ -113,6 +113,14 @@ def test_the_quick_search_agrees_where_it_says_so(likelihood, dtype):
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(InverseProbit()), Bernoulli()], ids=["ip", "mix"])
+def test_enormous_variances_are_solved(likelihood):
+    rng = np.random.default_rng(6)
+    y, v0 = rng.integers(0, 2, 5000).astype(float), 10 ** rng.uniform(8, 18, 5000)
+    m0 = rng.choice([-1, 1], 5000) * 10 ** rng.uniform(-8, 6, 5000)
+    assert np.all(solve(likelihood, y, m0, v0, np.ones(5000)).solved)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(InverseProbit()), Bernoulli()], ids=["ip", "mix"])
 def test_symmetry(likelihood):
     y, m0, v0, weight = draws(2000, np.random.default_rng(2))
     site = solve(likelihood, y, m0, v0, weight)

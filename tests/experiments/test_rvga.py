@@ -51,8 +51,9 @@ AUTHORS = {
     16: [(2.24, 2.36, 7.49, 5.52, 274.08, 1.65)],
 }
 COLUMNS = ("implicit", "explicit", "EKF", "QKF", "Laplace", "best Gaussian")
-# the authors' MAP stops where L-BFGS with finite differences does, at gradients of 1e-6 to 1e-5; where
-# the Hessian is nearly that flat their Laplace differs from the exact one by up to 0.3 per mille
+# The authors' Laplace differs from the exact one (an independent Newton's method agrees with ours) by up to
+# 0.3 per mille. Their MAP comes from L-BFGS with finite differences, which stops at gradients of 1e-6 to
+# 1e-5: a likely cause, which reproduces their digits in two of the six panels and not in the others.
 LAPLACE_RTOL = 4e-4
 SOLVER = 2e-4  # and their implicit equations are solved to residuals of 3e-4
 REFUTED = {
