@@ -234,3 +234,15 @@ def batch_vga(log_prob, slope, bend, prior_mean, prior_cov, x, y, nodes=80):
     found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
     mean, root = unpack(found.x)
     return mean, root @ root.T, -found.fun
+
+
+def factor_analysis_em(s, factor, diag, loops):
+    """Dense EM for factor analysis towards the covariance s (Rubin & Thayer)."""
+    for _ in range(loops):
+        scaled = factor / diag[:, None]
+        inverse = np.linalg.inv(np.eye(factor.shape[1]) + factor.T @ scaled)
+        weights = inverse @ scaled.T  # E[z | v] = weights v
+        second = inverse + weights @ s @ weights.T
+        factor = s @ weights.T @ np.linalg.inv(second)
+        diag = np.diag(s - factor @ weights @ s).copy()
+    return factor, diag

@@ -1,4 +1,3 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -96,69 +95,3 @@ def test_widen_root_adds_variance():
     root = rng.normal(size=(4, 4))
     wide = linalg.widen_root(jnp.asarray(root), jnp.asarray(0.3))
     assert_close(wide @ wide.T, root @ root.T + 0.3 * np.eye(4), 1e-13)
-
-
-def test_projection_golden_values():
-    # worked by hand
-    one = jnp.ones(2)
-    factor, diag = linalg.project_eigen(one[:, None], one, jnp.asarray([[1.0], [0.0]]))
-    np.testing.assert_allclose(np.abs(factor[:, 0]), [1.37638192, 0.85065081], atol=1e-8)
-    np.testing.assert_allclose(diag, [1.10557281, 1.27639320], atol=1e-8)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_projection_keeps_the_diagonal_and_never_lowers_diag(dtype):
-    rng = np.random.default_rng(5)
-    eps = np.finfo(dtype).eps
-    for _ in range(5):
-        d, p, b = 8, 3, 4
-        factor, extra = rng.normal(size=(d, p)).astype(dtype), rng.normal(size=(d, b)).astype(dtype)
-        diag = np.exp(3 * rng.normal(size=d)).astype(dtype)
-        target = np.diag(factor @ factor.T + extra @ extra.T) + diag
-        kept, rest = linalg.project_eigen(*(jnp.asarray(a) for a in (factor, diag, extra)))
-        assert np.all(np.asarray(rest) >= diag)
-        np.testing.assert_allclose(np.sum(kept**2, axis=1) + rest, target, rtol=200 * eps)
-
-
-def test_projection_is_the_best_factor_for_its_diagonal():
-    # with the diagonal fixed, the leading eigenvectors of Ψ^{-1/2} S Ψ^{-1/2} minimise the KL
-    rng = np.random.default_rng(6)
-    factor, extra, diag = (
-        rng.normal(size=(7, 2)),
-        rng.normal(size=(7, 3)),
-        np.exp(rng.normal(size=7)),
-    )
-    kept, _ = linalg.project_eigen(*(jnp.asarray(a) for a in (factor, diag, extra)))
-    half = 1 / np.sqrt(diag)
-    target = factor @ factor.T + extra @ extra.T
-    values, vectors = np.linalg.eigh(half[:, None] * target * half[None, :])
-    best = (vectors[:, -2:] / half[:, None]) * np.sqrt(values[-2:])
-    assert_close(kept @ kept.T, best @ best.T, 1e-11)
-
-
-def test_projection_is_exact_when_the_rank_suffices():
-    rng = np.random.default_rng(7)
-    factor, diag = np.zeros((6, 3)), np.exp(rng.normal(size=6))
-    extra = rng.normal(size=(6, 2))
-    kept, rest = linalg.project_eigen(*(jnp.asarray(a) for a in (factor, diag, extra)))
-    assert_close(kept @ kept.T, extra @ extra.T, 1e-12)
-    assert_close(rest, diag, 1e-13)
-
-
-def test_projection_in_float32_does_not_leak_into_the_diagonal():
-    # one huge column: without the re-orthogonalisation its rounding error swamps the diagonal
-    rng = np.random.default_rng(8)
-    factor = (1e3 * rng.normal(size=(30, 2))).astype(np.float32)
-    extra = rng.normal(size=(30, 2)).astype(np.float32) * 1e-2
-    diag = np.full(30, 1e-4, np.float32)
-    args = (factor, diag, extra)
-    single = linalg.project_eigen(*(jnp.asarray(a) for a in args))[1]
-    double = linalg.project_eigen(*(jnp.asarray(a, jnp.float64) for a in args))[1]
-    np.testing.assert_allclose(single, double, rtol=2e-2)
-
-
-def test_project_of_zeros_is_nothing():
-    diag = jnp.ones(4)
-    kept, rest = jax.jit(linalg.project_eigen)(jnp.zeros((4, 2)), diag, jnp.zeros((4, 3)))
-    np.testing.assert_array_equal(kept, 0)
-    np.testing.assert_array_equal(rest, diag)

@@ -1,4 +1,4 @@
-"""A likelihood made of a user's log-probability alone, by automatic differentiation and quadrature."""
+"""Likelihoods made from a log-probability alone, by differentiation and quadrature or by sampling."""
 
 from collections.abc import Callable
 
@@ -74,6 +74,47 @@ class Custom(Likelihood):
             self.centre(y),
             self.width(y),
         )
+
+
+class Sampled(Likelihood):
+    """A likelihood whose expectations are averages over f = mean + √var zₖ for given draws z ~ N(0, 1)."""
+
+    likelihood: Likelihood
+    draws: Float[Array, " k"]
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return self.likelihood.log_prob(f, y)
+
+    def moments(self, f: Scalar) -> Moments:
+        return self.likelihood.moments(f)
+
+    def information(self, f: Scalar) -> Scalar:
+        return self.likelihood.information(f)
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        slope = jax.grad(lambda f: self.likelihood.log_prob(f, y))
+        f = mean + jnp.sqrt(var) * self.draws
+        return Expected(
+            jnp.mean(jax.vmap(lambda f: self.likelihood.log_prob(f, y))(f)),
+            jnp.mean(jax.vmap(slope)(f)),
+            -jnp.mean(jax.vmap(jax.grad(slope))(f)),
+        )
+
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        raise ValueError(
+            "the implicit scheme needs integrals, which samples do not give; "
+            "use scheme=Explicit() or MirrorProx() with samples."
+        )
+
+    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+        return self.likelihood.predict(mean, var)
+
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        return self.likelihood.log_predictive(y, mean, var, weight)
 
 
 def _no_moments(f: Scalar) -> Moments:

@@ -1,9 +1,10 @@
 """Gaussians q(θ) = N(μ, Σ) over a flat parameter vector, one class per covariance structure.
 
 Every structure says what its covariance and its precision are as diag(d) ± F Fᵀ (`linalg`); the rest
-of the protocol follows from that. Structures that a stream can update (`Updatable`) add three verbs:
+of the protocol follows from that. Structures that a stream can update (`Updatable`) add verbs:
 
-    absorb(x, c, γ):  Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c     (rows x of a block)
+    view(x):          mean x μ and covariance x Σ xᵀ of the predictors of a block of rows, and its
+    absorb(c, γ):     Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c, sharing the work of the two
     temper(λ):        Σ⁻¹ ← λ Σ⁻¹                                        (forgetting)
     diffuse(q):       Σ ← Σ + q I                                        (process noise)
 
@@ -12,7 +13,8 @@ covariance R Rᵀ is symmetric and positive, and variances of predictors are sum
 """
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,9 +23,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import checks, linalg
+from kalvi import checks, linalg, projections
 from kalvi.linalg import LowRankPlusDiagonal
 from kalvi.precision import matching, own_precision
+from kalvi.projections import Eigen, Projection
 
 Scalar = Float[Array, ""]
 Block = Float[Array, "b d"]
@@ -82,10 +85,9 @@ class Gaussian(eqx.Module):
         """diag Σ."""
         return self.covariance.diagonal()
 
-    @own_precision
+    @abstractmethod
     def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
         """The variance of each predictor xᵢ θ, without their covariances."""
-        return jax.vmap(lambda row: self.marginal(row[None, :])[1][0, 0])(x)
 
     @own_precision
     def log_prob(self, theta: Float[Array, " d"]) -> Scalar:
@@ -95,12 +97,29 @@ class Gaussian(eqx.Module):
         return -(square + self.logdet() + self.dim * float(np.log(2 * np.pi))) / 2
 
 
+class View(NamedTuple):
+    """A block of rows as a Gaussian sees it: the law of its predictors, and how to learn from them."""
+
+    mean: PerRow
+    cov: Float[Array, "b b"]
+    absorb: Callable[[PerRow, PerRow], "Updatable"]  # of coefficients c and curvature γ
+
+
 class Updatable(Gaussian):
     """A structure that a stream of rows can update in place of itself."""
 
     @abstractmethod
+    def view(self, x: Block) -> View:
+        """The predictors of the rows, and the verb that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        return self.view(x)[:2]
+
+    @own_precision
     def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Updatable":
         """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean."""
+        return self.view(x).absorb(coefficients, curvature)
 
     @abstractmethod
     def temper(self, factor: Scalar) -> "Updatable":
@@ -168,14 +187,17 @@ class Dense(Updatable):
         return self.mean[None, :] + noise @ self.root.T
 
     @own_precision
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
-        rows = x @ self.root
-        return x @ self.mean, rows @ rows.T
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return jnp.sum((x @ self.root) ** 2, axis=1)
 
-    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Dense":
+    def view(self, x: Block) -> View:
         rows = x @ self.root
-        mean = self.mean + self.root @ (rows.T @ coefficients)
-        return Dense.from_root(mean, linalg.shrink_root(self.root, rows, curvature))
+
+        def absorb(coefficients: PerRow, curvature: PerRow) -> "Dense":
+            mean = self.mean + self.root @ (rows.T @ coefficients)
+            return Dense.from_root(mean, linalg.shrink_root(self.root, rows, curvature))
+
+        return View(x @ self.mean, rows @ rows.T, absorb)
 
     def temper(self, factor: Scalar) -> "Dense":
         root = self.root / jnp.sqrt(factor)
@@ -230,12 +252,16 @@ class Diagonal(Updatable):
         return self.mean[None, :] + noise * jnp.sqrt(self.var)[None, :]
 
     @own_precision
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
-        return x @ self.mean, (x * self.var[None, :]) @ x.T
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return x**2 @ self.var
 
-    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Diagonal":
-        mean = self.mean + self.var * (x.T @ coefficients)
-        return _unchecked(Diagonal, mean=mean, var=self.var / (1 + self.var * (curvature @ x**2)))
+    def view(self, x: Block) -> View:
+        def absorb(coefficients: PerRow, curvature: PerRow) -> "Diagonal":
+            mean = self.mean + self.var * (x.T @ coefficients)
+            var = self.var / (1 + self.var * (curvature @ x**2))
+            return _unchecked(Diagonal, mean=mean, var=var)
+
+        return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)
 
     def temper(self, factor: Scalar) -> "Diagonal":
         return _unchecked(
@@ -288,6 +314,10 @@ class LowRankCovariance(Gaussian):
         rows = x @ self.covariance.factor
         return x @ self.mean, rows @ rows.T + (x * self.covariance.diag[None, :]) @ x.T
 
+    @own_precision
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return jnp.sum((x @ self.covariance.factor) ** 2, axis=1) + x**2 @ self.covariance.diag
+
 
 class LowRankPrecision(Updatable):
     """N(mean, (W Wᵀ + diag)⁻¹): the factor-analysis precision of L-RVGA, d (p + 2) numbers.
@@ -297,13 +327,17 @@ class LowRankPrecision(Updatable):
     mean : array of shape (d,)
     factor : array of shape (d, p); zeros are a fine start
     diag : array of shape (d,), positive
+    projection : Projection, default Eigen()
+        How the precision returns to this form after a block of rows.
     """
 
     mean: Float[Array, " d"]
     precision: LowRankPlusDiagonal
+    projection: Projection
 
-    def __init__(self, mean, factor, diag):
+    def __init__(self, mean, factor, diag, projection: Projection | None = None):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
+        self.projection = Eigen() if projection is None else projection
 
     @property
     @own_precision
@@ -329,38 +363,64 @@ class LowRankPrecision(Updatable):
         return self.mean[None, :] + self.covariance.matvec(forces.T).T
 
     @own_precision
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
-        residual, loading = self._split(x)
-        scaled = linalg.scale_rows(1 / self.precision.diag, residual)
-        return x @ self.mean, residual.T @ scaled + loading.T @ loading
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        loading = self._loading(projections.gram(self.precision.factor, self.precision.diag, x))
 
-    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
-        residual, _ = self._split(x)
-        mean = self.mean + (residual @ coefficients) / self.precision.diag
-        extra = x.T * jnp.sqrt(curvature)[None, :]
-        factor, diag = linalg.project_eigen(self.precision.factor, self.precision.diag, extra)
-        return _unchecked(LowRankPrecision, mean=mean, precision=LowRankPlusDiagonal(diag, factor))
+        def visit(total, read, wide, _, fresh):
+            residual = wide.T - read[0] @ loading
+            return total + (fresh / read[1]) @ residual**2, ()
+
+        return self._sweep(visit, jnp.zeros(x.shape[0], x.dtype), x) + jnp.sum(loading**2, axis=0)
+
+    def view(self, x: Block) -> View:
+        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
+        w, diag = self.precision.factor, self.precision.diag
+        gram = projections.gram(w, diag, x)
+        loading = self._loading(gram)
+
+        def visit(total, read, wide, _, fresh):
+            residual = wide.T - read[0] @ loading
+            return total + residual.T @ linalg.scale_rows(fresh / read[1], residual), ()
+
+        def absorb(coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
+            target = projections.Target(w, diag, x, jnp.sqrt(curvature), gram)
+            plan, pull = self.projection.plan(target), loading @ coefficients
+
+            def replace(total, diags, wide, written, fresh):
+                mean, w, diag = written
+                mean = mean + (wide.T @ coefficients - w @ pull) / diag
+                return total, (mean, *plan.rows(w, diag, wide, diags))
+
+            return self.with_parts(
+                *linalg.sweep(replace, None, plan.diags, x, (self.mean, w, diag))[1]
+            )
+
+        own = self._sweep(visit, jnp.zeros_like(gram.rows), x)
+        return View(x @ self.mean, own + loading.T @ loading, absorb)
 
     def temper(self, factor: Scalar) -> "LowRankPrecision":
         loading = jnp.sqrt(factor) * self.precision.factor
         diag = jnp.maximum(factor * self.precision.diag, linalg.least_diag(loading))
-        return _unchecked(
-            LowRankPrecision, mean=self.mean, precision=LowRankPlusDiagonal(diag, loading)
-        )
+        return self.with_parts(self.mean, loading, diag)
 
     def diffuse(self, variance: Scalar) -> "LowRankPrecision":
         cov = self.covariance
-        wider = LowRankPlusDiagonal(cov.diag + variance, cov.factor, cov.sign)
-        return _unchecked(LowRankPrecision, mean=self.mean, precision=wider.inverse())
+        wider = LowRankPlusDiagonal(cov.diag + variance, cov.factor, cov.sign).inverse()
+        return self.with_parts(self.mean, wider.factor, wider.diag)
 
-    def _split(self, x: Float[Array, "b d"]) -> tuple[Float[Array, "d b"], Float[Array, "p b"]]:
-        """R = xᵀ − W C and C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, so that Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
-        w, diag = self.precision.factor, self.precision.diag
-        scaled = linalg.scale_rows(1 / diag, w)
-        gram = w.T @ scaled
-        root = linalg.cholesky(linalg.identity_like(gram) + gram)
-        loading = linalg.cho_solve(root, scaled.T @ x.T)
-        return x.T - w @ loading, loading
+    def with_parts(self, mean, factor, diag) -> "LowRankPrecision":
+        precision = LowRankPlusDiagonal(diag, factor)
+        return _unchecked(
+            LowRankPrecision, mean=mean, precision=precision, projection=self.projection
+        )
+
+    def _loading(self, gram: projections.Gram) -> Float[Array, "p b"]:
+        """C = (I + Wᵀ Ψ⁻¹ W)⁻¹ Wᵀ Ψ⁻¹ xᵀ."""
+        root = linalg.steady_cholesky(linalg.identity_like(gram.factor) + gram.factor)
+        return linalg.cho_solve(root, gram.mixed)
+
+    def _sweep(self, visit: Callable, total: Array, x: Float[Array, "n d"]) -> Array:
+        return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
 
 
 def _written_out(q: Gaussian) -> Dense:

@@ -1,4 +1,4 @@
-"""Matrices of the form diag(d) ± F Fᵀ, square roots of covariances, and the factor-analysis projection.
+"""Matrices of the form diag(d) ± F Fᵀ, square roots of covariances, and sweeps over long arrays.
 
 Everything here knows arrays and nothing of probability.
 
@@ -12,11 +12,17 @@ rank-one precisions turns it into R (I + Aᵀ A)⁻¹ Rᵀ with A = Γ^{1/2} X R
     R ← R − (R Aᵀ) M^{-T} (M + I)⁻¹ A                          (Andrews' block form of Potter's root).
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+CHUNK_ROWS, CHUNK_ROWS_ACCELERATOR = 4096, 2**17
+"""How much of a long array a sweep holds at once: what a cache holds, or what fills an accelerator."""
 MAX_STD = 1e12
 """Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
 drifting stream stay finite (the square, 1e24, fits a float32)."""
@@ -66,7 +72,9 @@ class LowRankPlusDiagonal(eqx.Module):
 
     def _capacitance_root(self) -> Float[Array, "p p"]:
         gram = self.factor.T @ scale_rows(1 / self.diag, self.factor)
-        return cholesky(identity_like(gram) + self.sign * gram)
+        if self.sign < 0:
+            return cholesky(identity_like(gram) - gram)
+        return steady_cholesky(identity_like(gram) + gram)
 
 
 def scale_rows(scale: Float[Array, " d"], v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
@@ -82,6 +90,15 @@ def identity_like(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower Cholesky root of a; NaN where a is not positive definite."""
     return jnp.linalg.cholesky(a)
+
+
+def steady_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The lower Cholesky root of a sum of squares, which rounding may have left indefinite.
+
+    Its diagonal is raised by the rounding error of a sum, n eps of itself: what no one can tell apart.
+    """
+    share = 2 * a.shape[0] * float(jnp.finfo(a.dtype).eps)
+    return cholesky(a + share * jnp.diag(jnp.diagonal(a)))
 
 
 def cho_solve(root: Float[Array, "n n"], b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
@@ -129,22 +146,37 @@ def widen_root(root: Float[Array, "d d"], variance: Float[Array, ""]) -> Float[A
     return jnp.linalg.qr(stacked, mode="r").T
 
 
-def project_eigen(
-    factor: Float[Array, "d p"], diag: Float[Array, " d"], extra: Float[Array, "d b"]
-) -> tuple[Float[Array, "d p"], Float[Array, " d"]]:
-    """The factor-analysis form of F Fᵀ + diag + X Xᵀ with as many columns as F.
+def sweep(
+    visit: Callable, total: Any, read: Any, wide: Float[Array, "b d"], written: Any = ()
+) -> tuple[Any, Any]:
+    """Fold over d, a chunk at a time, and write over some of the arrays on the way.
 
-    With Z = [F X] and Zᵀ diag⁻¹ Z = V Λ Vᵀ, keep the leading p eigenvectors in the factor, Z V_p,
-    and the diagonal of the rest in diag: KL-optimal for the factor, and diag only ever grows. The
-    rest is made orthogonal to the kept part again, or float32 eigenvectors leak into it.
+    `read` and `written` are pytrees of arrays with d rows, `wide` has d columns.
+    visit(total, rows of read, columns of wide, rows of written, fresh) gives the next total and what the
+    rows of `written` become. The last chunk reaches back so that all have one size; `fresh` is 1 for
+    rows that no chunk before held and 0 for the others, whose new values are ignored.
     """
-    rank = factor.shape[1]
-    z = jnp.concatenate([factor, extra], axis=1)
-    values, vectors = jnp.linalg.eigh(z.T @ scale_rows(1 / diag, z))
-    rest, kept = jnp.split(z @ vectors, [z.shape[1] - rank], axis=1)
-    strength = values[z.shape[1] - rank :]
-    overlap = kept.T @ scale_rows(1 / diag, rest)
-    floor = jnp.finfo(diag.dtype).eps * values[-1]
-    inverse = jnp.where(strength > floor, 1 / jnp.maximum(strength, floor), 0)
-    rest = rest - kept @ scale_rows(inverse, overlap)
-    return kept, diag + jnp.sum(rest**2, axis=1)
+    d = wide.shape[1]
+    size = CHUNK_ROWS if jax.default_backend() == "cpu" else CHUNK_ROWS_ACCELERATOR
+    if d <= size:
+        return visit(total, read, wide, written, jnp.ones(d, wide.dtype))
+
+    def advance(i, carry):
+        total, written = carry
+        first = jnp.minimum(i * size, d - size)
+        fresh = jnp.arange(size) >= i * size - first
+
+        def rows(tree):
+            return jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, size), tree)
+
+        columns = jax.lax.dynamic_slice_in_dim(wide, first, size, axis=1)
+        old = rows(written)
+        total, new = visit(total, rows(read), columns, old, fresh.astype(wide.dtype))
+
+        def put(whole, new, old):
+            kept = jnp.where(fresh.reshape((size,) + (1,) * (new.ndim - 1)), new, old)
+            return jax.lax.dynamic_update_slice_in_dim(whole, kept, first, axis=0)
+
+        return total, jax.tree.map(put, written, new, old)
+
+    return jax.lax.fori_loop(0, -(-d // size), advance, (total, written))

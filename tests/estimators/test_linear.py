@@ -319,8 +319,8 @@ def test_parameters_of_the_structure_cannot_change_midway(change):
 
 
 def test_a_low_rank_posterior_as_prior():
-    model = kalvi.LogisticRegression(rank=2).fit(X, BINARY)
-    onward = kalvi.LogisticRegression(rank=2, prior=model.posterior_).fit(X, BINARY)
+    model = kalvi.LogisticRegression(rank=2, block_size=len(X), passes=1).fit(X, BINARY)
+    onward = clone(model).set_params(prior=model.posterior_).fit(X, BINARY)
     same(onward.posterior_, model.partial_fit(X, BINARY).posterior_)
     with pytest.raises(ValueError, match="prior is LowRankPrecision of rank 2, but rank=1"):
         kalvi.LogisticRegression(rank=1, prior=model.posterior_).fit(X, BINARY)

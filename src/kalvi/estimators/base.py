@@ -30,7 +30,8 @@ from kalvi.precision import matching
 REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
 MAX_PASSES = 2000
-PREDICTED_ROWS = 1024
+PREDICTED_ROWS, PREDICTED_NUMBERS = 1024, 2**25
+"""Predictions are made for blocks of at most so many rows, and so many numbers in them."""
 
 
 PARAMETERS = """rank : int or None, default None
@@ -59,7 +60,10 @@ PARAMETERS = """rank : int or None, default None
         variational and the table is below 2 GiB, and stops after one pass otherwise. `n_passes_` says
         what was done.
     block_size : "auto" or int
-        Rows absorbed at once. With a full covariance it does not change the result.
+        Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
+        precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
+        with the stream. However `partial_fit` is given the rows, the blocks are the same: rows that do
+        not fill one wait for the next call, and count in every result meanwhile.
     dtype : {"float64", "float32"}
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
@@ -99,8 +103,7 @@ class StreamingEstimator(BaseEstimator):
 
     n_features_in_: int
     state_: Any  # Streaming, with a leading axis over the grid when prior_scale is "auto"
-    posterior_: Gaussian
-    log_evidence_: float
+    buffer_: streams.Buffer
     elbo_: float
     n_passes_: int
 
@@ -156,6 +159,10 @@ class StreamingEstimator(BaseEstimator):
         """Refuse parameters that mean nothing to this model."""
 
     @abstractmethod
+    def _complaint(self, state: Streaming) -> str | None:
+        """What the user must be told of a state, if anything."""
+
+    @abstractmethod
     def _scales(self) -> np.ndarray:
         """The grid of prior_scale="auto"."""
 
@@ -171,7 +178,7 @@ class StreamingEstimator(BaseEstimator):
         return np.asarray(self.posterior_.sample(jr.key(seed), n_samples))
 
     def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
-        """Run the rule over checked rows from the present state, and publish what it found."""
+        """Run the rule over checked rows from the present state."""
         weight = self._check_weight(sample_weight, x)
         for name in ("elbo_", "elbo_gap_"):
             self.__dict__.pop(name, None)
@@ -183,23 +190,27 @@ class StreamingEstimator(BaseEstimator):
                     rule.init(self._priors(x.shape[1])),
                     self._structure(),
                 )
-            self.state_ = self._pass(rule, x, y, weight)
+                self.buffer_ = streams.Buffer()
+            self.state_, self.buffer_ = self._pass(rule, x, y, weight)
             if revisit and self._wants_passes(x):
                 self._revisit(x, y, weight)
-            self._publish()
+        self._settled = _Settled()
         self._warn()
         return self
 
     def _rule(self, n_features: int) -> Rule:
-        dim = n_features + bool(self.fit_intercept)
         rule = RVGA(
             self._stream_likelihood(),
             settings.SCHEMES[self.scheme],
             forgetting=None if self.forgetting == 1 else self.forgetting,
             process_noise=None if self.process_noise == 0 else self.process_noise,
-            block_size=settings.block_size(self.block_size, dim),
+            block_size=self._schedule(n_features).largest,
         )
         return SideBySide(rule) if self._on_grid() else rule
+
+    def _schedule(self, n_features: int) -> streams.Schedule:
+        dim = n_features + bool(self.fit_intercept)
+        return settings.schedule(self.block_size, dim, self.rank, self.dtype)
 
     def _priors(self, n_features: int) -> Gaussian:
         scales = self._scales() if self._on_grid() else [self.prior_scale]
@@ -209,15 +220,18 @@ class StreamingEstimator(BaseEstimator):
     def _on_grid(self) -> bool:
         return isinstance(self.prior_scale, str) and self.prior is None
 
-    def _pass(self, rule: Rule, x, y: np.ndarray, weight: np.ndarray) -> Any:
-        size = settings.block_size(self.block_size, x.shape[1] + bool(self.fit_intercept))
-        batches = streams.array_batches(
-            x, y, weight, block_size=size, intercept=self.fit_intercept, dtype=self.dtype
-        )
+    def _pass(self, rule: Rule, x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, streams.Buffer]:
+        """The state after the rows, and those that wait for a block to fill."""
+        schedule, layout = self._schedule(x.shape[1]), self._layout()
+        if self.rank is None:  # however the rows are cut into blocks, the posterior is the same
+            size, after = schedule.largest, self.buffer_
+            batches = streams.array_batches(x, y, weight, block_size=size, **layout)
+        else:
+            batches, after = self.buffer_.push((x, y, weight), schedule, **layout)
         if not self.verbose:
-            return run.resume(rule, self.state_, batches)
+            return run.resume(rule, self.state_, batches), after
         with tqdm(total=x.shape[0], unit=" rows", unit_scale=True) as bar:
-            return run.resume(
+            state = run.resume(
                 rule,
                 self.state_,
                 _counted(batches, bar, x.shape[0]),
@@ -225,6 +239,39 @@ class StreamingEstimator(BaseEstimator):
                     log_loss=self._progressive_loss(state), refresh=False
                 ),
             )
+        return state, after
+
+    def _layout(self) -> dict[str, Any]:
+        return {"intercept": bool(self.fit_intercept), "dtype": self.dtype}
+
+    def _current(self) -> Any:
+        """The state with the waiting rows absorbed, of which the next call knows nothing."""
+        check_is_fitted(self, "state_")
+        if self._settled.value is None:
+            with matching(self.dtype):
+                rest = self.buffer_.rest(self._schedule(self.n_features_in_), **self._layout())
+                rule = self._rule(self.n_features_in_)
+                state = self.state_ if rest is None else run.resume(rule, self.state_, [rest])
+                best = self._best(state)
+                self._settled.value = state, best, self._finished(best)
+        return self._settled.value
+
+    @property
+    def posterior_(self) -> Gaussian:
+        """Over the coefficients, the intercept last when there is one."""
+        return self._current()[2]
+
+    @property
+    def log_evidence_(self) -> float:
+        """The log evidence of the rows."""
+        return self._evidence(self._current()[1])
+
+    @property
+    def prior_scale_(self) -> Any:
+        """The prior scale, the one with the most evidence if it was chosen."""
+        if not self._on_grid():
+            return self.prior_scale
+        return float(self._scales()[self._best_index(self._current()[0])])
 
     def _progressive_loss(self, state: Any) -> str:
         best = self._best(state)
@@ -246,7 +293,7 @@ class StreamingEstimator(BaseEstimator):
 
     def _revisit(self, x, y: np.ndarray, weight: np.ndarray) -> None:
         """Climb from the one-pass posterior to the optimum of the variational bound."""
-        batch = streams.whole_batch(x, y, weight, intercept=self.fit_intercept, dtype=self.dtype)
+        batch = streams.whole_batch(x, y, weight, **self._layout())
         index = self._best_index(self.state_)
         prior = self._priors(x.shape[1])
         prior = take(prior, index) if self._on_grid() else prior
@@ -276,17 +323,6 @@ class StreamingEstimator(BaseEstimator):
     def _best(self, state: Any) -> Streaming:
         return take(state, self._best_index(state)) if self._on_grid() else state
 
-    def _publish(self) -> None:
-        """Set the fitted attributes from the state."""
-        state = self._best(self.state_)
-        self.prior_scale_ = (
-            float(self._scales()[self._best_index(self.state_)])
-            if self._on_grid()
-            else self.prior_scale
-        )
-        self.log_evidence_ = self._evidence(state)
-        self.posterior_ = self._finished(state)
-
     def _warn(self) -> None:
         state = self._best(self.state_)
         if int(state.unsolved):
@@ -295,6 +331,8 @@ class StreamingEstimator(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        if complaint := self._complaint(state):
+            warn(complaint, ConvergenceWarning, stacklevel=4)
 
     def _check_rows(self, x, y, *, reset: bool, y_numeric: bool) -> tuple[Any, np.ndarray]:
         """X and y as scikit-learn wants them; parameters are checked first."""
@@ -348,25 +386,23 @@ class StreamingEstimator(BaseEstimator):
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
         n, width = rows.shape[0], rows.shape[1] + bool(self.fit_intercept)
-        size = int(np.clip(2**22 // width, 1, PREDICTED_ROWS))
+        size = int(np.clip(PREDICTED_NUMBERS // width, 1, PREDICTED_ROWS))
         with matching(self.dtype):
             likelihood = self._fitted_likelihood()
-            batches = streams.array_batches(
-                rows, np.zeros(n), block_size=size, intercept=self.fit_intercept, dtype=self.dtype
-            )
+            batches = streams.array_batches(rows, np.zeros(n), block_size=size, **self._layout())
             parts = [run.call(_predict_rows, likelihood, self.posterior_, b.x) for b in batches]
         mean, variance, predictor = (np.concatenate(part)[:n] for part in zip(*parts, strict=True))
         return mean, variance, predictor
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
-        kept: Any = super().__getstate__()
+        kept = {**vars(self), "_settled": _Settled()}
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         super().__setstate__(kept)
         with matching(self.dtype):
-            for name in ("state_", "posterior_", "prior"):
+            for name in ("state_", "prior"):
                 if isinstance(self.__dict__.get(name), eqx.Module):
                     self.__dict__[name] = jax.tree.map(jnp.asarray, self.__dict__[name])
 
@@ -374,6 +410,12 @@ class StreamingEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+class _Settled:
+    """What a fitted model's results are read from, made when the first of them is asked for."""
+
+    value: Any = None
 
 
 def _counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:

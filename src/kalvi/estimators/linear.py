@@ -1,13 +1,11 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
 from abc import abstractmethod
-from warnings import warn
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from kalvi.algorithms.rvga import Streaming
@@ -65,6 +63,9 @@ class FixedLikelihood(StreamingEstimator):
 
     def _finished(self, state: Streaming) -> Gaussian:
         return state.posterior
+
+    def _complaint(self, state: Streaming) -> str | None:
+        return None
 
     def _scales(self) -> np.ndarray:
         return settings.SCALES
@@ -166,20 +167,28 @@ class LinearRegression(StreamingRegressor):
     def _fitted_likelihood(self) -> Likelihood:
         return Normal(self.noise_scale_**2)
 
+    @property
+    def noise_scale_(self) -> float:
+        """The standard deviation of the noise, given or learned."""
+        return float(np.sqrt(self._noise_variance(self._current()[1])))
+
+    def _noise_variance(self, state: Streaming) -> float:
+        if not self._learns_noise():
+            return float(self.noise_scale) ** 2
+        return float(state.innovations) / max(float(state.rows), NO_NOISE) or NO_NOISE**2
+
     def _finished(self, state: Streaming) -> Gaussian:
         if not self._learns_noise():
-            self.noise_scale_ = float(self.noise_scale)
             return state.posterior
-        if float(state.innovations) == 0:
-            warn(
+        return state.posterior.temper(jnp.asarray(1 / self._noise_variance(state), self.dtype))
+
+    def _complaint(self, state: Streaming) -> str | None:
+        if self._learns_noise() and float(state.rows) > 0 and float(state.innovations) == 0:
+            return (
                 "every y was predicted exactly, so the noise cannot be learned and is taken as "
-                f"{NO_NOISE:g}; pass noise_scale= if it is known.",
-                ConvergenceWarning,
-                stacklevel=5,
+                f"{NO_NOISE:g}; pass noise_scale= if it is known."
             )
-        variance = float(state.innovations) / max(float(state.rows), NO_NOISE) or NO_NOISE**2
-        self.noise_scale_ = float(np.sqrt(variance))
-        return state.posterior.temper(jnp.asarray(1 / variance, self.dtype))
+        return None
 
     def _evidence(self, state: Streaming) -> float:
         """With unknown noise, ∫ Π N(yₜ; aₜ, σ²(1 + vₜ)) dσ²/σ² = Γ(n/2) (π S)^{−n/2} Π (1 + vₜ)^{−1/2}."""

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
+from kalvi.streams import FIRST_BLOCK, Schedule
 
 SCHEMES: dict[str, Scheme] = {
     "implicit": Implicit(),
@@ -28,6 +29,11 @@ NOISE_UNITS = np.logspace(-2, 5, 15)
 """The grid where the prior scale is in units of a learned noise."""
 INTERCEPT_WIDTH = 10.0
 """The intercept's prior is this much wider than a coefficient's."""
+
+BLOCK_BYTES = 2**29
+"""A block of dense rows for a low-rank posterior takes at most this much memory."""
+LARGEST_BLOCK = 256
+"""Blocks for a low-rank posterior grow no further."""
 
 
 def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
@@ -104,11 +110,15 @@ def check_passes(passes: Any, revisitable: bool) -> None:
         )
 
 
-def block_size(setting: Any, dim: int) -> int:
-    """The given block size, or one that suits the number of parameters."""
+def schedule(setting: Any, dim: int, rank: int | None, dtype: Any) -> Schedule:
+    """Blocks of the given size, or of sizes that suit the number of parameters."""
     if setting != "auto":
-        return int(setting)
-    return 16 if dim < 256 else 32
+        return Schedule(int(setting), growing=False)
+    if rank is None:
+        return Schedule(16 if dim < 256 else 32, growing=False)
+    fitting = BLOCK_BYTES // (np.dtype(dtype).itemsize * dim)
+    size = 1 << (max(fitting, 1).bit_length() - 1)
+    return Schedule(int(np.clip(size, FIRST_BLOCK, LARGEST_BLOCK)))
 
 
 def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable:

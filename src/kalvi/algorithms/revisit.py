@@ -1,0 +1,229 @@
+"""Further passes over the rows for a low-rank precision: from one pass of L-RVGA to its optimum.
+
+Where the rows can be visited again, the bound ELBO(q) = Σ wᵢ E_q[log p(yᵢ | xᵢᵀθ)] − KL(q ‖ prior) has an
+optimum among the Gaussians q = N(μ, (W Wᵀ + Ψ)⁻¹). There every row's site is consistent with the marginal
+of its predictor, and W Wᵀ + Ψ is the factor analysis of the whole precision
+
+    S = Σ₀⁻¹ + Σ wᵢ γᵢ xᵢ xᵢᵀ.
+
+A pass visits every row at the present q: its predictor's law gives the expected gradient gᵢ and
+curvature γᵢ, and with U = Ψ⁻¹ W the pass adds up
+
+    ∇ = Σ wᵢ gᵢ xᵢ − Σ₀⁻¹ (μ − μ₀),      S U,      diag S.
+
+One step of parameter-expanded EM (Liu, Rubin & Wu 1998) then moves W and Ψ uphill for this S,
+
+    M = I + Wᵀ U,  Θ = M⁻¹ + M⁻¹ (Uᵀ S U) M⁻¹,  W ← S U M⁻¹ Θ^{-1/2},  ψ ← diag(S − W Wᵀ),
+
+and μ takes a quasi-Newton step (limited-memory BFGS) that starts from Σ = (W Wᵀ + Ψ)⁻¹ for the inverse
+Hessian. A step that lowers the bound is taken back and shortened. S itself is never formed, and nothing
+is kept of a row.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kalvi import linalg
+from kalvi.algorithms.base import Batch, Rule
+from kalvi.divergences import kl
+from kalvi.gaussians import LowRankPrecision
+from kalvi.likelihoods import Likelihood
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, " d"]
+
+MEMORY = 8
+"""Past steps that the quasi-Newton method remembers."""
+SHORTEST = 1e-3
+"""A mean step shortened to less than this share of itself ends the climb."""
+
+
+class Sums(NamedTuple):
+    """What a pass adds up over the rows at one Gaussian."""
+
+    value: Scalar  # Σ w E log p
+    gradient: Vector  # Σ w g x
+    bend: Vector  # Σ w γ x²
+    product: Float[Array, "d p"]  # Σ w γ x (xᵀ U)
+
+
+class Point(NamedTuple):
+    """A Gaussian and the bound there, with all that a step from it needs."""
+
+    posterior: LowRankPrecision
+    elbo: Scalar
+    gradient: Vector
+    diagonal: Vector  # of S
+    product: Float[Array, "d p"]  # S U
+
+
+class Climb(eqx.Module):
+    """The best Gaussian so far, the one that the present pass visits, and the steps that led there."""
+
+    prior: LowRankPrecision
+    here: Point
+    visited: LowRankPrecision
+    sums: Sums
+    moved: Float[Array, "m d"]
+    turned: Float[Array, "m d"]
+    length: Scalar  # of the last step, 1 unless it was shortened
+    gained: Scalar  # nats of the last pass; infinite before there is one
+    passes: Int[Array, ""]
+
+    @property
+    def posterior(self) -> LowRankPrecision:
+        return self.here.posterior
+
+
+class Revisit(Rule[Climb]):
+    """Passes over the same rows: `update` visits a block, `turn` ends a pass and starts the next."""
+
+    likelihood: Likelihood
+
+    def init(
+        self,
+        prior: LowRankPrecision,
+        *,
+        start: LowRankPrecision | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Climb:
+        start = prior if start is None else start
+        dim, dtype = start.dim, start.mean.dtype
+        sums, zero = _nothing(start), jnp.zeros((), dtype)
+        here = Point(start, -jnp.inf + zero, *sums[1:])
+        empty = jnp.zeros((MEMORY, dim), dtype)
+        passes = jnp.zeros((), jnp.int32)
+        one = jnp.ones((), dtype)
+        return Climb(prior, here, start, sums, empty, empty, one, jnp.inf + zero, passes)
+
+    def update(self, state: Climb, batch: Batch, *, key: PRNGKeyArray | None = None) -> Climb:
+        q, present = state.visited, batch.weight > 0
+        mean, var = batch.x @ q.mean, q.marginal_variance(batch.x)
+        value, gradient, curvature = jax.vmap(lambda y, m, v: self.likelihood.expect(y, m, v))(
+            batch.y, mean, var
+        )
+        weight = jnp.where(present, batch.weight, 0)
+        value, gradient, curvature = (
+            weight * jnp.where(present, a, 0) for a in (value, gradient, curvature)
+        )
+        rows = linalg.scale_rows(curvature, batch.x @ _scaled_factor(q))
+        sums = Sums(
+            state.sums.value + jnp.sum(value),
+            state.sums.gradient + batch.x.T @ gradient,
+            state.sums.bend + curvature @ batch.x**2,
+            state.sums.product + batch.x.T @ rows,
+        )
+        return eqx.tree_at(lambda s: s.sums, state, sums)
+
+    def turn(self, state: Climb) -> Climb:
+        """Judge the Gaussian that was visited, and choose the next."""
+        there = _point(state)
+        rises = there.elbo >= state.here.elbo - _slack(state)
+        moved, turned = _remember(state, there)  # also of a step that is taken back
+        here = jax.tree.map(lambda a, b: jnp.where(rises, a, b), there, state.here)
+        length = jnp.where(rises, 1.0, state.length / 1.5)
+        return Climb(
+            state.prior,
+            here,
+            _candidate(state.prior, here, moved, turned, length),
+            _nothing(here.posterior),
+            moved,
+            turned,
+            length,
+            jnp.where(rises, there.elbo - state.here.elbo, state.gained),
+            state.passes + 1,
+        )
+
+
+def going(state: Climb, tolerance: float) -> Bool[Array, ""]:
+    """Whether another pass may gain more than `tolerance` nats."""
+    return (state.gained > tolerance) & (state.length > SHORTEST)
+
+
+def _nothing(q: LowRankPrecision) -> Sums:
+    zero = jnp.zeros_like(q.mean)
+    return Sums(zero[0], zero, zero, jnp.zeros_like(q.precision.factor))
+
+
+def _scaled_factor(q: LowRankPrecision) -> Float[Array, "d p"]:
+    return linalg.scale_rows(1 / q.precision.diag, q.precision.factor)
+
+
+def _slack(state: Climb) -> Scalar:
+    """Rounding in the bound."""
+    eps = jnp.finfo(state.here.elbo.dtype).eps
+    return 64 * eps * (1 + jnp.abs(jnp.where(jnp.isfinite(state.here.elbo), state.here.elbo, 0)))
+
+
+def _point(state: Climb) -> Point:
+    """What the pass found at the Gaussian it visited."""
+    q, prior, sums = state.visited, state.prior, state.sums
+    away = prior.precision.matvec(q.mean - prior.mean)
+    return Point(
+        q,
+        sums.value - kl(q, prior),
+        sums.gradient - away,
+        sums.bend + prior.precision.diagonal(),
+        sums.product + prior.precision.matvec(_scaled_factor(q)),
+    )
+
+
+def _candidate(
+    prior: LowRankPrecision,
+    here: Point,
+    moved: Float[Array, "m d"],
+    turned: Float[Array, "m d"],
+    length: Scalar,
+) -> LowRankPrecision:
+    """EM for the precision, and a quasi-Newton step of the given length for the mean."""
+    q = here.posterior
+    factor, diag = _expanded_em(here, prior.precision.diag)
+    step = _quasi_newton(here, moved, turned)
+    return q.with_parts(q.mean + length * step, factor, diag)
+
+
+def _expanded_em(here: Point, prior_diag: Vector) -> tuple[Float[Array, "d p"], Vector]:
+    w, diag = here.posterior.precision.factor, here.posterior.precision.diag
+    u = _scaled_factor(here.posterior)
+    inner, identity = w.T @ u, jnp.eye(w.shape[1], dtype=w.dtype)
+    inverse = linalg.cho_solve(linalg.steady_cholesky(identity + inner), identity)
+    second = inverse + inverse @ (u.T @ here.product) @ inverse
+    root = linalg.steady_cholesky((second + second.T) / 2)
+    half = jax.scipy.linalg.solve_triangular(root, inverse, lower=True).T
+    factor = here.product @ half
+    least = prior_diag * diag / (prior_diag + diag)  # no less in exact arithmetic
+    return factor, jnp.maximum(here.diagonal - jnp.sum(factor**2, axis=1), least)
+
+
+def _quasi_newton(here: Point, moved, turned) -> Vector:
+    """The two-loop recursion, newest pair first; empty pairs do nothing."""
+    products = jnp.sum(moved * turned, axis=1)
+    good = products > 0
+    rho = jnp.where(good, 1 / jnp.where(good, products, 1), 0)
+
+    def down(v, pair):
+        s, y, r = pair
+        a = r * (s @ v)
+        return v - a * y, a
+
+    v, alphas = jax.lax.scan(down, here.gradient, (moved, turned, rho))
+
+    def up(v, pair):
+        s, y, r, a = pair
+        return v + (a - r * (y @ v)) * s, None
+
+    v = here.posterior.covariance.matvec(v)
+    return jax.lax.scan(up, v, (moved, turned, rho, alphas), reverse=True)[0]
+
+
+def _remember(state: Climb, there: Point):
+    first = state.passes == 0
+    s = there.posterior.mean - state.here.posterior.mean
+    y = state.here.gradient - there.gradient
+    moved = jnp.roll(state.moved, 1, axis=0).at[0].set(jnp.where(first, 0, s))
+    turned = jnp.roll(state.turned, 1, axis=0).at[0].set(jnp.where(first, 0, y))
+    return moved, turned

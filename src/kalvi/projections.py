@@ -1,0 +1,317 @@
+"""Factor-analysis projections: a matrix of higher rank brought back to W Wᵀ + diag ψ, in KL.
+
+Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian approximation",
+Algorithm 1 and eq. 27. The target is
+
+    S = α (W Wᵀ + Ψ) + Xᵀ diag(γ) X = Z Zᵀ + Ψ₀,     Z = [√α W, Xᵀ √γ]  (d × q, q = p + b),  Ψ₀ = α Ψ.
+
+Every projection starts from K = Z V_p, W₁ = K √(1 − f), ψ₁ = ψ₀ + rowsum((Z Q)²) + rowsum(f K²):
+
+    Eigen   Zᵀ Ψ₀⁻¹ Z = V Λ Vᵀ: V_p the leading p eigenvectors, Q the others. With f = 0 this is the optimal
+            W for Ψ₀, then the optimal ψ for that W. But what Q gives to ψ raises the precision along the
+            kept directions too, and over many blocks that makes factors of noise. So f = τ/λ, with τ the
+            mean of the d − p discarded eigenvalues: the optimal W for the best multiple of Ψ₀, 1 + τ
+            (probabilistic PCA in that metric), then the optimal ψ. Either way diag(W Wᵀ + Ψ) = diag(S), ψ
+            never falls, a target of rank p is met exactly and W = 0 is no trap.
+    EM      the paper's first inner loop, collapsed: with M = I + Wᵀ Ψ⁻¹ W, C = M⁻¹ Wᵀ Ψ⁻¹ X and
+            L Lᵀ = I + Cᵀ C, it is Q = [−C; I] L^{-T}, V_p = [I; 0] + Q L⁻¹ Cᵀ, f = 0. EM never fills an
+            empty column of W, so a block that meets one takes the eigen start.
+
+and goes on with EM iterations. One of them, from (W₁, ψ₁) with U = W₁/ψ₁, needs the sums over d
+
+    H = W₁ᵀ U,   J = Uᵀ Ψ₀ U,   Y = Zᵀ U,      M = I + H,   Θ = M⁻¹ + M⁻¹ (Yᵀ Y + J) M⁻¹,
+
+and then acts row by row, ψ in Joseph form, a sum of squares up to rounding, never below ψ₀ψ₁/(ψ₀ + ψ₁):
+
+    W₂ = (Z Y + (ψ₀/ψ₁) W₁) M⁻¹ Θ⁻¹,
+    ψ₂ = rowsum((Z − W₂ M⁻¹ Yᵀ)²) + ψ₀ (1 − 2 rowsum(W₂ ∘ U M⁻¹)) + rowsum(W₂ ∘ W₂ (M⁻¹ J M⁻¹ + M⁻¹)).
+
+All of it sweeps over the d rows a chunk at a time (`linalg.sweep`). Iterates are not kept but made again
+from Z in each sweep, and W is overwritten in the last: memory is one W and a chunk.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+from kalvi import linalg
+
+LEAKY = 1e-12
+"""With a larger rounding unit, eigenvectors leak from the kept part into the dropped one, and are made
+orthogonal to it once more."""
+
+Factor = Float[Array, "d p"]
+Diag = Float[Array, " d"]
+
+
+class Gram(NamedTuple):
+    """Inner products of the columns of [W, Xᵀ], weighted by 1/ψ."""
+
+    factor: Float[Array, "p p"]
+    mixed: Float[Array, "p b"]
+    rows: Float[Array, "b b"]
+
+
+def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"]) -> Gram:
+    """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts."""
+
+    def visit(total, read, wide, _, fresh):
+        w, weight = read[0], fresh / read[1]
+        row = wide * weight[None, :]
+        own = w.T @ linalg.scale_rows(weight, w)
+        return Gram(total[0] + own, total[1] + w.T @ row.T, total[2] + wide @ row.T), ()
+
+    p, b = factor.shape[1], x.shape[0]
+    empty = Gram(*(jnp.zeros(shape, diag.dtype) for shape in ((p, p), (p, b), (b, b))))
+    return linalg.sweep(visit, empty, (factor, diag), x)[0]
+
+
+class Target(NamedTuple):
+    """α (W Wᵀ + diag ψ) + Xᵀ diag(scale²) X."""
+
+    factor: Factor
+    diag: Diag
+    x: Float[Array, "b d"]
+    scale: Float[Array, " b"]
+    gram: Gram
+    keep: Float[Array, ""] | None = None  # α; None is 1
+
+
+class _Start(NamedTuple):
+    """The matrices of the first iterate; where nothing is dropped, ψ₁ = ψ before it was scaled."""
+
+    kept: Float[Array, "q p"]
+    shared: Float[Array, " p"]  # f
+    dropped: Float[Array, "q b"] | None
+
+
+class _Step(NamedTuple):
+    """The small matrices of one EM iteration."""
+
+    mix: Float[Array, "q p"]  # Y M⁻¹ Θ⁻¹
+    carry: Float[Array, "p p"]  # M⁻¹ Θ⁻¹
+    inverse: Float[Array, "p p"]  # M⁻¹
+    back: Float[Array, "p q"]  # M⁻¹ Yᵀ
+    spread: Float[Array, "p p"]  # M⁻¹ J M⁻¹ + M⁻¹
+
+
+class _Columns(NamedTuple):
+    """A chunk of Z = [√α W, Xᵀ √γ] and of ψ₀."""
+
+    factor: Float[Array, "c p"]
+    rows: Float[Array, "c b"]
+    diag: Float[Array, " c"]
+
+    def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
+        p = self.factor.shape[1]
+        return self.factor @ small[:p] + self.rows @ small[p:]
+
+    def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
+        return jnp.concatenate([self.factor.T @ u, self.rows.T @ u])
+
+
+def _columns(scale, keep, w, diag, x) -> _Columns:
+    rows = x.T * scale[None, :]
+    if keep is None:
+        return _Columns(w, rows, diag)
+    return _Columns(jnp.sqrt(keep) * w, rows, keep * diag)
+
+
+class Plan(NamedTuple):
+    """A projection ready to be carried out on any rows of the factor and the diag."""
+
+    scale: Float[Array, " b"]
+    keep: Float[Array, ""] | None
+    start: _Start
+    done: tuple[_Step, ...] = ()
+    diags: tuple[Diag, ...] = ()  # what each step started from
+
+    def rows(
+        self,
+        w: Float[Array, "c p"],
+        diag: Float[Array, " c"],
+        x: Float[Array, "b c"],
+        diags: tuple[Float[Array, " c"], ...],
+    ) -> tuple[Float[Array, "c p"], Float[Array, " c"]]:
+        """The projected rows, from those of the target and of `diags`."""
+        z = _columns(self.scale, self.keep, w, diag, x)
+        kept = z.times(self.start.kept)
+        factor = before = kept * jnp.sqrt(1 - self.start.shared)[None, :]
+        for step, present in zip(self.done, diags, strict=True):
+            before = factor
+            factor = z.times(step.mix) + linalg.scale_rows(z.diag / present, before @ step.carry)
+        if self.done:
+            return factor, _joseph(z, self.done[-1], before, diags[-1], factor)
+        if self.start.dropped is None:
+            return factor, diag
+        rest = jnp.sum(z.times(self.start.dropped) ** 2, axis=1)
+        return factor, z.diag + rest + kept**2 @ self.start.shared
+
+
+class Projection(eqx.Module):
+    """A way from a target back to W Wᵀ + diag ψ with as many columns as before."""
+
+    @abstractmethod
+    def start(self, target: Target) -> _Start:
+        """The first iterate."""
+
+    @abstractmethod
+    def steps(self, target: Target) -> int:
+        """How many EM iterations follow it."""
+
+    def __call__(self, target: Target) -> tuple[Factor, Diag]:
+        """The projected factor and diag."""
+        plan = self.plan(target)
+
+        def visit(total, before, wide, written, fresh):
+            factor, diag = written
+            return total, plan.rows(factor, diag, wide, before)
+
+        return linalg.sweep(visit, None, plan.diags, target.x, (target.factor, target.diag))[1]
+
+    def plan(self, target: Target) -> "Plan":
+        """All that is needed to project the factor and the diag row by row."""
+        plan = Plan(target.scale, target.keep, self.start(target))
+        for _ in range(self.steps(target)):
+            plan = _with_step(plan, target)
+        return plan
+
+
+class Eigen(Projection):
+    """The eigen projection, exact for a target of rank p, then `polish` EM iterations.
+
+    `shrink=False` keeps the leading eigenvectors whole.
+    """
+
+    polish: int = eqx.field(static=True, default=0)
+    shrink: bool = eqx.field(static=True, default=True)
+
+    def start(self, target: Target) -> _Start:
+        return _eigen_start(target, self.shrink)
+
+    def steps(self, target: Target) -> int:
+        return self.polish
+
+
+class EM(Projection):
+    """Algorithm 1 of the paper, with `loops` inner loops."""
+
+    loops: int = eqx.field(static=True, default=1)
+
+    def start(self, target: Target) -> _Start:
+        p, b = target.factor.shape[1], target.scale.shape[0]
+        empty = jnp.any(jnp.diagonal(target.gram.factor) == 0)
+        if target.keep is not None:
+            # as in the paper, EM starts from the factor and the diag before they are scaled
+            whole = jnp.eye(p + b, p, dtype=target.diag.dtype) / jnp.sqrt(target.keep)
+            kept = jax.lax.cond(empty, lambda: _eigen_start(target, False).kept, lambda: whole)
+            return _Start(kept, jnp.zeros_like(kept[0]), None)
+        return jax.lax.cond(empty, lambda: _eigen_start(target, False), lambda: _em_start(target))
+
+    def steps(self, target: Target) -> int:
+        return self.loops - (target.keep is None)
+
+
+def _eigen_start(target: Target, shrink: bool) -> _Start:
+    d, p = target.factor.shape
+    values, vectors = jnp.linalg.eigh(_whole_gram(target))
+    values, eps = jnp.maximum(values, 0), jnp.finfo(values.dtype).eps
+    dropped, kept, strength = vectors[:, :-p], vectors[:, -p:], values[-p:]
+    noise = jnp.sum(values[:-p]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
+    solid = strength > eps * values[-1]
+    inverse = jnp.where(solid, 1 / jnp.where(solid, strength, 1), 0)
+    start = _Start(kept, jnp.minimum(noise * inverse, 1), dropped)
+    if eps < LEAKY:
+        return start
+    return start._replace(
+        dropped=dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start))
+    )
+
+
+def _em_start(target: Target) -> _Start:
+    loading = target.gram.mixed * target.scale[None, :]
+    identity = linalg.identity_like(target.gram.factor)
+    loading = linalg.cho_solve(linalg.steady_cholesky(identity + target.gram.factor), loading)
+    inner = loading.T @ loading
+    lower = linalg.cholesky(linalg.identity_like(inner) + inner)
+    unit = jsl.solve_triangular(lower, linalg.identity_like(inner), lower=True)
+    dropped = jnp.concatenate([-loading, linalg.identity_like(inner)]) @ unit.T
+    p, b = loading.shape
+    kept = jnp.eye(p + b, p, dtype=inner.dtype) + dropped @ (unit @ loading.T)
+    return _Start(kept, jnp.zeros_like(kept[0]), dropped)
+
+
+def _whole_gram(target: Target) -> Float[Array, "q q"]:
+    """Zᵀ Ψ₀⁻¹ Z."""
+    scale = target.scale if target.keep is None else target.scale / jnp.sqrt(target.keep)
+    mixed = target.gram.mixed * scale[None, :]
+    rows = linalg.scale_rows(scale, target.gram.rows) * scale[None, :]
+    return jnp.block([[target.gram.factor, mixed], [mixed.T, rows]])
+
+
+def _overlap(target: Target, start: _Start) -> Float[Array, "p b"]:
+    """(Z kept)ᵀ Ψ₀⁻¹ (Z dropped): zero but for rounding."""
+    assert start.dropped is not None
+    dropped = start.dropped
+
+    def visit(total, read, wide, _, fresh):
+        w, diag = read
+        z = _columns(target.scale, target.keep, w, diag, wide)
+        scaled = linalg.scale_rows(fresh / z.diag, z.times(dropped))
+        return total + z.times(start.kept).T @ scaled, ()
+
+    shape = (start.kept.shape[1], dropped.shape[1])
+    empty = jnp.zeros(shape, target.diag.dtype)
+    return linalg.sweep(visit, empty, (target.factor, target.diag), target.x)[0]
+
+
+class _Sums(NamedTuple):
+    own: Float[Array, "p p"]  # H
+    prior: Float[Array, "p p"]  # J
+    columns: Float[Array, "q p"]  # Y
+
+
+def _with_step(plan: Plan, target: Target) -> Plan:
+    """The plan with one EM iteration more: a sweep for its sums."""
+
+    def visit(total, read, wide, _, fresh):
+        w, diag, diags = read
+        z = _columns(plan.scale, plan.keep, w, diag, wide)
+        factor, present = plan.rows(w, diag, wide, diags)
+        u = linalg.scale_rows(fresh / present, factor)
+        sums = _Sums(factor.T @ u, u.T @ linalg.scale_rows(z.diag, u), z.inner(u))
+        return jax.tree.map(jnp.add, total, sums), present
+
+    q, p = plan.start.kept.shape
+    empty = _Sums(*(jnp.zeros((n, p), target.diag.dtype) for n in (p, p, q)))
+    read = (target.factor, target.diag, plan.diags)
+    sums, present = linalg.sweep(visit, empty, read, target.x, jnp.zeros_like(target.diag))
+    return plan._replace(done=(*plan.done, _small(sums)), diags=(*plan.diags, present))
+
+
+def _joseph(z: _Columns, step: _Step, before, diag, factor) -> Float[Array, " c"]:
+    """ψ of the new factor, never below what exact arithmetic allows."""
+    p = z.factor.shape[1]
+    away = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
+    away += jnp.sum((z.rows - factor @ step.back[:, p:]) ** 2, axis=1)
+    shared = jnp.sum(factor * (before @ step.inverse), axis=1) / diag
+    spread = jnp.sum(factor * (factor @ step.spread), axis=1)
+    least = z.diag * diag / (z.diag + diag)
+    return jnp.maximum(away + z.diag * (1 - 2 * shared) + spread, least)
+
+
+def _small(sums: _Sums) -> _Step:
+    """M, Θ and their products."""
+    identity = linalg.identity_like(sums.own)
+    root = linalg.steady_cholesky(identity + sums.own)
+    inverse, back = linalg.cho_solve(root, identity), linalg.cho_solve(root, sums.columns.T)
+    inverse = (inverse + inverse.T) / 2
+    spread = inverse @ sums.prior @ inverse + inverse
+    spread = (spread + spread.T) / 2
+    carry = linalg.cho_solve(linalg.steady_cholesky(back @ back.T + spread), inverse).T
+    return _Step(sums.columns @ carry, carry, inverse, back, spread)
