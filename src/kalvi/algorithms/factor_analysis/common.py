@@ -55,14 +55,19 @@ def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
     before = after - weight
     # differences are taken from the block's own mean: a large common offset costs no digits
     here = weight @ batch.x / jnp.where(total > rows, total - rows, 1)
-    away = batch.x - here[None, :]
-    weighted = linalg.scale_rows(weight, away)
-    past = rows * (mean - here)
-    lagged = past[None, :] + jnp.cumsum(weighted, axis=0) - weighted
-    lagged = linalg.scale_rows(1 / jnp.where(before > 0, before, 1), lagged)
+    away, past = batch.x - here[None, :], mean - here
     shrink = jnp.sqrt(before / jnp.where(after > 0, after, 1))
-    mean = here + (past + jnp.sum(weighted, axis=0)) / jnp.where(total > 0, total, 1)
-    return Centred(linalg.scale_rows(shrink, away - lagged), mean, total)
+    share = shrink / jnp.where(before > 0, before, 1)
+    mixed = jnp.diag(shrink) - share[:, None] * jnp.tril(
+        jnp.broadcast_to(weight, (len(weight),) * 2), -1
+    )
+    x = mixed @ away - (share * rows)[:, None] * past[None, :]
+    return Centred(x, here + past * (rows / jnp.where(total > 0, total, 1)), total)
+
+
+def about(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
+    """The rows about a mean that is known."""
+    return Centred(batch.x - mean[None, :], mean, rows + jnp.sum(batch.weight))
 
 
 def in_blocks(batch: Batch, size: int) -> Batch:
@@ -112,9 +117,14 @@ def loading(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Float[Array, "n 
     """E[z | x] for rows of mean zero, and Cov[z | x] = M⁻¹ with M = I + Fᵀ Ψ⁻¹ F."""
     scaled = linalg.scale_rows(1 / diag, factor)
     inner = factor.T @ scaled
-    root = linalg.cholesky(linalg.identity_like(inner) + inner)
-    inverse = linalg.cho_solve(root, linalg.identity_like(inner))
-    return linalg.cho_solve(root, scaled.T @ x.T).T, (inverse + inverse.T) / 2
+    inverse = inverted(linalg.identity_like(inner) + inner)
+    return x @ scaled @ inverse, inverse
+
+
+def inverted(a: Float[Array, "p p"]) -> Float[Array, "p p"]:
+    """The inverse of a small positive matrix, symmetric."""
+    inverse = linalg.cho_solve(linalg.cholesky(a), linalg.identity_like(a))
+    return (inverse + inverse.T) / 2
 
 
 def canonical(q: LowRankCovariance) -> LowRankCovariance:

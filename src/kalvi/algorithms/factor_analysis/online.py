@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.factor_analysis import common
 from kalvi.algorithms.factor_analysis.common import Factor, PerFeature, Scalar
@@ -38,6 +37,9 @@ class Statistics(NamedTuple):
     squares: PerFeature
     cross: Factor
     hidden: Float[Array, "p p"]
+
+
+Model = tuple[Factor, PerFeature]
 
 
 class Averaged(eqx.Module):
@@ -80,34 +82,27 @@ class OnlineEM(Rule[Averaged]):
         return Averaged(prior, statistics, jnp.zeros((), factor.dtype))
 
     def update(self, state: Averaged, batch: Batch, *, key: PRNGKeyArray | None = None) -> Averaged:
-        q = state.posterior
-        numbers = state.rows + jnp.cumsum(batch.weight)
-        x, mean = batch.x - q.mean[None, :], q.mean
-        if self.centred:
-            x, mean, _ = common.centre(q.mean, state.rows, batch)
-            numbers = jnp.maximum(numbers - 1, 0)  # the first row says nothing but the mean
+        carry = (state, _maximise(state.statistics))
+        rows = common.in_blocks(batch, 1)
+        return jax.lax.scan(lambda c, row: (self._absorb(c, row), None), carry, rows)[0][0]
 
-        def advance(carry, row):
-            told = (row[1] > 0) & (row[2] > 0)
-            return jax.lax.cond(told, lambda: self._absorb(carry, row), lambda: carry), None
-
-        average = (q.covariance.factor, q.covariance.diag)
-        carry = (state.statistics, _maximise(state.statistics), average)
-        (statistics, _, average), _ = jax.lax.scan(advance, carry, (x, batch.weight, numbers))
-        rows = state.rows + jnp.sum(batch.weight)
-        return Averaged(LowRankCovariance(mean, *average), statistics, rows)
-
-    def _absorb(self, carry, row):
+    def _absorb(self, carry: tuple[Averaged, Model], row: Batch) -> tuple[Averaged, Model]:
         """The E-step and the M-step of one row; a row of weight w moves as far as w steps would."""
-        (statistics, model, average), (x, weight, number) = carry, row
-        step = 1 - (1 - (number + 1) ** -self.power) ** weight
-        hidden, spread = common.loading(model[0], model[1], x[None, :])
-        fresh = Statistics(x**2, x[:, None] * hidden, spread + hidden.T @ hidden)
-        statistics = jax.tree.map(lambda old, new: old + step * (new - old), statistics, fresh)
+        (state, (factor, diag)), q = carry, carry[0].posterior
+        centre = common.centre if self.centred else common.about
+        x, mean, rows = centre(q.mean, state.rows, row)
+        number = rows - 1 if self.centred else rows  # the first row says nothing but the mean
+        told = jnp.where(number > 0, row.weight[0], 0)
+        number = jnp.maximum(number, 1)
+        step = 1 - (1 - (number + 1) ** -self.power) ** told
+        hidden, spread = common.loading(factor, diag, x)
+        fresh = Statistics(x[0] ** 2, x.T * hidden, spread + hidden.T @ hidden)
+        statistics = jax.tree.map(lambda a, b: a + step * (b - a), state.statistics, fresh)
         model = _maximise(statistics)
-        share = jnp.minimum(weight * self._share(number), 1)
-        average = jax.tree.map(lambda old, new: old + share * (new - old), average, model)
-        return statistics, model, average
+        share = jnp.minimum(told * self._share(number), 1)
+        average = (q.covariance.factor, q.covariance.diag)
+        average = [a + share * (b - a) for a, b in zip(average, model, strict=True)]
+        return Averaged(LowRankCovariance(mean, *average), statistics, rows), model
 
     def _share(self, number: Scalar) -> Scalar:
         """The weight of the newest F and ψ in their average."""
@@ -116,9 +111,8 @@ class OnlineEM(Rule[Averaged]):
         return 1 / jnp.maximum(number - self.average_from, 1)
 
 
-def _maximise(statistics: Statistics) -> tuple[Factor, Array]:
+def _maximise(statistics: Statistics) -> Model:
     """F and ψ of the statistics: ψ is a Schur complement, kept above rounding by the floor."""
-    root = linalg.cholesky(statistics.hidden)
-    factor = linalg.cho_solve(root, statistics.cross.T).T
+    factor = statistics.cross @ common.inverted(statistics.hidden)
     diag = statistics.squares - jnp.sum(factor * statistics.cross, axis=1)
     return factor, common.floored(factor, diag)

@@ -42,7 +42,7 @@ class RecursiveFA(Rule[Factored]):
 
     Parameters
     ----------
-    projection : Projection, default Eigen()
+    projection : Projection, default Eigen(polish=2)
         How the covariance returns to F Fᵀ + diag ψ after a block.
     prior_rows : float, default 1
         How many rows the start counts as.
@@ -52,7 +52,7 @@ class RecursiveFA(Rule[Factored]):
         Rows that are absorbed by one projection.
     """
 
-    projection: Projection = Eigen()
+    projection: Projection = Eigen(polish=2)
     prior_rows: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
     centred: bool = eqx.field(static=True, default=True)
     block_size: int = eqx.field(static=True, default=16)
@@ -69,10 +69,8 @@ class RecursiveFA(Rule[Factored]):
 
     def _absorb(self, state: Factored, block: Batch) -> Factored:
         q = state.posterior
-        known = common.Centred(
-            block.x - q.mean[None, :], q.mean, state.rows + jnp.sum(block.weight)
-        )
-        x, mean, rows = common.centre(q.mean, state.rows, block) if self.centred else known
+        centre = common.centre if self.centred else common.about
+        x, mean, rows = centre(q.mean, state.rows, block)
         prior_rows = jnp.maximum(self.prior_rows, LEAST_PRIOR_ROWS).astype(rows.dtype)
         total = rows + prior_rows
         keep, scale = (state.rows + prior_rows) / total, jnp.sqrt(block.weight / total)
