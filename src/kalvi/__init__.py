@@ -10,7 +10,12 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "kalvi.estimators": ("LinearRegression", "LogisticRegression", "PoissonRegression"),
+    "kalvi.estimators": (
+        "FactorAnalysis",
+        "LinearRegression",
+        "LogisticRegression",
+        "PoissonRegression",
+    ),
     "kalvi.gaussians": ("Dense", "Diagonal", "Gaussian", "LowRankCovariance", "LowRankPrecision"),
     "kalvi.divergences": ("kl", "wasserstein"),
     "kalvi.likelihoods": (
@@ -36,6 +41,7 @@ _HOMES = {
         "SigmaPoints",
         "ZerothOrder",
     ),
+    "kalvi.algorithms.factor_analysis": ("OnlineEM", "RecursiveFA", "batch_em"),
     "kalvi.algorithms.laplace": ("laplace",),
     "kalvi.algorithms.vga": ("vga",),
     "kalvi.run": ("fit", "resume"),

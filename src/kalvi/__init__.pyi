@@ -2,6 +2,9 @@
 
 from kalvi.algorithms.base import Batch as Batch
 from kalvi.algorithms.base import Rule as Rule
+from kalvi.algorithms.factor_analysis import OnlineEM as OnlineEM
+from kalvi.algorithms.factor_analysis import RecursiveFA as RecursiveFA
+from kalvi.algorithms.factor_analysis import batch_em as batch_em
 from kalvi.algorithms.general import FirstOrder as FirstOrder
 from kalvi.algorithms.general import GaussHermite as GaussHermite
 from kalvi.algorithms.general import GeneralRVGA as GeneralRVGA
@@ -22,6 +25,7 @@ from kalvi.checkpoints import save as save
 from kalvi.custom import Custom as Custom
 from kalvi.divergences import kl as kl
 from kalvi.divergences import wasserstein as wasserstein
+from kalvi.estimators import FactorAnalysis as FactorAnalysis
 from kalvi.estimators import LinearRegression as LinearRegression
 from kalvi.estimators import LogisticRegression as LogisticRegression
 from kalvi.estimators import PoissonRegression as PoissonRegression

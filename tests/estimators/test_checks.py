@@ -10,6 +10,8 @@ ESTIMATORS = [
     kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8),
     kalvi.LogisticRegression(),
     kalvi.PoissonRegression(),
+    kalvi.FactorAnalysis(),
+    kalvi.FactorAnalysis(n_components=1, method="batch_em"),
 ]
 
 
