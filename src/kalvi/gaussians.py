@@ -380,7 +380,8 @@ class LowRankPrecision(Updatable):
 
         def visit(total, read, wide, _, fresh):
             residual = wide.T - read[0] @ loading
-            return total + residual.T @ linalg.scale_rows(fresh / read[1], residual), ()
+            scaled = linalg.scale_rows(fresh / read[1], residual)
+            return total + linalg.inner(residual, scaled), ()
 
         def absorb(coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
             target = projections.Target(w, diag, x, jnp.sqrt(curvature), gram)

@@ -21,8 +21,10 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-CHUNK_ROWS, CHUNK_ROWS_ACCELERATOR = 4096, 2**17
+CHUNK_ROWS, CHUNK_ROWS_ACCELERATOR = 4096, 2**20
 """How much of a long array a sweep holds at once: what a cache holds, or what fills an accelerator."""
+GROUP = 4096
+"""Rows that one group of an accelerator's processors sums in an inner product."""
 MAX_STD = 1e12
 """Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
 drifting stream stay finite (the square, 1e24, fits a float32)."""
@@ -92,6 +94,16 @@ def cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.linalg.cholesky(a)
 
 
+def inner(a: Float[Array, "d m"], b: Float[Array, "d n"]) -> Float[Array, "m n"]:
+    """aᵀ b for long arrays; an accelerator sums groups of rows side by side, or most of it would idle."""
+    d = a.shape[0]
+    if jax.default_backend() == "cpu" or d < 2 * GROUP:
+        return a.T @ b
+    cut = d - d % GROUP
+    left, right = (c[:cut].reshape(-1, GROUP, c.shape[1]) for c in (a, b))
+    return jnp.sum(jnp.einsum("gcm,gcn->gmn", left, right), axis=0) + a[cut:].T @ b[cut:]
+
+
 def steady_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower Cholesky root of a sum of squares, which rounding may have left indefinite.
 
@@ -127,11 +139,6 @@ def shrink_root(
 ) -> Float[Array, "d d"]:
     """The root of ((R Rᵀ)⁻¹ + Xᵀ diag(curvature) X)⁻¹, given rows = X R and curvature ≥ 0."""
     a = scale_rows(jnp.sqrt(curvature), rows)
-    b, d = a.shape
-    if b >= d:
-        gram = a.T @ a
-        lower = cholesky(identity_like(gram) + gram)
-        return jsl.solve_triangular(lower, root.T, lower=True).T
     gram = a @ a.T
     identity = identity_like(gram)
     lower = cholesky(identity + gram)

@@ -17,6 +17,18 @@ def matching(dtype: Any):
     return jax.enable_x64(np.dtype(dtype) == np.float64)
 
 
+def full_products():
+    """A context in which float32 matrix products keep their 24 bits, on accelerators too.
+
+    There JAX would round the factors to 11 bits; three such products on the tensor cores give back what
+    that loses, at twice the speed of plain float32.
+    """
+    tensor_cores = (
+        jax.default_backend() == "gpu" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64
+    )
+    return jax.default_matmul_precision("TF32_TF32_F32_X3" if tensor_cores else "highest")
+
+
 def is_traced(value: Any) -> bool:
     """Whether a value is only known inside a traced computation."""
     return isinstance(value, Tracer)

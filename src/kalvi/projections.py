@@ -41,9 +41,9 @@ from jaxtyping import Array, Float
 
 from kalvi import linalg
 
-LEAKY = 1e-12
-"""With a larger rounding unit, eigenvectors leak from the kept part into the dropped one, and are made
-orthogonal to it once more."""
+LEAK = 1e-8
+"""Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
+more than this share, the dropped part is made orthogonal to the kept one once more."""
 
 Factor = Float[Array, "d p"]
 Diag = Float[Array, " d"]
@@ -62,9 +62,13 @@ def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"]) -> Gram:
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
-        row = wide * weight[None, :]
-        own = w.T @ linalg.scale_rows(weight, w)
-        return Gram(total[0] + own, total[1] + w.T @ row.T, total[2] + wide @ row.T), ()
+        scaled, rows = linalg.scale_rows(weight, w), wide.T
+        new = Gram(
+            linalg.inner(w, scaled),
+            linalg.inner(scaled, rows),
+            linalg.inner(linalg.scale_rows(weight, rows), rows),
+        )
+        return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
 
     p, b = factor.shape[1], x.shape[0]
     empty = Gram(*(jnp.zeros(shape, diag.dtype) for shape in ((p, p), (p, b), (b, b))))
@@ -112,7 +116,7 @@ class _Columns(NamedTuple):
         return self.factor @ small[:p] + self.rows @ small[p:]
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        return jnp.concatenate([self.factor.T @ u, self.rows.T @ u])
+        return jnp.concatenate([linalg.inner(self.factor, u), linalg.inner(self.rows, u)])
 
 
 def _columns(scale, keep, w, diag, x) -> _Columns:
@@ -226,11 +230,12 @@ def _eigen_start(target: Target, shrink: bool) -> _Start:
     solid = strength > eps * values[-1]
     inverse = jnp.where(solid, 1 / jnp.where(solid, strength, 1), 0)
     start = _Start(kept, jnp.minimum(noise * inverse, 1), dropped)
-    if eps < LEAKY:
-        return start
-    return start._replace(
-        dropped=dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start))
+    apart = jax.lax.cond(
+        eps**2 * values[-1] < LEAK,
+        lambda: dropped,
+        lambda: dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start)),
     )
+    return start._replace(dropped=apart)
 
 
 def _em_start(target: Target) -> _Start:
@@ -263,7 +268,7 @@ def _overlap(target: Target, start: _Start) -> Float[Array, "p b"]:
         w, diag = read
         z = _columns(target.scale, target.keep, w, diag, wide)
         scaled = linalg.scale_rows(fresh / z.diag, z.times(dropped))
-        return total + z.times(start.kept).T @ scaled, ()
+        return total + linalg.inner(z.times(start.kept), scaled), ()
 
     shape = (start.kept.shape[1], dropped.shape[1])
     empty = jnp.zeros(shape, target.diag.dtype)
@@ -284,7 +289,8 @@ def _with_step(plan: Plan, target: Target) -> Plan:
         z = _columns(plan.scale, plan.keep, w, diag, wide)
         factor, present = plan.rows(w, diag, wide, diags)
         u = linalg.scale_rows(fresh / present, factor)
-        sums = _Sums(factor.T @ u, u.T @ linalg.scale_rows(z.diag, u), z.inner(u))
+        prior = linalg.inner(u, linalg.scale_rows(z.diag, u))
+        sums = _Sums(linalg.inner(factor, u), prior, z.inner(u))
         return jax.tree.map(jnp.add, total, sums), present
 
     q, p = plan.start.kept.shape

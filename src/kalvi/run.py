@@ -11,6 +11,7 @@ import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
 from kalvi.algorithms.base import Batch, Rule
+from kalvi.precision import full_products
 
 State = TypeVar("State")
 
@@ -53,10 +54,12 @@ def resume(
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _advance(constants, state, numbers, batch, key):
-    return eqx.combine(numbers, constants).update(state, batch, key=key)
+    with full_products():
+        return eqx.combine(numbers, constants).update(state, batch, key=key)
 
 
 @eqx.filter_jit
 def call(function: Callable, *args):
     """function(*args), compiled; for the batch algorithms and for predictions."""
-    return function(*args)
+    with full_products():
+        return function(*args)

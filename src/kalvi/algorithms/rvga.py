@@ -186,7 +186,7 @@ class RVGA(Rule[Streaming]):
         coefficient = jsl.solve_triangular(upper, step)
         return _Rows(m, v, step, coefficient, curvature, solved, clipped)
 
-    def _likelihood_of(self, block: "_Block", j: Int[Array, ""]) -> Likelihood:
+    def _likelihood_of(self, block: "_Block", j: Any) -> Likelihood:
         if block.draws is None:
             return self.likelihood
         return Sampled(self.likelihood, block.draws[j].astype(block.y.dtype))
