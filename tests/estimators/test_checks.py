@@ -10,7 +10,7 @@ ESTIMATORS = [
     kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8),
     kalvi.LogisticRegression(),
     kalvi.PoissonRegression(),
-    kalvi.FactorAnalysis(),
+    kalvi.FactorAnalysis(n_components=1),
     kalvi.FactorAnalysis(n_components=1, method="batch_em"),
 ]
 

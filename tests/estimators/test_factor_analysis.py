@@ -82,6 +82,14 @@ def test_scores_factors_and_matrices_are_those_of_the_model():
     assert list(found.get_feature_names_out()) == ["factoranalysis0", "factoranalysis1"]
 
 
+def test_a_factor_for_each_feature_is_the_covariance_itself():
+    x = table()
+    first = x[:16].var(axis=0)  # the start, which counts as half a row
+    expected = (N * np.cov(x.T, bias=True) + 0.5 * np.diag(first)) / (N + 0.5)
+    found = kalvi.FactorAnalysis(prior_rows=0.5).fit(x)
+    assert_close(found.get_covariance(), expected, 1e-3)
+
+
 def test_batch_em_is_the_maximum_likelihood_and_one_pass_is_near():
     x = table()
     judge = decomposition.FactorAnalysis(P, tol=1e-7, max_iter=20000, svd_method="lapack").fit(x)

@@ -14,4 +14,7 @@ approximation".
 |        | Corollary 1.1: forms of order 2, 1 and 0    | `general.GeneralRVGA`              |
 |        | 6: batch Laplace, batch optimum             | `laplace.laplace`, `vga.vga`       |
 | L-RVGA | 4.2, appendix E: mirror prox, corrected     | `sites.MirrorProx`                 |
+|        | 5.1, Algorithm 1: covariance of a stream    | `factor_analysis.RecursiveFA`      |
+|        | 3.1, appendix A: batch EM                   | `factor_analysis.batch_em`         |
+|        | appendix C: online EM, corrected            | `factor_analysis.OnlineEM`         |
 """

@@ -48,8 +48,8 @@ def _one_pass(self: "FactorAnalysis") -> bool:
 class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Rows as a Gaussian N(mean, F Fᵀ + diag ψ), learned in one pass or to the maximum likelihood.
 
-    The covariance is never formed: memory is d (n_components + 2) numbers, so that a stream of a million
-    features is within reach. How a stream is cut into calls of `partial_fit` makes no difference.
+    The covariance is never formed: memory is d (n_components + 2) numbers. How a stream is cut into
+    calls of `partial_fit` makes no difference.
 
     Parameters
     ----------
@@ -57,10 +57,9 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         How many factors; None is one for each feature.
     method : {"eigen", "recursive_em", "online_em", "batch_em"}, default "eigen"
         "eigen" projects each block of rows by an eigendecomposition and two EM iterations: one pass,
-        usually within a few per cent of the optimum. "recursive_em" is Algorithm 1 of L-RVGA,
-        "online_em" that of Cappé and Moulines with averaging, both row by row from a random start.
-        "batch_em" goes on from the result of "eigen", over all rows at once, to the maximum
-        likelihood; it needs the table in memory and has no `partial_fit`.
+        usually close to the optimum. "recursive_em" is Algorithm 1 of L-RVGA, "online_em" that of
+        Cappé and Moulines with averaging, both row by row from a random start. "batch_em" goes on
+        from "eigen" to the maximum likelihood, with the table in memory and no `partial_fit`.
     prior_rows : float, default 1
         How many rows the start counts as, whose variances are those of the first block. Not used by
         "online_em", nor in the end by "batch_em".
@@ -93,7 +92,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_iter_ : int
         Passes over the rows: 1, or those of "batch_em" after its first.
     log_likelihood_ : float
-        The average log-likelihood of a row; of "batch_em" only.
+        Of "batch_em": the average over the rows.
 
     Examples
     --------
@@ -233,7 +232,8 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             first = next(batches, None)
             if first is None:
                 return None
-            start = run.call(_started, first, self.structure_["n_components"], self._key())
+            key = jr.key(self._seed) if self.method in RANDOM else None
+            start = run.call(_started, first, self.structure_["n_components"], key)
             state, batches = rule.init(start), chain([first], batches)
         return run.resume(rule, state, batches)
 
@@ -241,9 +241,6 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """The state with the waiting rows absorbed, of which the next call knows nothing."""
         rest = self.buffer_.rest(self._schedule(), **self._layout())
         return self.state_ if rest is None else self._pass(self.state_, iter([rest]))
-
-    def _key(self) -> Any:
-        return jr.key(self._seed) if self.method in RANDOM else None
 
     def _rule(self) -> Rule:
         if self.method == "online_em":
