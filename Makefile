@@ -42,6 +42,7 @@ bench: .venv/bench.stamp
 
 reproduce: .venv/experiments.stamp
 	$(BIN)/kalvi reproduce rvga $(ARGS)
+	$(BIN)/kalvi reproduce lrvga $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

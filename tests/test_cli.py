@@ -73,10 +73,23 @@ def test_a_figure_that_is_not_there(tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_table_that_is_not_there(tmp_path):
+    message = sentence(run("reproduce", "lrvga", "table4", "--out", tmp_path))
+    assert message == "Error: lrvga has figures 1 to 5, table1, table2, table3; got table4."
+
+
+def test_reproduce_a_table(tmp_path):
+    result = run("reproduce", "lrvga", "table3", "--quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 claims held" in result.output
+    names = sorted(p.name for p in (tmp_path / "lrvga").iterdir())
+    assert names == ["claims_table3.csv", "table3.csv", "table3.png"]
+
+
 def test_a_paper_that_is_not_there():
     assert (
         sentence(run("reproduce", "nobody"))
-        == "Error: there is no paper 'nobody'; choose from rvga."
+        == "Error: there is no paper 'nobody'; choose from rvga, lrvga."
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-PAPERS = {"rvga": "kalvi.experiments.rvga"}
+PAPERS = {"rvga": "kalvi.experiments.rvga", "lrvga": "kalvi.experiments.lrvga"}
 
 
 class Refusal(click.ClickException):
@@ -33,7 +33,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("paper", metavar="PAPER")
-@click.argument("figure", type=int, required=False)
+@click.argument("figure", required=False)
 @click.option(
     "--out",
     default="results",
@@ -42,26 +42,27 @@ def main() -> None:
     help="Where to write.",
 )
 @click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
-def reproduce(paper: str, figure: int | None, out: Path, quick: bool) -> None:
-    """Draw the figures of a paper (rvga), or one FIGURE, and test its claims."""
+def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
+    """Draw the figures of a paper (rvga, lrvga), or one FIGURE (5, table2), and test its claims."""
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
         experiments, plots = _module(PAPERS[paper]), _module("kalvi.plots")
-        figures = experiments.FIGURES
+        figures = {str(number): make for number, make in experiments.FIGURES.items()}
         if figure is not None and figure not in figures:
-            raise ValueError(f"{paper} has figures {min(figures)} to {max(figures)}; got {figure}.")
+            raise ValueError(f"{paper} has {_range_of(figures)}; got {figure}.")
         folder = _folder(out / paper)
         claims: list[dict[str, Any]] = []
         bar = tqdm([figure] if figure else list(figures), desc=f"{paper} figures", unit="figure")
-        for number in bar:
-            bar.set_postfix_str(f"figure {number}")
-            result = figures[number](quick)
-            stem = folder / f"figure_{number:02d}"
+        for name in bar:
+            bar.set_postfix_str(name)
+            result = figures[name](quick)
+            stem = folder / (f"figure_{_padded(name)}" if name.isdigit() else name)
             _write_table(stem.with_suffix(".csv"), result.table)
             plots.save(result.draw(), stem.with_suffix(".png"))
             claims += result.claim_rows()
-        _write_table(folder / (f"claims_{figure:02d}.csv" if figure else "claims.csv"), claims)
+        ending = f"_{_padded(figure)}" if figure else ""
+        _write_table(folder / f"claims{ending}.csv", claims)
     _print_claims(claims)
     click.echo(f"wrote {folder}")
 
@@ -121,6 +122,18 @@ def _module(name: str) -> Any:
         ) from error
 
 
+def _padded(name: str) -> str:
+    """A figure's number with two digits; a table's name as it is."""
+    return f"{int(name):02d}" if name.isdigit() else name
+
+
+def _range_of(names: Iterable[str]) -> str:
+    """What a paper has, for a person who asked for something else."""
+    numbers = [int(name) for name in names if name.isdigit()]
+    tables = "".join(f", {name}" for name in names if not name.isdigit())
+    return f"figures {min(numbers)} to {max(numbers)}{tables}"
+
+
 def _folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -148,7 +161,7 @@ def _print_claims(claims: list[dict[str, Any]]) -> None:
     for claim in claims:
         colour = "green" if claim["verdict"] == "held" else "red"
         verdict = click.style(f"{claim['verdict']:<8}", fg=colour)
-        click.echo(f"{claim['figure']:>3}  {verdict} {claim['claim']}")
+        click.echo(f"{claim['figure']:>6}  {verdict} {claim['claim']}")
         click.echo(wrapped.fill(claim["numbers"]))
     held = sum(claim["verdict"] == "held" for claim in claims)
     click.echo(f"{held} of {len(claims)} claims held")

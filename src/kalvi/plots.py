@@ -30,6 +30,8 @@ COLOURS = {
 }
 """Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
 DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate integrals": (6, 1.5, 1.5, 1.5)}
+RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
+"""For methods that differ by a number, in its order."""
 CLASSES = ("#d5581a", "#0b5fa5")
 MARKS = ("#0b5fa5", "#c1272d")
 DENSITY = ("#f3f0e8", "#e6e0d0", "#d3cab2", "#b9ad8e")
@@ -139,22 +141,23 @@ def ellipses(
     *,
     history: Mapping[str, Sequence[Gaussian]] | None = None,
     title: str = "",
+    colours: Mapping[str, str] | None = None,
 ) -> None:
     """95 % ellipses of 2-D Gaussians on a density (coordinates a, b and log density[b, a]).
 
     A Gaussian whose mean is off the map is only named. `history` adds faint earlier ellipses.
     """
-    a, b, _ = grid
+    (a, b, _), colours = grid, COLOURS | dict(colours or {})
     _shade(axes, grid)
     for name, past in (history or {}).items():
         for age, gaussian in enumerate(reversed(past)):
-            axes.add_patch(_ellipse(gaussian, name, alpha=0.65 * 0.8**age, linewidth=0.9))
+            axes.add_patch(_ellipse(gaussian, name, colours, alpha=0.65 * 0.8**age, linewidth=0.9))
     away = []
     for name, gaussian in gaussians.items():
         inside = a[0] <= gaussian[0][0] <= a[-1] and b[0] <= gaussian[0][1] <= b[-1]
-        axes.add_patch(_ellipse(gaussian, name, linewidth=2.2))
-        axes.plot(*gaussian[0], "o" if inside else "", ms=4, color=_colour(name))
-        axes.plot([], [], color=_colour(name), dashes=DASHES.get(name, ()), label=name)
+        axes.add_patch(_ellipse(gaussian, name, colours, linewidth=2.2))
+        axes.plot(*gaussian[0], "o" if inside else "", ms=4, color=colours.get(name, INK))
+        axes.plot([], [], color=colours.get(name, INK), dashes=DASHES.get(name, ()), label=name)
         if not inside:
             away.append(f"{name} is off the map, at ({gaussian[0][0]:.3g}, {gaussian[0][1]:.3g})")
     axes.set(xlim=(a[0], a[-1]), ylim=(b[0], b[-1]), title=title, xlabel="θ₁", ylabel="θ₂")
@@ -170,27 +173,46 @@ def ellipses(
 @panel
 def kl_curves(
     axes: Axes,
-    times: np.ndarray,
+    times: np.ndarray | Mapping[str, np.ndarray],
     curves: Mapping[str, np.ndarray],
     *,
     levels: Mapping[str, Number] | None = None,
     title: str = "",
     ylabel: str = "nats above the best Gaussian",
+    colours: Mapping[str, str] | None = None,
+    xscale: str = "linear",
 ) -> None:
-    """Divergences over observations on a logarithmic scale; `levels` are horizontal lines."""
-    ends = []
+    """Divergences over observations on a logarithmic scale; `levels` are horizontal lines.
+
+    Every curve may have `times` of its own; `colours` are for names that have none.
+    """
+    ends, colours = [], COLOURS | dict(colours or {})
+    own = times if isinstance(times, Mapping) else dict.fromkeys(curves, times)
     for name, values in curves.items():
-        axes.plot(times, values, color=_colour(name), dashes=DASHES.get(name, ()), label=name)
+        look = {"color": colours.get(name, INK), "dashes": DASHES.get(name, ()), "label": name}
+        axes.plot(own[name], values, **look)
         ends.append((float(values[-1]), name))
     for name, value in (levels or {}).items():
-        axes.axhline(value, color=_colour(name), dashes=DASHES.get(name, ()), lw=1.6)
+        axes.axhline(value, color=colours.get(name, INK), dashes=DASHES.get(name, (4, 2)), lw=1.6)
         ends.append((value, name))
-    axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log")
-    axes.set_xlim(times[0], times[-1])
+    axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log", xscale=xscale)
+    axes.set_xlim(min(t[0] for t in own.values()), max(t[-1] for t in own.values()))
     axes.grid(axis="y", color=FAINT, lw=0.6)
     drawn = np.concatenate([*curves.values(), [value for value, _ in ends]])
     axes.set_ylim(bottom=drawn[drawn > 0].min() / 1.6)
-    _label_ends(axes, ends)
+    _label_ends(axes, ends, colours)
+
+
+@panel
+def table(axes: Axes, rows: Sequence[Mapping[str, str]], *, title: str = "") -> None:
+    """Rows of words and numbers, under the names of their columns."""
+    cells = [list(row.values()) for row in rows]
+    drawn = axes.table(cells, colLabels=list(rows[0]), loc="center", cellLoc="left", edges="B")
+    drawn.auto_set_column_width(list(range(len(rows[0]))))
+    drawn.set_fontsize(10)
+    drawn.scale(1, 1.5)
+    axes.set_axis_off()
+    axes.set_title(title)
 
 
 @panel
@@ -330,18 +352,14 @@ def bands(
         axes.legend(loc="upper right")
 
 
-def _colour(name: str) -> str:
-    return COLOURS.get(name, INK)
-
-
-def _ellipse(gaussian: Gaussian, name: str, **look) -> Ellipse:
+def _ellipse(gaussian: Gaussian, name: str, colours: Mapping[str, str], **look) -> Ellipse:
     """The 95 % ellipse of a 2-D Gaussian."""
     mean, cov = gaussian
     spread, axes = np.linalg.eigh(cov)
     width, height = 2 * np.sqrt(5.991 * np.maximum(spread[::-1], 0))
     angle = float(np.degrees(np.arctan2(axes[1, 1], axes[0, 1])))
     dashes = (0, DASHES[name]) if name in DASHES else "-"
-    look |= {"fill": False, "ec": _colour(name), "ls": dashes}
+    look |= {"fill": False, "ec": colours.get(name, INK), "ls": dashes}
     return Ellipse((mean[0], mean[1]), width, height, angle=angle, **look)
 
 
@@ -355,7 +373,7 @@ def _shade(axes: Axes, grid: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     axes.contour(a, b, log_density, levels, colors="#8f8771", linewidths=0.5)
 
 
-def _label_ends(axes: Axes, ends: list[tuple[float, str]]) -> None:
+def _label_ends(axes: Axes, ends: list[tuple[float, str]], colours: Mapping[str, str]) -> None:
     """Names at the right edge, pushed apart so that none overlap."""
     low, high = np.log10(axes.get_ylim())
     apart = 0.075 * (high - low)
@@ -365,7 +383,8 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str]]) -> None:
         place = max(place, places[-1] + apart) if places else place
         places.append(place)
         where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        _note(axes, name, (1.0, 10**place), _colour(name), xytext=(5, 0), va="center", **where)
+        colour = colours.get(name, INK)
+        _note(axes, name, (1.0, 10**place), colour, xytext=(5, 0), va="center", **where)
 
 
 def _note(axes: Axes, text: str, at: Sequence[float] | np.ndarray, colour: str, **look) -> None:

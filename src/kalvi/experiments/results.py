@@ -22,9 +22,9 @@ class Claim(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One figure; `draw` makes its picture."""
+    """One figure, or a table under its name; `draw` makes its picture."""
 
-    number: int
+    number: int | str
     title: str
     table: Table
     claims: list[Claim]
