@@ -1,4 +1,4 @@
-"""python -m benchmarks [--quick] [part ...]: print the tables and write results/bench_rvga.md."""
+"""python -m benchmarks [--quick] [part ...]: print the tables and write them under results/."""
 
 import argparse
 import datetime
@@ -7,7 +7,12 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks.rvga import PARTS
+from benchmarks import CORES, rvga
+from benchmarks.accuracy import accuracy
+from benchmarks.lrvga import lrvga
+from benchmarks.streams import streams
+
+PARTS = {**rvga.PARTS, "lrvga": lrvga, "accuracy": accuracy, "streams": streams}
 
 PACKAGES = ("kalvi", "jax", "numpy", "scipy", "bayesianbandits", "river", "scikit-learn")
 
@@ -40,28 +45,33 @@ def machine():
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     day = datetime.date.today().isoformat()
     return (
-        f"{model or platform.processor()}, one core of {os.cpu_count()}; {day}; "
-        f"Python {platform.python_version()}, {versions}. CPU seconds, after compilation."
+        f"{model or platform.processor()}, {CORES} of {os.cpu_count()} cores; {day}; "
+        f"Python {platform.python_version()}, {versions}. "
+        f"{'CPU seconds' if CORES == 1 else 'Seconds'}, after compilation."
     )
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    usual = ", ".join(rvga.PARTS)
     parser.add_argument(
-        "parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; default all"
+        "parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; default {usual}"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, a minute or two")
-    parser.add_argument("--out", type=Path, default=Path("results/bench_rvga.md"))
+    parser.add_argument("--out", type=Path, help="default results/bench_rvga.md or _PART.md")
     args = parser.parse_args()
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"no part called {', '.join(unknown)}; choose of {', '.join(PARTS)}")
-    report = Report()
-    report.line("# R-VGA benchmarks")
-    report.line(machine())
-    for name in args.parts or PARTS:
-        PARTS[name](report, args.quick)
-    args.out.parent.mkdir(exist_ok=True)
-    args.out.write_text("\n".join(report.text))
+    reports = {}
+    for name in args.parts or rvga.PARTS:
+        path = args.out or Path(f"results/bench_{'rvga' if name in rvga.PARTS else name}.md")
+        if path not in reports:
+            reports[path] = Report()
+            reports[path].line("# Benchmarks")
+            reports[path].line(machine())
+        PARTS[name](reports[path], args.quick)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(reports[path].text))
 
 
 if __name__ == "__main__":

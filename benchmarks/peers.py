@@ -103,3 +103,47 @@ def sgd(x, y, size=1024):
     for start in range(0, len(y), size):
         model.partial_fit(x[start : start + size], y[start : start + size], classes=[0, 1])
     return model
+
+
+def numpy_lrvga(state, x, y, logistic=False):
+    """L-RVGA as its paper describes it: Algorithm 1 with one inner loop, the mean by eqs. 26 or 30.
+
+    `state` is (mean, W, ψ); the noise of the linear model has variance 1.
+    """
+    mean, factor, diag = state
+    for row, label in zip(x, y, strict=True):
+        weight, step = 1.0, label - row @ mean
+        if logistic:
+            cov_x = _covariance_times(row, factor, diag)
+            alpha, var = solve_implicit(row @ mean, row @ cov_x, label)
+            k = np.sqrt(BETA2 / (var + BETA2))
+            p = expit(k * alpha)
+            weight, step = k * p * (1 - p), label - p
+            mean = mean + mean.dtype.type(step) * cov_x
+        factor, diag = _algorithm1(factor, diag, factor.dtype.type(weight), row)
+        if not logistic:
+            mean = mean + _covariance_times(row, factor, diag) * step
+    return mean, factor, diag
+
+
+def _algorithm1(before, diag_before, weight, row, loops=1):
+    """W Wᵀ + Ψ + weight x xᵀ by Algorithm 1, written as printed."""
+    factor, diag = before, diag_before
+    identity = np.eye(factor.shape[1], dtype=factor.dtype)
+    for _ in range(loops):
+        scaled = factor / diag[:, None]
+        small = identity + factor.T @ scaled
+        v = weight * np.outer(row, row @ scaled)
+        v += before @ (before.T @ scaled) + diag_before[:, None] * scaled
+        new = v @ np.linalg.inv(identity + np.linalg.solve(small, scaled.T @ v))
+        kept = np.sum((new @ np.linalg.inv(small)) * v, axis=1)
+        diag = weight * row**2 + np.sum(before * before, axis=1) + diag_before - kept
+        factor = new
+    return factor, diag
+
+
+def _covariance_times(row, factor, diag):
+    """(W Wᵀ + Ψ)⁻¹ x by Woodbury's formula."""
+    scaled = row / diag
+    small = np.eye(factor.shape[1], dtype=factor.dtype) + factor.T @ (factor / diag[:, None])
+    return scaled - factor @ np.linalg.solve(small, factor.T @ scaled) / diag

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.timing import Contender, cpu_seconds, race
+from benchmarks.timing import Contender, cpu_seconds, gemm_peak, race
 from kalvi import metrics, run
 from kalvi.algorithms.base import Batch
 from kalvi.algorithms.rvga import RVGA
@@ -101,7 +101,7 @@ def _goals(report, rates):
         ratio = implicit.over(rates[peer])[1]
         verdict = "pass" if ratio >= goal else "FAIL"
         report.line(f"**{verdict}**: implicit is {ratio:.3g} times {peer}; the goal is {goal:.3g}.")
-    bound = 1e9 * _gemm_peak(np.float64) / (6 * 100**2)
+    bound = 1e9 * gemm_peak(np.float64) / (6 * 100**2)
     report.line(
         f"A row takes 6 d² flops: at the measured peak of matrix products no code of this kind passes "
         f"{bound:,.0f} rows/s at d = 100, {bound / rates[PAPER].median:.3g} times {PAPER}."
@@ -182,7 +182,7 @@ def blocks(report, quick):
     )
     for dtype in (np.float64, np.float32):
         name = np.dtype(dtype).name
-        peak = _gemm_peak(dtype)
+        peak = gemm_peak(dtype)
         rows = []
         for d in DIMS[:3] if quick else DIMS:
             x, y = problem(d, 2**13 if d == 1000 else 2**14, dtype)
@@ -197,16 +197,6 @@ def blocks(report, quick):
             rows.append([d, *cells, best, f"{share:.0%}"])
         report.table([f"{name}, d", *BLOCKS, "best", "of GEMM peak"], rows)
         report.line(f"Matrix products of size 1024 in {name}: {peak:.0f} GFLOP/s.")
-
-
-def _gemm_peak(dtype, n=1024):
-    with matching(dtype):
-        a = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)).astype(dtype))
-        product = jax.jit(lambda a: a @ a)
-        product(a).block_until_ready()
-        return (
-            2e-9 * n**3 / min(cpu_seconds(lambda: product(a).block_until_ready()) for _ in range(5))
-        )
 
 
 def endurance(report, quick):

@@ -1,10 +1,18 @@
-"""Seconds of one core, taken in turns so that a slow moment of the machine hits everybody."""
+"""Seconds of work, taken in turns so that a slow moment of the machine hits everybody."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from benchmarks import CORES
+from kalvi.precision import matching
+
+CLOCK = time.process_time if CORES == 1 else time.perf_counter
+"""With one core and one thread, CPU time is the time of an idle machine; with more, time passes for all."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +41,21 @@ class Rates:
 
 
 def cpu_seconds(run: Callable, *args) -> float:
-    """CPU time of this process: with one core and one thread it is the time of an idle machine."""
-    start = time.process_time()
+    """The time of run(*args) by CLOCK."""
+    start = CLOCK()
     run(*args)
-    return time.process_time() - start
+    return CLOCK() - start
+
+
+def gemm_peak(dtype, n: int = 1024) -> float:
+    """GFLOP/s of JAX's matrix products of size n."""
+    with matching(dtype):
+        a = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)).astype(dtype))
+        product = jax.jit(lambda a: a @ a)
+        product(a).block_until_ready()
+        return (
+            2e-9 * n**3 / min(cpu_seconds(lambda: product(a).block_until_ready()) for _ in range(5))
+        )
 
 
 def race(contenders: list[Contender], x, y, rounds: int, seconds: float) -> dict[str, Rates]:
