@@ -52,7 +52,7 @@ def table_1(quick: bool) -> Result:
         _memory(table, {"online EM": 2 * p + 2, "recursive EM, fused": p + 1}, slack=ITEM * p**2),
         _slower(table),
     ]
-    return _result("table1", f"A covariance in {d:.0e} dimensions, p = {p}", table, claims)
+    return _result("table1", f"A covariance in {d:,} dimensions, p = {p}", table, claims)
 
 
 def table_2(quick: bool) -> Result:
@@ -77,7 +77,7 @@ def table_2(quick: bool) -> Result:
         _cheaper(table, ranks),
         _blocks(table, ranks),
     ]
-    return _result("table2", f"Linear regression in {d:.0e} dimensions", table, claims)
+    return _result("table2", f"Linear regression in {d:,} dimensions", table, claims)
 
 
 def _rows(d: int, n: int) -> Batch:

@@ -28,6 +28,8 @@ EPSILON = 1e-8
 """The share of the trace that the authors' start gives to W₀."""
 BLOCK = 16
 PASSES = (1, 5, 10, 100)
+SMALL_GAIN = 1e-6
+"""Nats a row: the accelerated batch climb ends where a pass gains less."""
 SHOWN, FROM = 4, 10
 """The picture has so many panels, and begins after so many observations."""
 RANK_SHARE = 1e-12
@@ -77,8 +79,8 @@ class Factorisation(NamedTuple):
 
 
 PANELS = {
-    "d = 100": Panel("d = 100, p = 10", 100, 10, 10_000, None, 3),
-    "d = 1000": Panel("d = 1000, p = 10", 1000, 10, 10_000, None, 1),
+    "synthetic": Panel("d = 100, p = 10", 100, 10, 10_000, None, 3),
+    "synthetic, higher": Panel("d = 1000, p = 10", 1000, 10, 10_000, None, 1),
     "Madelon": Panel(
         "Madelon, d = 500, p = 20", 500, 20, 2000, partial(lrvga_data.real_inputs, "madelon"), 3
     ),
@@ -100,7 +102,7 @@ PANELS = {
     ),
 }
 QUICK = {
-    "d = 100": Panel("d = 100, p = 10", 100, 10, 2000, None, 3),
+    "synthetic": Panel("d = 10, p = 5", 10, 5, 683, None, 3),  # the shapes of the other
     "Breast Cancer": PANELS["Breast Cancer"],
 }
 
@@ -145,12 +147,12 @@ def _counted(loops: int) -> Rule:
 
 
 def _batch(batch: Batch, start: LowRankCovariance, passes: int, accelerated: bool):
-    def climb(batch, start, passes):
-        options = {"tolerance": 1e-6 if accelerated else 0.0, "accelerated": accelerated}
-        found = fa.batch_em(batch, start, max_passes=passes, centred=False, **options)
-        return found.posterior
+    return run.call(_climb, batch, start, jnp.asarray(np.int64(passes)), accelerated)
 
-    return run.call(climb, batch, start, jnp.asarray(passes))
+
+def _climb(batch: Batch, start: LowRankCovariance, passes, accelerated: bool) -> LowRankCovariance:
+    options = {"tolerance": SMALL_GAIN if accelerated else 0.0, "accelerated": accelerated}
+    return fa.batch_em(batch, start, max_passes=passes, centred=False, **options).posterior
 
 
 def _rank(state) -> int:
@@ -168,8 +170,8 @@ def figure_1(quick: bool) -> Result:
         except FileNotFoundError as error:
             skipped.append({"data": panel.label, "method": f"skipped: {error}"})
     real = {name: f for name, f in found.items() if f.panel.rows is not None}
-    claims = [_superior(found["d = 100"]), _first_pass(found["d = 100"])]
-    claims += [_similar(found["d = 1000"])] if "d = 1000" in found else []
+    claims = [_superior(found["synthetic"]), _first_pass(found["synthetic"])]
+    claims += [_similar(found["synthetic, higher"])] if not quick else []
     claims += [_better(real)] if real else []
     claims += [_converged(found), _stable(found)]
     title = "Factorisation of a covariance, KL(S ‖ W Wᵀ + Ψ)"
@@ -205,7 +207,7 @@ def _rows(f: Factorisation) -> list[dict]:
 def _superior(f: Factorisation) -> Claim:
     numbers = {m: f.final(m) for m in ("recursive, 3 loops", "online EM")}
     return Claim(
-        "With 3 inner loops at d = 100 recursive EM is clearly superior to online EM (half its KL)",
+        f"With 3 inner loops at d = {f.panel.d} it is clearly superior to online EM (half its KL)",
         numbers,
         numbers["recursive, 3 loops"] < numbers["online EM"] / 2,
     )
@@ -215,7 +217,7 @@ def _first_pass(f: Factorisation) -> Claim:
     numbers = {"recursive, 3 loops": f.final("recursive, 3 loops")}
     numbers |= {f"batch, {n} passes": f.batch[n] for n in PASSES} | {"optimum": f.optimum}
     return Claim(
-        "With 3 inner loops at d = 100 it is superior to batch EM after the first pass",
+        f"With 3 inner loops at d = {f.panel.d} it is superior to batch EM after the first pass",
         numbers,
         numbers["recursive, 3 loops"] < f.batch[1],
     )

@@ -1,7 +1,7 @@
 """A rule's states over a stream, at chosen times: one compiled loop whatever the times."""
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -50,13 +50,18 @@ def follow(
     """What `measure` says of the state before the rows and at `TIMES` times, blocks one by one."""
     n = len(batch.y) // block
     moments = np.unique(np.geomspace(1, n, TIMES).astype(int))
-    state = rule.init(prior)
+    state = strong(rule.init(prior))
     values = [measure(state)]
-    for start, stop in zip([0, *moments], moments, strict=False):
+    for start, stop in pairwise(np.array([0, *moments])):
         reach = jnp.asarray(start), jnp.asarray(stop)
         state = run.call(_advance, rule, state, batch, reach, key, block)
         values.append(measure(state))
     return History(np.array([0, *moments]) * block, np.array(values))
+
+
+def strong(tree: Any) -> Any:
+    """The same arrays with types that nothing can promote, so that one compilation serves all calls."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)
 
 
 def _advance(rule: Rule, state: Any, batch: Batch, reach, key, block: int):

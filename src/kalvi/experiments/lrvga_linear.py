@@ -255,7 +255,7 @@ def _curves(c: Comparison, version: str) -> plots.Panel:
     chosen = {f"p = {rank}": c.histories[version, rank] for rank in ranks}
     times = {name: np.maximum(history.times, 1) for name, history in chosen.items()}
     curves = {name: np.maximum(history.values, 1e-3) for name, history in chosen.items()}
-    colours = dict(zip(chosen, plots.RAMP, strict=False))
+    colours = dict(zip(chosen, plots.RAMP[:: len(plots.RAMP) // len(chosen)], strict=False))
     look = {"colours": colours, "xscale": "log", "ylabel": "KL, nats (from 0.001)"}
     return partial(
         plots.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look

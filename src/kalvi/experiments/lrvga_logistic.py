@@ -115,13 +115,15 @@ def problem(d: int, n: int, exponent: float, std: float) -> Problem:
 def references(p: Problem, scheme: Scheme) -> References:
     """Laplace, one pass of full R-VGA, and from there the best Gaussian."""
     prior = p.dense_prior()
-    newton = run.call(lambda prior, batch: laplace(ACCURATE, prior, batch), prior, p.batch)
+    newton = run.call(laplace, ACCURATE, prior, p.batch).posterior
     full = run.fit(RVGA(PROBIT, scheme, block_size=32), prior, [p.batch]).posterior
     assert isinstance(full, Dense)
-    best = run.call(
-        lambda *args: vga(ACCURATE, *args, tolerance=GAP).posterior, prior, p.batch, full
-    )
-    return References(*(p.divergence_of(q) for q in (newton.posterior, full, best)))
+    best = run.call(_best, ACCURATE, prior, p.batch, full)
+    return References(*(p.divergence_of(q) for q in (newton, full, best)))
+
+
+def _best(likelihood: Likelihood, prior: Dense, batch: Batch, start: Dense) -> Dense:
+    return vga(likelihood, prior, batch, start, tolerance=GAP).posterior
 
 
 def shown(history: History, floor: float) -> np.ndarray:

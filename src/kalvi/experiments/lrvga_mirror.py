@@ -63,10 +63,8 @@ def compare(separation: float) -> Plane:
         p = Problem(rows, whole(*rows), STD)
         prior = p.dense_prior()
         found = {name: _pass(scheme, prior, p) for name, scheme in SCHEMES.items()}
-        newton = run.call(lambda *args: laplace(ACCURATE, *args).posterior, prior, p.batch)
-        best = run.call(
-            lambda *args: vga(ACCURATE, *args).posterior, prior, p.batch, found["implicit"]
-        )
+        newton = run.call(laplace, ACCURATE, prior, p.batch).posterior
+        best = run.call(vga, ACCURATE, prior, p.batch, found["implicit"]).posterior
         found |= {"Laplace": newton, "best Gaussian": best}
         kl = {name: p.divergence_of(q) for name, q in found.items()}
         gaussians = {name: (np.asarray(q.mean), np.asarray(q.cov)) for name, q in found.items()}

@@ -14,7 +14,6 @@ from kalvi.projections import EM
 
 SPREAD = 1e-3
 STD = 4.0
-LARGEST_BLOCK = 256
 VERSIONS = {
     "1 loop": "a row at a time, 1 loop",
     "3 loops": "a row at a time, 3 loops",
@@ -30,6 +29,7 @@ class Setting(NamedTuple):
     exponent: float  # classes are d^−exponent apart
     ranks: tuple[int, ...]
     thrice: tuple[int, ...]  # ranks that are run with three inner loops too
+    largest_block: int = 256
 
     @property
     def label(self) -> str:
@@ -41,7 +41,7 @@ SETTINGS = (
     Setting(100, 1000, 0.2, (1, 2, 5, 10, 50), (1, 2, 5, 10, 50)),
     Setting(1000, 10_000, 0.26, (1, 2, 5, 10, 100), (1, 10)),
 )
-QUICK = (Setting(100, 400, 0.2, (1, 10), (1, 10)),)
+QUICK = (Setting(100, 400, 0.2, (1, 10), (10,), 32),)
 
 
 class Comparison(NamedTuple):
@@ -65,7 +65,7 @@ def compare(setting: Setting) -> Comparison:
             histories["1 loop", rank] = p.stream(Implicit(), p.low_rank(rank, SPREAD, EM(1)))
             if rank in setting.thrice:
                 histories["3 loops", rank] = p.stream(Implicit(), p.low_rank(rank, SPREAD, EM(3)))
-            histories["default", rank] = p.growing(Implicit(), rank, LARGEST_BLOCK)
+            histories["default", rank] = p.growing(Implicit(), rank, setting.largest_block)
         return Comparison(setting, histories, references(p, Implicit()))
 
 
@@ -146,7 +146,7 @@ def _curves(c: Comparison, version: str) -> plots.Panel:
     levels = {"Laplace": c.references.laplace - best, "full R-VGA": c.references.full - best}
     look = {
         "levels": levels,
-        "colours": dict(zip(chosen, plots.RAMP, strict=False))
+        "colours": dict(zip(chosen, plots.RAMP[:: len(plots.RAMP) // len(chosen)], strict=False))
         | {"full R-VGA": plots.COLOURS["accurate integrals"]},
         "xscale": "log",
     }

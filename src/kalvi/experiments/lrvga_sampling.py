@@ -79,7 +79,7 @@ def compare(d: int, n: int, std: float, draws: tuple[int, ...]) -> Comparison:
 
 def figure_4(quick: bool) -> Result:
     """Sampled expectations under three priors."""
-    sizes, draws = ((40, 300),) if quick else ((100, 1000), (1000, 1000)), (1, 10, 100)
+    sizes, draws = ((100, 400),) if quick else ((100, 1000), (1000, 1000)), (1, 10, 100)
     stds, draws = ((1.0, 3.0), (1, 10)) if quick else ((1.0, 2.0, 3.0), draws)
     found = [compare(d, n, std, draws) for d, n in sizes for std in stds]
     claims = [_enough(found), _analytic(found), _skipping(found), _correction(found)]
