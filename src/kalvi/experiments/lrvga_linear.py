@@ -30,7 +30,6 @@ from kalvi.projections import EM, Eigen
 from kalvi.streams import Schedule
 
 EPSILON = 1e-8
-LARGEST_BLOCK = 256
 PAPER, UNPROJECTED, DEFAULT = "paper's mean", "unprojected mean", "default"
 VERSIONS = {
     PAPER: "3 loops, the paper's mean",
@@ -47,6 +46,7 @@ class Setting(NamedTuple):
     d: int
     n: int
     ranks: tuple[int, ...]
+    largest_block: int = 256
 
     @property
     def label(self) -> str:
@@ -58,7 +58,7 @@ SETTINGS = (
     Setting(100, 10_000, (1, 2, 5, 10, 20, 50, 100)),
     Setting(1000, 3000, (1, 2, 5, 10, 50, 100)),
 )
-QUICK = (Setting(40, 500, (1, 5, 40)),)
+QUICK = (Setting(20, 300, (2, 20), 32),)
 
 
 class Two(eqx.Module):
@@ -146,12 +146,12 @@ def _default(setting: Setting, rank: int, rows: Rows, target: LowRankPrecision) 
     prior = LowRankPrecision(
         jnp.zeros(setting.d), jnp.zeros((setting.d, rank)), jnp.ones(setting.d), Eigen()
     )
-    rule = RVGA(Normal(1.0), block_size=LARGEST_BLOCK)
+    rule = RVGA(Normal(1.0), block_size=setting.largest_block)
 
     def divergence(state: Streaming) -> float:
         return float(run.call(kl, state.posterior, target))
 
-    return follow_growing(rule, prior, *rows, Schedule(LARGEST_BLOCK), divergence)
+    return follow_growing(rule, prior, *rows, Schedule(setting.largest_block), divergence)
 
 
 def _kalman(setting: Setting, rows: Rows, target: LowRankPrecision) -> float:
