@@ -89,3 +89,66 @@ def test_whole_batch_holds_every_row_and_little_padding(n):
 def test_whole_batches_have_few_sizes():
     sizes = {len(whole_batch(*rows(n, 1)).y) for n in range(1024, 2048, 7)}
     assert len(sizes) <= 9
+
+
+LAYOUT = {"intercept": False, "dtype": np.float64}
+
+
+def pushed(pieces, schedule):
+    """The sizes of the blocks that pieces of a stream are cut into, their rows, and what waits."""
+    buffer, blocks = streams.Buffer(), []
+    for x, y in pieces:
+        batches, buffer = buffer.push((x, y, np.ones(len(y))), schedule, **LAYOUT)
+        blocks += list(batches)
+    return blocks, buffer
+
+
+def test_growing_blocks_take_half_of_what_went_before():
+    schedule = streams.Schedule(64)
+    assert [schedule.size(t) for t in (0, 8, 31, 32, 63, 64, 127, 128, 10**6)] == [
+        8,
+        8,
+        8,
+        16,
+        16,
+        32,
+        32,
+        64,
+        64,
+    ]
+    assert {schedule.shape(schedule.size(t)) for t in range(300)} == {32, 64}
+    assert streams.Schedule(48, growing=False).size(0) == 48
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_buffer_cuts_the_stream_the_same_way_however_it_comes(sparse):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(500, 3)), np.arange(500.0)
+    x = sp.csr_array(x) if sparse else x
+    schedule = streams.Schedule(16)
+    whole, end = pushed([(x, y)], schedule)
+    sizes, ends = [1, 7, 40, 3, 100, 2, 0, 300, 47], np.cumsum([0, 1, 7, 40, 3, 100, 2, 0, 300, 47])
+    pieces, rest = pushed(
+        [(x[a : a + n], y[a : a + n]) for a, n in zip(ends, sizes, strict=False)], schedule
+    )
+
+    def laid_out(batches):
+        return np.concatenate([np.asarray(b.y)[np.asarray(b.weight) > 0] for b in batches])
+
+    np.testing.assert_array_equal(laid_out(whole), y[: end.seen])
+    np.testing.assert_array_equal(laid_out(pieces), laid_out(whole))
+    assert rest.seen == end.seen and rest.waiting is not None
+    np.testing.assert_array_equal(rest.waiting[1], y[end.seen :])
+    # a block is padded to one of the schedule's shapes, a chunk is whole blocks
+    assert {len(b.y) for b in pieces} <= {16} | {16 * k for k in range(2, 64)}
+    last = rest.rest(schedule, **LAYOUT)
+    assert last is not None
+    np.testing.assert_array_equal(np.asarray(last.y)[np.asarray(last.weight) > 0], y[end.seen :])
+
+
+def test_waiting_rows_are_the_buffers_own():
+    x, y = np.ones((3, 2)), np.ones(3)
+    _, buffer = pushed([(x, y)], streams.Schedule(8))
+    x[:] = np.nan
+    waiting = buffer.rest(streams.Schedule(8), **LAYOUT)
+    assert waiting is not None and np.all(np.isfinite(np.asarray(waiting.x)))

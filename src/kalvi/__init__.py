@@ -18,6 +18,8 @@ _HOMES = {
     ),
     "kalvi.gaussians": ("Dense", "Diagonal", "Gaussian", "LowRankCovariance", "LowRankPrecision"),
     "kalvi.divergences": ("kl", "wasserstein"),
+    "kalvi.merging": ("merge",),
+    "kalvi.projections": ("EM", "Eigen", "Projection"),
     "kalvi.likelihoods": (
         "Bernoulli",
         "Laplace",
@@ -32,6 +34,7 @@ _HOMES = {
     "kalvi.algorithms.base": ("Batch", "Rule"),
     "kalvi.algorithms.sites": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),
     "kalvi.algorithms.rvga": ("RVGA",),
+    "kalvi.algorithms.revisit": ("Revisit",),
     "kalvi.algorithms.general": (
         "FirstOrder",
         "GaussHermite",

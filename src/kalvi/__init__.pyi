@@ -13,6 +13,7 @@ from kalvi.algorithms.general import SecondOrder as SecondOrder
 from kalvi.algorithms.general import SigmaPoints as SigmaPoints
 from kalvi.algorithms.general import ZerothOrder as ZerothOrder
 from kalvi.algorithms.laplace import laplace as laplace
+from kalvi.algorithms.revisit import Revisit as Revisit
 from kalvi.algorithms.rvga import RVGA as RVGA
 from kalvi.algorithms.sites import EKF as EKF
 from kalvi.algorithms.sites import QKF as QKF
@@ -43,6 +44,10 @@ from kalvi.likelihoods import Probit as Probit
 from kalvi.likelihoods import StudentT as StudentT
 from kalvi.logistic import InverseProbit as InverseProbit
 from kalvi.logistic import ScaleMixture as ScaleMixture
+from kalvi.merging import merge as merge
+from kalvi.projections import EM as EM
+from kalvi.projections import Eigen as Eigen
+from kalvi.projections import Projection as Projection
 from kalvi.run import fit as fit
 from kalvi.run import resume as resume
 

@@ -339,6 +339,30 @@ class LowRankPrecision(Updatable):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
         self.projection = Eigen() if projection is None else projection
 
+    @classmethod
+    def scattered(
+        cls,
+        mean,
+        var,
+        rank: int,
+        *,
+        key: PRNGKeyArray,
+        share: float = 1e-3,
+        projection: Projection | None = None,
+    ) -> "LowRankPrecision":
+        """Nearly N(mean, diag var), with a share of its precision in random factors.
+
+        The start of Algorithm 1 (section 5.1.2): Ψ = (1 − share)/var and columns of W in random
+        directions u, W = √(share d/p) u/√var, so that E[W Wᵀ + Ψ] = 1/var. (Printed with the deviation
+        under the root, where the trace is right for unit variances only.)
+        """
+        mean, var = checks.floating(mean, var)
+        directions = jr.normal(key, (len(mean), rank), mean.dtype)
+        unit = directions / jnp.linalg.norm(directions, axis=0)[None, :]
+        size = float(np.sqrt(share * len(mean) / max(rank, 1)))
+        factor = size * linalg.scale_rows(1 / jnp.sqrt(var), unit)
+        return cls(mean, factor, (1 - share) / var, projection)
+
     @property
     @own_precision
     def covariance(self) -> LowRankPlusDiagonal:
@@ -385,19 +409,36 @@ class LowRankPrecision(Updatable):
 
         def absorb(coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
             target = projections.Target(w, diag, x, jnp.sqrt(curvature), gram)
-            plan, pull = self.projection.plan(target), loading @ coefficients
+            plan = self.projection.plan(target)
+            force, excess = self._pull(x, coefficients, loading @ coefficients, gram)
 
-            def replace(total, diags, wide, written, fresh):
-                mean, w, diag = written
-                mean = mean + (wide.T @ coefficients - w @ pull) / diag
+            def replace(total, read, wide, written, fresh):
+                (force, diags), (mean, w, diag) = read, written
+                mean = mean + (force - w @ excess) / diag
                 return total, (mean, *plan.rows(w, diag, wide, diags))
 
-            return self.with_parts(
-                *linalg.sweep(replace, None, plan.diags, x, (self.mean, w, diag))[1]
-            )
+            old = (self.mean, w, diag)
+            return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
 
         own = self._sweep(visit, jnp.zeros_like(gram.rows), x)
         return View(x @ self.mean, own + loading.T @ loading, absorb)
+
+    def _pull(
+        self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram
+    ) -> tuple[Float[Array, " d"], Float[Array, " p"]]:
+        """r = R c and e, with Σ xᵀ c = Ψ⁻¹ (r − W e).
+
+        In exact arithmetic Wᵀ Ψ⁻¹ r = C c and e is zero. In rounding r keeps a part along W, which Ψ⁻¹
+        would amplify until the mean runs away where factors are strong; e = M⁻¹ (Wᵀ Ψ⁻¹ r − C c).
+        """
+
+        def visit(total, read, wide, _, fresh):
+            force = wide.T @ coefficients - read[0] @ pull
+            return total + (fresh * force / read[1]) @ read[0], force
+
+        read = (self.precision.factor, self.precision.diag)
+        along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))
+        return force, linalg.cho_solve(self._capacitance(gram), along - pull)
 
     def temper(self, factor: Scalar) -> "LowRankPrecision":
         loading = jnp.sqrt(factor) * self.precision.factor
@@ -417,8 +458,11 @@ class LowRankPrecision(Updatable):
 
     def _loading(self, gram: projections.Gram) -> Float[Array, "p b"]:
         """C = (I + Wᵀ Ψ⁻¹ W)⁻¹ Wᵀ Ψ⁻¹ xᵀ."""
-        root = linalg.steady_cholesky(linalg.identity_like(gram.factor) + gram.factor)
-        return linalg.cho_solve(root, gram.mixed)
+        return linalg.cho_solve(self._capacitance(gram), gram.mixed)
+
+    def _capacitance(self, gram: projections.Gram) -> Float[Array, "p p"]:
+        """The root of M = I + Wᵀ Ψ⁻¹ W."""
+        return linalg.steady_cholesky(linalg.identity_like(gram.factor) + gram.factor)
 
     def _sweep(self, visit: Callable, total: Array, x: Float[Array, "n d"]) -> Array:
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]

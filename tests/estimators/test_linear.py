@@ -227,20 +227,6 @@ def test_labels_of_any_kind():
     np.testing.assert_array_equal(model.predict(X) == "yes", model.predict_proba(X)[:, 1] > 0.5)
 
 
-@pytest.mark.parametrize("rank", [0, 2, 4])
-def test_low_rank_runs_through_the_same_rule(rank):
-    model = kalvi.LogisticRegression(rank=rank).fit(X, BINARY)
-    full = kalvi.LogisticRegression(passes=1).fit(X, BINARY)
-    assert model.n_passes_ == 1
-    if rank == 4:  # as many factors as parameters: nothing is lost
-        same(model.posterior_, full.posterior_, 1e-7)
-    # the optimum of the bound with a full covariance is above any low-rank posterior's
-    best = kalvi.LogisticRegression().fit(X, BINARY).elbo_
-    batch = problems.batch(DESIGN, BINARY.astype(float))
-    prior = kalvi.Dense(np.zeros(4), PRIOR)
-    assert metrics.elbo(model.posterior_, prior, kalvi.Bernoulli(), batch) <= best
-
-
 def test_float32_agrees():
     double = kalvi.LogisticRegression().fit(X, BINARY)
     single = kalvi.LogisticRegression(dtype="float32").fit(X, BINARY)
@@ -300,8 +286,8 @@ def test_an_integer_fixes_the_passes():
         prior = kalvi.Dense(np.zeros(4), PRIOR)
         bounds.append(float(metrics.elbo(model.posterior_, prior, kalvi.Bernoulli(), batch)))
     assert bounds[0] < bounds[1] < bounds[2]
-    for impossible in ({"rank": 1}, {"scheme": "ekf"}, {"forgetting": 0.9}, {"process_noise": 1.0}):
-        with pytest.raises(ValueError, match="passes=3 needs rank=None"):
+    for impossible in ({"rank": 0}, {"scheme": "ekf"}, {"forgetting": 0.9}, {"process_noise": 1.0}):
+        with pytest.raises(ValueError, match="passes=3 needs forgetting=1"):
             kalvi.LogisticRegression(passes=3, **impossible).fit(X, BINARY)
 
 
@@ -316,14 +302,6 @@ def test_parameters_of_the_structure_cannot_change_midway(change):
         model.partial_fit(X, BINARY)
     with pytest.raises(ValueError, match="call fit to start again"):
         model.predict(X)
-
-
-def test_a_low_rank_posterior_as_prior():
-    model = kalvi.LogisticRegression(rank=2, block_size=len(X), passes=1).fit(X, BINARY)
-    onward = clone(model).set_params(prior=model.posterior_).fit(X, BINARY)
-    same(onward.posterior_, model.partial_fit(X, BINARY).posterior_)
-    with pytest.raises(ValueError, match="prior is LowRankPrecision of rank 2, but rank=1"):
-        kalvi.LogisticRegression(rank=1, prior=model.posterior_).fit(X, BINARY)
 
 
 def test_numpy_dtypes_are_dtypes():

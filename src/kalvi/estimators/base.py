@@ -20,16 +20,20 @@ from tqdm import tqdm
 from kalvi import run, streams
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.grid import SideBySide, stack, take
+from kalvi.algorithms.revisit import Climb, Revisit, going
 from kalvi.algorithms.rvga import RVGA, Streaming
 from kalvi.algorithms.vga import MEMORY, VGA, vga
 from kalvi.estimators import settings
-from kalvi.gaussians import Dense, Gaussian
+from kalvi.gaussians import Dense, Gaussian, LowRankPrecision
 from kalvi.likelihoods import Likelihood
 from kalvi.precision import matching
 
 REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
-MAX_PASSES = 2000
+MAX_PASSES, LOW_RANK_PASSES = 2000, 100
+"""Where passes="auto" stops even if the bound still rises."""
+TOLERANCE = 1e-3
+"""Nats that a pass over the rows must gain for a low-rank posterior to go on."""
 PREDICTED_ROWS, PREDICTED_NUMBERS = 1024, 2**25
 """Predictions are made for blocks of at most so many rows, and so many numbers in them."""
 
@@ -55,10 +59,10 @@ PARAMETERS = """rank : int or None, default None
         Variance added to every coefficient before each row (applied block by block).
     passes : "auto" or int, default "auto"
         Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
-        one steps more towards the optimum of the variational bound; "auto" goes on until the
-        variational bound has converged if the covariance is full, nothing is forgotten, the scheme is
-        variational and the table is below 2 GiB, and stops after one pass otherwise. `n_passes_` says
-        what was done.
+        one steps more towards the optimum of the variational bound, among Gaussians of that rank if
+        there is one; "auto" goes on until the bound has converged if nothing is forgotten, the scheme
+        is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
+        one pass otherwise. `n_passes_` says what was done.
     block_size : "auto" or int
         Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
         precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
@@ -159,6 +163,10 @@ class StreamingEstimator(BaseEstimator):
         """Refuse parameters that mean nothing to this model."""
 
     @abstractmethod
+    def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
+        """A state after further passes, with what the model learns beside the coefficients brought up."""
+
+    @abstractmethod
     def _complaint(self, state: Streaming) -> str | None:
         """What the user must be told of a state, if anything."""
 
@@ -192,9 +200,9 @@ class StreamingEstimator(BaseEstimator):
                 )
                 self.buffer_ = streams.Buffer()
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
+            self._settled = _Settled()
             if revisit and self._wants_passes(x):
                 self._revisit(x, y, weight)
-        self._settled = _Settled()
         self._warn()
         return self
 
@@ -279,40 +287,73 @@ class StreamingEstimator(BaseEstimator):
 
     def _revisitable(self) -> bool:
         return (
-            self.rank is None
+            self.rank != 0
             and self.scheme in settings.VARIATIONAL
             and self.forgetting == 1
             and self.process_noise == 0
         )
 
     def _wants_passes(self, x) -> bool:
-        numbers = x.shape[0] * x.shape[1] + 3 * MEMORY * x.shape[1] ** 2
+        square = x.shape[1] ** 2 if self.rank is None else 0
+        numbers = x.shape[0] * x.shape[1] + 3 * MEMORY * square
         small = numbers * np.dtype(self.dtype).itemsize <= REVISIT_BYTES
         wanted = small if self.passes == "auto" else int(self.passes) > 1
         return wanted and self._revisitable() and not self._one_pass_is_exact()
 
     def _revisit(self, x, y: np.ndarray, weight: np.ndarray) -> None:
         """Climb from the one-pass posterior to the optimum of the variational bound."""
-        batch = streams.whole_batch(x, y, weight, **self._layout())
-        index = self._best_index(self.state_)
-        prior = self._priors(x.shape[1])
+        state, best, _ = self._current()
+        index, prior = self._best_index(state), self._priors(x.shape[1])
         prior = take(prior, index) if self._on_grid() else prior
-        best = self._best(self.state_)
-        limit = MAX_PASSES if self.passes == "auto" else int(self.passes)
-        found: VGA = run.call(
-            _revisited, self._stream_likelihood(), prior, batch, best.posterior, jnp.asarray(limit)
+        climb: Any = self._climb_dense if self.rank is None else self._climb_low_rank
+        posterior, passes, self.elbo_, self.elbo_gap_, done = climb(
+            prior, best.posterior, (x, y, weight)
         )
-        best = eqx.tree_at(lambda s: s.posterior, best, found.posterior)
-        self.state_ = _put(self.state_, best, index) if self._on_grid() else best
-        self.n_passes_ = int(found.passes)  # the first only looks at where the stream ended
-        self.elbo_, self.elbo_gap_ = float(found.elbo), float(found.gap)
-        if self.passes == "auto" and not found.converged:
+        best = self._refitted(
+            eqx.tree_at(lambda s: s.posterior, best, posterior), prior, (x, y, weight)
+        )
+        self.state_ = _put(state, best, index) if self._on_grid() else best
+        self.buffer_ = streams.Buffer(x.shape[0])
+        self._settled = _Settled()
+        self.n_passes_ = int(passes)
+        if self.passes == "auto" and not done:
             warn(
                 f"the variational bound had not converged after {self.n_passes_} passes "
-                f"(squared natural-gradient norm {self.elbo_gap_:.2g} nats).",
+                f"(at most {self.elbo_gap_:.2g} nats to go by the last step).",
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    def _climb_dense(self, prior: Dense, start: Dense, rows: tuple) -> tuple:
+        limit = MAX_PASSES if self.passes == "auto" else int(self.passes)
+        batch = streams.whole_batch(*rows, **self._layout())
+        found: VGA = run.call(
+            _revisited, self._stream_likelihood(), prior, batch, start, jnp.asarray(limit)
+        )
+        # the first of its passes only looks at where the stream ended
+        return found.posterior, found.passes, float(found.elbo), float(found.gap), found.converged
+
+    def _climb_low_rank(
+        self, prior: LowRankPrecision, start: LowRankPrecision, rows: tuple
+    ) -> tuple:
+        limit = LOW_RANK_PASSES if self.passes == "auto" else int(self.passes)
+        rule = Revisit(self._stream_likelihood())
+        climb: Climb = rule.init(prior, start=start)
+        size = int(np.clip(PREDICTED_NUMBERS // start.dim, 1, PREDICTED_ROWS))
+        with tqdm(total=limit, unit=" passes", disable=not self.verbose) as bar:
+            while going(climb, TOLERANCE) and int(climb.passes) < limit:
+                batches = streams.array_batches(*rows, block_size=size, **self._layout())
+                climb = run.call(Revisit.turn, rule, run.resume(rule, climb, batches))
+                bar.set_postfix(elbo=f"{float(climb.here.elbo):.3f}")
+                bar.update()
+        gap = float(climb.gained)
+        return (
+            climb.posterior,
+            climb.passes,
+            float(climb.here.elbo),
+            gap,
+            not going(climb, TOLERANCE),
+        )
 
     def _best_index(self, state: Any) -> int:
         if not self._on_grid():
@@ -349,8 +390,9 @@ class StreamingEstimator(BaseEstimator):
         return checked
 
     def _structure(self) -> dict[str, Any]:
-        """The parameters that a state's shape depends on."""
-        return {
+        """The parameters that a state's shape depends on, or how its rows wait."""
+        waits = {} if self.rank is None else {"block_size": self.block_size}
+        return waits | {
             "rank": self.rank,
             "fit_intercept": bool(self.fit_intercept),
             "dtype": np.dtype(self.dtype).name,
@@ -359,7 +401,7 @@ class StreamingEstimator(BaseEstimator):
 
     def _check_structure(self) -> None:
         for name, now in self._structure().items():
-            if now != self.structure_[name]:
+            if name in self.structure_ and now != self.structure_[name]:
                 raise ValueError(
                     f"{name} was {self.structure_[name]!r} when this model was fitted and is {now!r} now; "
                     "call fit to start again, or set it back."
@@ -386,7 +428,8 @@ class StreamingEstimator(BaseEstimator):
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
         n, width = rows.shape[0], rows.shape[1] + bool(self.fit_intercept)
-        size = int(np.clip(PREDICTED_NUMBERS // width, 1, PREDICTED_ROWS))
+        few = max(1 << max(n - 1, 0).bit_length(), streams.FIRST_BLOCK)
+        size = min(few, int(np.clip(PREDICTED_NUMBERS // width, 1, PREDICTED_ROWS)))
         with matching(self.dtype):
             likelihood = self._fitted_likelihood()
             batches = streams.array_batches(rows, np.zeros(n), block_size=size, **self._layout())

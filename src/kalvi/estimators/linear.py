@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
@@ -63,6 +64,9 @@ class FixedLikelihood(StreamingEstimator):
 
     def _finished(self, state: Streaming) -> Gaussian:
         return state.posterior
+
+    def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
+        return state
 
     def _complaint(self, state: Streaming) -> str | None:
         return None
@@ -159,7 +163,7 @@ class LinearRegression(StreamingRegressor):
         return settings.NOISE_UNITS if self._learns_noise() else settings.SCALES
 
     def _one_pass_is_exact(self) -> bool:
-        return True
+        return self.rank is None
 
     def _stream_likelihood(self) -> Likelihood:
         return Normal(1.0 if self._learns_noise() else float(self.noise_scale) ** 2)
@@ -181,6 +185,17 @@ class LinearRegression(StreamingRegressor):
         if not self._learns_noise():
             return state.posterior
         return state.posterior.temper(jnp.asarray(1 / self._noise_variance(state), self.dtype))
+
+    def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
+        """The squared residuals, and the prior's share: what the noise is learned from."""
+        if not self._learns_noise():
+            return state
+        (x, y, weight), q = rows, state.posterior
+        mean, away = np.asarray(q.mean), q.mean - prior.mean
+        residual = y - x @ mean[: x.shape[1]] - (mean[-1] if self.fit_intercept else 0)
+        total = jnp.asarray(weight @ residual**2 + float(away @ prior.solve(away)), self.dtype)
+        evidence = state.log_evidence + (state.innovations - total) / 2  # Π (1 + vₜ) stays
+        return eqx.tree_at(lambda s: (s.innovations, s.log_evidence), state, (total, evidence))
 
     def _complaint(self, state: Streaming) -> str | None:
         if self._learns_noise() and float(state.rows) > 0 and float(state.innovations) == 0:

@@ -105,8 +105,8 @@ def check_passes(passes: Any, revisitable: bool) -> None:
     """Refuse more than one pass where there is only one."""
     if passes != "auto" and passes > 1 and not revisitable:
         raise ValueError(
-            f"passes={passes} needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
-            f"{', '.join(VARIATIONAL)}; use passes='auto' or 1."
+            f"passes={passes} needs forgetting=1, process_noise=0, a rank other than 0 and one of the "
+            f"schemes {', '.join(VARIATIONAL)}; use passes='auto' or 1."
         )
 
 

@@ -1,0 +1,100 @@
+"""Posteriors of shards of the data, each from the same prior, combined into the posterior of all of it.
+
+With K shards the natural parameters add, and the prior must count once:
+
+    Σ⁻¹ = Σ_k Σ_k⁻¹ − (K − 1) Σ₀⁻¹,      Σ⁻¹ μ = Σ_k Σ_k⁻¹ μ_k − (K − 1) Σ₀⁻¹ μ₀.
+
+Exact for a linear model; otherwise the shards' approximations add. Low-rank precisions are merged in
+pairs: the mean first, with both factors side by side, then one projection back to the rank.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from kalvi import linalg, projections
+from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision
+from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.precision import matching
+
+
+def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
+    """The posterior of all shards, from those of each and the prior that all of them started from.
+
+    Dense and Diagonal posteriors are merged exactly. LowRankPrecision ones need a prior without
+    correlations (a Diagonal, or a LowRankPrecision whose factor is zero).
+    """
+    posteriors = list(posteriors)
+    _check(posteriors, prior)
+    with matching(prior.mean.dtype):
+        if isinstance(posteriors[0], Dense):
+            return _merge_dense(posteriors, prior)
+        if isinstance(posteriors[0], Diagonal):
+            return _merge_diagonal(posteriors, prior)
+        while len(posteriors) > 1:
+            pairs = zip(posteriors[::2], posteriors[1::2], strict=False)
+            odd = posteriors[-1:] if len(posteriors) % 2 else []
+            posteriors = [_merge_pair(a, b, prior) for a, b in pairs] + odd
+        return posteriors[0]
+
+
+def _check(posteriors: list[Gaussian], prior: Gaussian) -> None:
+    if not posteriors:
+        raise ValueError("merge needs at least one posterior; got none.")
+    kinds = {type(q) for q in posteriors}
+    if len(kinds) > 1 or kinds - {Dense, Diagonal, LowRankPrecision}:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise TypeError(
+            f"merge needs posteriors of one kind, Dense, Diagonal or LowRankPrecision; got {names}."
+        )
+    dims = {q.dim for q in [*posteriors, prior]}
+    if len(dims) > 1:
+        raise ValueError(
+            f"merge needs posteriors and a prior over the same parameters; got {sorted(dims)} of them."
+        )
+    ranks = {q.precision.factor.shape[1] for q in posteriors if isinstance(q, LowRankPrecision)}
+    if len(ranks) > 1:
+        raise ValueError(f"merge needs posteriors of one rank; got {sorted(ranks)}.")
+    if kinds != {Dense} and (isinstance(prior, Dense) or jnp.any(prior.precision.factor != 0)):
+        raise ValueError(
+            f"merging {kinds.pop().__name__} posteriors needs a prior without correlations; "
+            f"got a {type(prior).__name__}. Start the shards from a Diagonal prior, "
+            "or from a LowRankPrecision whose factor is zero."
+        )
+
+
+def _merge_dense(posteriors: list[Gaussian], prior: Gaussian) -> Dense:
+    others = len(posteriors) - 1
+    precision = sum(q.precision.to_dense() for q in posteriors)
+    precision = precision - others * prior.precision.to_dense()
+    shift = sum(q.solve(q.mean) for q in posteriors) - others * prior.solve(prior.mean)
+    root = linalg.root_from_precision((precision + precision.T) / 2)
+    if not jnp.all(jnp.isfinite(root)):
+        raise ValueError(
+            "the posteriors do not all contain the prior: their merged precision is not positive definite. "
+            "Merge posteriors that started from this prior and forgot nothing."
+        )
+    return Dense.from_root(root @ (root.T @ shift), root)
+
+
+def _merge_diagonal(posteriors: list[Gaussian], prior: Gaussian) -> Diagonal:
+    others = len(posteriors) - 1
+    precision = sum(q.precision.diag for q in posteriors) - others * prior.precision.diag
+    shift = sum(q.solve(q.mean) for q in posteriors) - others * prior.solve(prior.mean)
+    return Diagonal(shift / precision, 1 / precision)
+
+
+def _merge_pair(a: LowRankPrecision, b: LowRankPrecision, prior: Gaussian) -> LowRankPrecision:
+    """The mean with the precision of both, unprojected; then the projection."""
+    own = prior.precision.diag
+    # in exact arithmetic no less than the larger; EM may have taken a little of the prior's into factors
+    least = jnp.maximum(a.precision.diag, b.precision.diag) / 2
+    diag = jnp.maximum(a.precision.diag + b.precision.diag - own, least)
+    both = jnp.concatenate([a.precision.factor, b.precision.factor], axis=1)
+    shift = a.solve(a.mean) + b.solve(b.mean) - own * prior.mean
+    mean = LowRankPlusDiagonal(diag, both).inverse().matvec(shift)
+    w, x = a.precision.factor, b.precision.factor.T
+    gram = projections.gram(w, diag, x)
+    target = projections.Target(w, diag, x, jnp.ones(x.shape[0], diag.dtype), gram)
+    return a.with_parts(mean, *a.projection(target))

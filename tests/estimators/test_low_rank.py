@@ -1,0 +1,147 @@
+"""rank= on the estimators: blocks that do not depend on calls, sparse rows, further passes."""
+
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import kalvi
+from kalvi import metrics, run
+from tests import problems
+from tests.laws import assert_close
+
+N, D = 120, 5
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D))
+THETA = RNG.normal(size=D)
+BINARY = (RNG.random(N) < 1 / (1 + np.exp(-X @ THETA))).astype(int)
+TARGET = X @ THETA + 0.3 * RNG.normal(size=N)
+DESIGN = np.column_stack([X, np.ones(N)])
+PRIOR = kalvi.Diagonal(np.zeros(D + 1), np.array([1.0] * D + [100.0]))
+
+
+def bound(posterior):
+    rows = problems.batch(DESIGN, BINARY.astype(float))
+    return float(metrics.elbo(posterior, PRIOR, kalvi.Bernoulli(), rows))
+
+
+def in_pieces(model, x, sizes):
+    start = 0
+    for size in sizes:
+        part = slice(start, start + size)
+        model.partial_fit(x[part], BINARY[part], classes=[0, 1])
+        start += size
+    return model
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_any_batching_gives_the_same_posterior(sparse):
+    x = sp.csr_matrix(X) if sparse else X
+    whole = kalvi.LogisticRegression(rank=2, passes=1).fit(x, BINARY)
+    pieces = in_pieces(kalvi.LogisticRegression(rank=2), x, [1, 2, 30, 5, 1, 60, 21])
+    for name in ("mean", "precision"):
+        first, second = (getattr(m.posterior_, name) for m in (whole, pieces))
+        if name == "precision":
+            first, second = first.to_dense(), second.to_dense()
+        np.testing.assert_array_equal(first, second)
+    assert whole.log_evidence_ == pieces.log_evidence_
+
+
+def test_ragged_calls_compile_nothing_new():
+    model = in_pieces(kalvi.LogisticRegression(rank=1), X, [40, 70, 10])
+    _ = model.posterior_
+    compiled = run._advance._cache_size()
+    again = in_pieces(kalvi.LogisticRegression(rank=1), X, [3, 50, 1, 7, 20, 9, 30])
+    _ = again.posterior_
+    assert run._advance._cache_size() == compiled
+
+
+def test_waiting_rows_count_before_their_block_is_full():
+    model = kalvi.LogisticRegression(rank=2, fit_intercept=False).partial_fit(
+        X[:3], BINARY[:3], classes=[0, 1]
+    )
+    exact = kalvi.LogisticRegression(fit_intercept=False, passes=1)
+    exact.partial_fit(X[:3], BINARY[:3], classes=[0, 1])
+    # three rows in two factors: the mean is that of the full covariance still
+    assert_close(model.coef_, exact.coef_, 1e-9)
+    probability = model.predict_proba(X)
+    thawed = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(thawed.predict_proba(X), probability)
+    model.partial_fit(X[3:], BINARY[3:])
+    thawed.partial_fit(X[3:], BINARY[3:])
+    np.testing.assert_array_equal(model.coef_, thawed.coef_)
+
+
+def test_all_the_rank_loses_nothing():
+    low = kalvi.LogisticRegression(rank=D + 1, passes=1).fit(X, BINARY)
+    full = kalvi.LogisticRegression(passes=1).fit(X, BINARY)
+    assert float(kalvi.kl(low.posterior_, full.posterior_)) < 1e-10
+    assert_close(low.log_evidence_, full.log_evidence_, 1e-9)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_further_passes_close_the_gap(rank):
+    one = kalvi.LogisticRegression(rank=rank, passes=1).fit(X, BINARY)
+    many = kalvi.LogisticRegression(rank=rank).fit(X, BINARY)
+    best = kalvi.LogisticRegression().fit(X, BINARY)
+    assert one.n_passes_ == 1 and not hasattr(one, "elbo_")
+    assert 1 < many.n_passes_ < 100
+    assert_close(many.elbo_, bound(many.posterior_), 1e-9)
+    assert bound(one.posterior_) < many.elbo_ < best.elbo_
+    few = clone(many).set_params(passes=3).fit(X, BINARY)
+    assert few.n_passes_ == 3 and bound(one.posterior_) <= few.elbo_ <= many.elbo_
+
+
+def test_further_passes_of_a_linear_model_find_its_mean_and_noise():
+    low = kalvi.LinearRegression(rank=1).fit(X, TARGET)
+    exact = kalvi.LinearRegression().fit(X, TARGET)
+    assert low.n_passes_ > 1 and exact.n_passes_ == 1
+    std = np.sqrt(exact.posterior_.variance())
+    assert np.max(np.abs(low.posterior_.mean - exact.posterior_.mean) / std) < 0.02
+    assert_close(low.noise_scale_, exact.noise_scale_, 1e-4)
+
+
+def test_one_pass_above_the_stated_size(monkeypatch):
+    monkeypatch.setattr("kalvi.estimators.base.REVISIT_BYTES", 8 * N * D - 1)
+    assert kalvi.LogisticRegression(rank=1).fit(X, BINARY).n_passes_ == 1
+
+
+def test_a_diagonal_posterior_has_one_pass():
+    model = kalvi.LogisticRegression(rank=0).fit(X, BINARY)
+    assert model.n_passes_ == 1 and isinstance(model.posterior_, kalvi.Diagonal)
+
+
+def test_a_posterior_as_prior():
+    model = kalvi.LogisticRegression(rank=2, block_size=40, passes=1).fit(X, BINARY)
+    onward = clone(model).set_params(prior=model.posterior_).fit(X, BINARY)
+    np.testing.assert_array_equal(onward.coef_, model.partial_fit(X, BINARY).coef_)
+    with pytest.raises(ValueError, match="prior is LowRankPrecision of rank 2, but rank=1"):
+        kalvi.LogisticRegression(rank=1, prior=model.posterior_).fit(X, BINARY)
+
+
+def test_the_block_size_cannot_change_while_rows_wait():
+    model = kalvi.LogisticRegression(rank=2).partial_fit(X[:20], BINARY[:20])
+    with pytest.raises(ValueError, match="block_size was 'auto' when this model was fitted"):
+        model.set_params(block_size=4).partial_fit(X[20:], BINARY[20:])
+
+
+def test_a_hundred_thousand_sparse_features_never_become_dense():
+    d, n = 100_000, 60
+    x = sp.random_array((n, d), density=1e-4, rng=np.random.default_rng(1), format="csr")
+    y = np.arange(n) % 2
+    model = kalvi.LogisticRegression(rank=2, block_size=8, dtype="float32", passes=1)
+    model.partial_fit(x[:16], y[:16], classes=[0, 1])
+    tracemalloc.start()
+    model.partial_fit(x[16:], y[16:])
+    probability = model.predict_proba(x[:4])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * n * d / 2  # the table as dense float32 numbers would take twice as much
+    assert np.all((probability > 0) & (probability < 1))
+    assert model.posterior_.variance().shape == (d + 1,)
+    seen = np.asarray((x != 0).sum(axis=0)).ravel() > 0
+    variance = np.asarray(model.posterior_.variance())[:-1]
+    assert np.all(variance[seen] < 1) and np.allclose(variance[~seen], 1, rtol=1e-5)

@@ -1,0 +1,139 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kalvi
+from kalvi import Dense, Diagonal, LowRankPrecision, merge, run
+from kalvi.algorithms.rvga import RVGA
+from kalvi.likelihoods import Normal
+from tests import problems
+from tests.laws import assert_close, same_gaussian
+
+D, VARIANCE = 6, 0.5
+ROWS = problems.linear(n=90, d=D, variance=VARIANCE)
+
+
+def shards(prior, k):
+    rule = RVGA(Normal(VARIANCE), block_size=15)
+    parts = [slice(i, None, k) for i in range(k)]
+    return [
+        run.fit(rule, prior, [problems.batch(ROWS.x[part], ROWS.y[part])]).posterior
+        for part in parts
+    ]
+
+
+@pytest.fixture
+def exact():
+    """The posterior of all rows under N(0.3, diag(1.5 … 2.5))."""
+    var = np.linspace(1.5, 2.5, D)
+    mean, cov = np.full(D, 0.3), np.diag(var)
+    precision = np.linalg.inv(cov) + ROWS.x.T @ ROWS.x / VARIANCE
+    shift = mean / var + ROWS.x.T @ ROWS.y / VARIANCE
+    return mean, var, np.linalg.solve(precision, shift), np.linalg.inv(precision)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_dense_shards_of_a_linear_model_merge_exactly(exact, k):
+    mean, var, expected, cov = exact
+    prior = Dense(mean, np.diag(var))
+    same_gaussian(merge(shards(prior, k), prior), expected, cov, rtol=1e-10)
+
+
+def test_low_rank_shards_merge_exactly_where_the_rank_suffices(exact):
+    mean, var, expected, cov = exact
+    prior = LowRankPrecision(mean, np.zeros((D, D)), 1 / var)
+    same_gaussian(merge(shards(prior, 3), prior), expected, cov, rtol=1e-9)
+    same_gaussian(merge(shards(prior, 3), Diagonal(mean, var)), expected, cov, rtol=1e-9)
+
+
+def test_a_merged_mean_does_not_suffer_from_the_projection(exact):
+    mean, var, _, _ = exact
+    prior = LowRankPrecision(mean, np.zeros((D, 2)), 1 / var)
+    parts = shards(prior, 2)
+    precisions = [np.asarray(q.precision.to_dense()) for q in parts]
+    whole = sum(precisions) - np.diag(1 / var)
+    shift = sum(p @ q.mean for p, q in zip(precisions, parts, strict=True)) - mean / var
+    merged = merge(parts, prior)
+    assert_close(merged.mean, np.linalg.solve(whole, shift), 1e-10)
+    # the projection is the structure's own, of the summed precision
+    assert_close(merged.precision.diagonal(), np.diag(whole), 1e-10)
+    ratio = np.linalg.solve(merged.precision.to_dense(), whole)
+    divergence = (np.trace(ratio) - D - np.linalg.slogdet(ratio)[1]) / 2
+    plain = np.linalg.solve(np.diag(np.diag(whole)), whole)
+    assert divergence < (np.trace(plain) - D - np.linalg.slogdet(plain)[1]) / 4
+
+
+def test_order_does_not_matter_where_nothing_is_lost(exact):
+    mean, var, _, _ = exact
+    prior = Dense(mean, np.diag(var))
+    parts = shards(prior, 4)
+    first, second = merge(parts, prior), merge([merge(parts[2:], prior), *parts[:2]], prior)
+    same_gaussian(first, second.mean, second.cov, rtol=1e-10)
+
+
+def test_diagonal_shards():
+    prior = Diagonal(np.zeros(2), np.array([1.0, 4.0]))
+    a, b = Diagonal(np.array([1.0, 0.0]), np.array([0.5, 2.0])), prior
+    merged = merge([a, b], prior)
+    same_gaussian(merged, a.mean, np.diag(a.var), rtol=1e-12)  # b had seen nothing
+
+
+def test_estimators_posteriors_merge():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = (rng.random(400) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5]))).astype(int)
+    model = kalvi.LogisticRegression(fit_intercept=False)
+    parts = [kalvi.LogisticRegression(fit_intercept=False).fit(x[i::2], y[i::2]) for i in (0, 1)]
+    merged = merge([part.posterior_ for part in parts], Dense(np.zeros(3), np.eye(3)))
+    whole = model.fit(x, y).posterior_
+    assert (
+        float(kalvi.kl(merged, whole)) < 0.05
+    )  # the sites of halves differ a little from the whole's
+
+
+WIDE = Dense(np.zeros(2), np.eye(2))
+NARROW = Diagonal(np.zeros(2), np.ones(2))
+LOW = LowRankPrecision(np.zeros(2), np.ones((2, 1)), np.ones(2))
+REFUSED = [
+    ([], WIDE, ValueError, "merge needs at least one posterior"),
+    ([WIDE, NARROW], WIDE, TypeError, "of one kind.*; got Dense, Diagonal"),
+    ([WIDE, Dense(np.zeros(3), np.eye(3))], WIDE, ValueError, r"got \[2, 3\] of them"),
+    ([LOW, LOW], WIDE, ValueError, "needs a prior without correlations; got a Dense"),
+    ([LOW, LOW], LOW, ValueError, "needs a prior without correlations; got a LowRankPrecision"),
+    ([WIDE, WIDE], Dense(np.zeros(2), np.eye(2) / 9), ValueError, "do not all contain the prior"),
+    (
+        [LOW, LowRankPrecision(np.zeros(2), np.ones((2, 2)), np.ones(2))],
+        NARROW,
+        ValueError,
+        "one rank",
+    ),
+]
+
+
+@pytest.mark.parametrize(("posteriors", "prior", "error", "message"), REFUSED)
+def test_refused(posteriors, prior, error, message):
+    with pytest.raises(error, match=message):
+        merge(posteriors, prior)
+
+
+def test_nothing_is_lost_over_many_merges():
+    # float32, K = 16: the prior must not be subtracted away
+    prior = LowRankPrecision(
+        *(jnp.asarray(a, jnp.float32) for a in (np.zeros(8), np.zeros((8, 2)), np.ones(8)))
+    )
+    parts = shards_of_noise(prior, 16)
+    merged = merge(parts, prior)
+    assert np.all(np.asarray(merged.precision.diag) > 0)
+    assert np.all(np.isfinite(np.asarray(merged.mean)))
+    largest = max(float(jnp.max(q.precision.diagonal())) for q in parts)
+    assert float(jnp.min(merged.precision.diagonal())) > largest / 2
+
+
+def shards_of_noise(prior, k):
+    rng = np.random.default_rng(1)
+    rule = RVGA(Normal(1.0), block_size=32)
+    rows = [
+        problems.batch(rng.normal(size=(32, 8)), rng.normal(size=32), dtype=np.float32)
+        for _ in range(k)
+    ]
+    return [run.fit(rule, prior, [row]).posterior for row in rows]
