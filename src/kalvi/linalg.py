@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 CHUNK_ROWS, CHUNK_ROWS_ACCELERATOR = 4096, 2**20
 """How much of a long array a sweep holds at once: what a cache holds, or what fills an accelerator."""
-GROUP = 4096
+GROUP = 8192
 """Rows that one group of an accelerator's processors sums in an inner product."""
 MAX_STD = 1e12
 """Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
