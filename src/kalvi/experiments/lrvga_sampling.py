@@ -2,7 +2,9 @@
 
 Figure 4 is mirror prox without the extra covariance update, as printed (eqs. 141-143) and corrected, with
 expectations by integrals or by K draws, fresh ones for every row (the authors' script draws once and uses
-the same normals for all rows). Table 3 samples N(μ, (W Wᵀ + Ψ)⁻¹) with W and Ψ of the authors' test.
+the same normals for all rows). A row is projected once, after both halves, and the mean moves with the
+unprojected covariance; the scripts project in between and move the mean with what they projected. Table 3
+samples N(μ, (W Wᵀ + Ψ)⁻¹) with W and Ψ of the authors' test.
 """
 
 from functools import partial
@@ -35,11 +37,10 @@ SKIPPING = {
 }
 TWICE = {"printed": PrintedMirrorProx(), "corrected": MirrorProx()}
 COLOURS = {
-    "analytic": plots.COLOURS["implicit"],
+    "analytic": plots.COLOURS["accurate integrals"],
     "K = 1": plots.COLOURS["QKF"],
     "K = 10": plots.COLOURS["EKF"],
     "K = 100": plots.COLOURS["explicit"],
-    "implicit": plots.COLOURS["accurate integrals"],
 }
 
 
