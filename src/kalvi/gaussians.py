@@ -391,8 +391,8 @@ class LowRankPrecision(Updatable):
         loading = self._loading(projections.gram(self.precision.factor, self.precision.diag, x))
 
         def visit(total, read, wide, _, fresh):
-            residual = wide.T - read[0] @ loading
-            return total + (fresh / read[1]) @ residual**2, ()
+            residual = wide - loading.T @ read[0].T
+            return total + residual**2 @ (fresh / read[1]), ()
 
         return self._sweep(visit, jnp.zeros(x.shape[0], x.dtype), x) + jnp.sum(loading**2, axis=0)
 
@@ -403,9 +403,8 @@ class LowRankPrecision(Updatable):
         loading = self._loading(gram)
 
         def visit(total, read, wide, _, fresh):
-            residual = wide.T - read[0] @ loading
-            scaled = linalg.scale_rows(fresh / read[1], residual)
-            return total + linalg.inner(residual, scaled), ()
+            residual = wide - loading.T @ read[0].T
+            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
 
         def absorb(coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
             target = projections.Target(w, diag, x, jnp.sqrt(curvature), gram)

@@ -62,12 +62,8 @@ def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"]) -> Gram:
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
-        scaled, rows = linalg.scale_rows(weight, w), wide.T
-        new = Gram(
-            linalg.inner(w, scaled),
-            linalg.inner(scaled, rows),
-            linalg.inner(linalg.scale_rows(weight, rows), rows),
-        )
+        scaled = linalg.scale_rows(weight, w)
+        new = linalg.inner(w, scaled), (wide @ scaled).T, (wide * weight[None, :]) @ wide.T
         return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
 
     p, b = factor.shape[1], x.shape[0]
@@ -105,25 +101,26 @@ class _Step(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """A chunk of Z = [√α W, Xᵀ √γ] and of ψ₀."""
+    """A chunk of Z = [√α W, Xᵀ √γ] and of ψ₀; X is never transposed in memory."""
 
     factor: Float[Array, "c p"]
-    rows: Float[Array, "c b"]
+    x: Float[Array, "b c"]
+    scale: Float[Array, " b"]  # √γ
     diag: Float[Array, " c"]
 
     def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
         p = self.factor.shape[1]
-        return self.factor @ small[:p] + self.rows @ small[p:]
+        return self.factor @ small[:p] + self.x.T @ linalg.scale_rows(self.scale, small[p:])
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        return jnp.concatenate([linalg.inner(self.factor, u), linalg.inner(self.rows, u)])
+        rows = linalg.scale_rows(self.scale, self.x @ u)
+        return jnp.concatenate([linalg.inner(self.factor, u), rows])
 
 
 def _columns(scale, keep, w, diag, x) -> _Columns:
-    rows = x.T * scale[None, :]
     if keep is None:
-        return _Columns(w, rows, diag)
-    return _Columns(jnp.sqrt(keep) * w, rows, keep * diag)
+        return _Columns(w, x, scale, diag)
+    return _Columns(jnp.sqrt(keep) * w, x, scale, keep * diag)
 
 
 class Plan(NamedTuple):
@@ -304,7 +301,7 @@ def _joseph(z: _Columns, step: _Step, before, diag, factor) -> Float[Array, " c"
     """ψ of the new factor, never below what exact arithmetic allows."""
     p = z.factor.shape[1]
     away = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
-    away += jnp.sum((z.rows - factor @ step.back[:, p:]) ** 2, axis=1)
+    away += jnp.sum((z.x.T * z.scale[None, :] - factor @ step.back[:, p:]) ** 2, axis=1)
     shared = jnp.sum(factor * (before @ step.inverse), axis=1) / diag
     spread = jnp.sum(factor * (factor @ step.spread), axis=1)
     least = z.diag * diag / (z.diag + diag)
