@@ -36,6 +36,7 @@ def divergence(s, factor, diag):
 @pytest.fixture(params=[False, True], ids=["one chunk", "chunks"])
 def chunks(request, monkeypatch):
     if request.param:
+        monkeypatch.setattr(linalg, "CHUNK_NUMBERS", 0)
         monkeypatch.setattr(linalg, "CHUNK_ROWS", 4)  # 9 rows: the last chunk reaches back
 
 

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-CHUNK_ROWS, CHUNK_ROWS_ACCELERATOR = 4096, 2**20
-"""How much of a long array a sweep holds at once: what a cache holds, or what fills an accelerator."""
+CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
+"""How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
+numbers stay below the second (what a cache holds); on an accelerator what fills it."""
 GROUP = 8192
 """Rows that one group of an accelerator's processors sums in an inner product."""
 MAX_STD = 1e12
@@ -163,8 +164,10 @@ def sweep(
     rows of `written` become. The last chunk reaches back so that all have one size; `fresh` is 1 for
     rows that no chunk before held and 0 for the others, whose new values are ignored.
     """
-    d = wide.shape[1]
-    size = CHUNK_ROWS if jax.default_backend() == "cpu" else CHUNK_ROWS_ACCELERATOR
+    b, d = wide.shape
+    width = b + sum(a.size // d for a in jax.tree.leaves((read, written)))
+    size = max(CHUNK_ROWS, CHUNK_NUMBERS // width)
+    size = size if jax.default_backend() == "cpu" else CHUNK_ROWS_ACCELERATOR
     if d <= size:
         return visit(total, read, wide, written, jnp.ones(d, wide.dtype))
 

@@ -86,7 +86,7 @@ def test_scattered_priors_keep_the_precision_in_expectation():
 
 
 def test_no_array_is_larger_than_the_factor_and_the_block():
-    d, p, b = linalg.CHUNK_ROWS + 100, 3, 4
+    d, p, b = linalg.CHUNK_NUMBERS // 7 + 100, 3, 4
     prior = LowRankPrecision(np.zeros(d), np.zeros((d, p)), np.ones(d), Eigen(2))
     rows, rule = batch(np.ones((b, d)), np.ones(b)), RVGA(Bernoulli(), block_size=b)
     assert largest_array(lambda s, x: rule.update(s, x), rule.init(prior), rows) <= d * max(p, b)
@@ -94,7 +94,7 @@ def test_no_array_is_larger_than_the_factor_and_the_block():
 
 def test_a_block_needs_little_memory_beside_the_state():
     # what the compiled update holds beyond its arguments, against the factor's own size
-    d, p, b = 20 * linalg.CHUNK_ROWS, 20, 4
+    d, p, b = 10 * linalg.CHUNK_NUMBERS // 24, 20, 4
     prior = LowRankPrecision(np.zeros(d), np.zeros((d, p)), np.ones(d))
     assert sum(leaf.size for leaf in jax.tree.leaves(prior)) == d * (p + 2)
     rows, rule = batch(np.ones((b, d)), np.ones(b)), RVGA(Normal(1.0), block_size=b)
