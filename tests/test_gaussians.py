@@ -287,3 +287,29 @@ def test_construction_under_tracing_makes_no_checks():
 def test_from_root_takes_any_square_root():
     root = np.random.default_rng(9).normal(size=(3, 3))
     assert_close(Dense.from_root(jnp.zeros(3), jnp.asarray(root)).cov, root @ root.T, 1e-14)
+
+
+def test_strong_factors_do_not_cancel_in_float32():
+    # W²/ψ = 1e9: 1/ψ − U Uᵀ in float32 would leave nothing of the variance
+    factor, diag = 30 * np.eye(4, 2), np.full(4, 1e-6)
+    q = LowRankPrecision(*(a.astype(np.float32) for a in (np.zeros(4), factor, diag)))
+    exact = np.diag(np.linalg.inv(factor @ factor.T + np.diag(diag)))
+    np.testing.assert_allclose(q.variance(), exact, rtol=1e-5)
+    draws = np.asarray(q.sample(jr.key(0), 4000))
+    np.testing.assert_allclose(draws.std(axis=0), np.sqrt(exact), rtol=0.06)  # 5 standard errors
+    wider = q.diffuse(jnp.float32(1e-6))
+    expected = np.linalg.inv(np.linalg.inv(factor @ factor.T + np.diag(diag)) + 1e-6 * np.eye(4))
+    np.testing.assert_allclose(wider.precision.to_dense(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_marginal_variances_of_many_rows_need_no_square_of_them():
+    n = 3000
+    q = LowRankPrecision(np.zeros(3), np.ones((3, 1)), np.ones(3))
+    assert largest_array(lambda x: q.marginal_variance(x), jnp.ones((n, 3))) < n * n // 100
+
+
+def test_no_factors_stay_no_factors():
+    q = LowRankPrecision(np.zeros(3), np.zeros((3, 0)), np.ones(3))
+    after = q.absorb(jnp.ones((2, 3)), jnp.ones(2), jnp.ones(2))
+    assert after.precision.factor.shape == (3, 0)
+    np.testing.assert_allclose(after.precision.diag, 3.0)

@@ -20,12 +20,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi import checks, linalg, projections
 from kalvi.linalg import LowRankPlusDiagonal
-from kalvi.precision import matching, own_precision
+from kalvi.precision import is_traced, matching, own_precision
 from kalvi.projections import Eigen, Projection
 
 Scalar = Float[Array, ""]
@@ -80,10 +81,9 @@ class Gaussian(eqx.Module):
         """Σ⁻¹ v."""
         return self.precision.matvec(v)
 
-    @own_precision
+    @abstractmethod
     def variance(self) -> Float[Array, " d"]:
         """diag Σ."""
-        return self.covariance.diagonal()
 
     @abstractmethod
     def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
@@ -120,6 +120,10 @@ class Updatable(Gaussian):
     def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Updatable":
         """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean."""
         return self.view(x).absorb(coefficients, curvature)
+
+    @abstractmethod
+    def rescale(self, factor: Scalar) -> "Updatable":
+        """Multiply the precision by factor, exactly: a change of units."""
 
     @abstractmethod
     def temper(self, factor: Scalar) -> "Updatable":
@@ -187,6 +191,10 @@ class Dense(Updatable):
         return self.mean[None, :] + noise @ self.root.T
 
     @own_precision
+    def variance(self) -> Float[Array, " d"]:
+        return jnp.sum(self.root**2, axis=1)
+
+    @own_precision
     def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
         return jnp.sum((x @ self.root) ** 2, axis=1)
 
@@ -199,8 +207,11 @@ class Dense(Updatable):
 
         return View(x @ self.mean, rows @ rows.T, absorb)
 
+    def rescale(self, factor: Scalar) -> "Dense":
+        return Dense.from_root(self.mean, self.root / jnp.sqrt(factor))
+
     def temper(self, factor: Scalar) -> "Dense":
-        root = self.root / jnp.sqrt(factor)
+        root = self.rescale(factor).root
         std = jnp.sqrt(jnp.sum(root**2, axis=1))
         return Dense.from_root(
             self.mean, linalg.scale_rows(linalg.MAX_STD / jnp.maximum(std, linalg.MAX_STD), root)
@@ -251,6 +262,9 @@ class Diagonal(Updatable):
         noise = jr.normal(key, (n, self.dim), self.mean.dtype)
         return self.mean[None, :] + noise * jnp.sqrt(self.var)[None, :]
 
+    def variance(self) -> Float[Array, " d"]:
+        return self.var
+
     @own_precision
     def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
         return x**2 @ self.var
@@ -262,6 +276,9 @@ class Diagonal(Updatable):
             return _unchecked(Diagonal, mean=mean, var=var)
 
         return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)
+
+    def rescale(self, factor: Scalar) -> "Diagonal":
+        return _unchecked(Diagonal, mean=self.mean, var=self.var / factor)
 
     def temper(self, factor: Scalar) -> "Diagonal":
         return _unchecked(
@@ -313,6 +330,10 @@ class LowRankCovariance(Gaussian):
     def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
         rows = x @ self.covariance.factor
         return x @ self.mean, rows @ rows.T + (x * self.covariance.diag[None, :]) @ x.T
+
+    @own_precision
+    def variance(self) -> Float[Array, " d"]:
+        return self.covariance.diagonal()
 
     @own_precision
     def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
@@ -384,11 +405,30 @@ class LowRankPrecision(Updatable):
         hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
         noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
         forces = hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
-        return self.mean[None, :] + self.covariance.matvec(forces.T).T
+        moves = self._in_double(lambda covariance, f: covariance.matvec(f), forces.T)
+        return self.mean[None, :] + moves.T
+
+    @own_precision
+    def variance(self) -> Float[Array, " d"]:
+        return self._in_double(lambda covariance: covariance.diagonal())
+
+    def _in_double(self, function: Callable, *args: Array) -> Array:
+        """function(Σ, *args) in float64: 1/ψ − U Uᵀ cancels where factors are strong.
+
+        Inside a traced computation the caller's precision rules.
+        """
+        if is_traced(self.mean) or self.mean.dtype == np.float64:
+            return function(self.covariance, *args)
+        with matching(np.float64):
+            wide, args = jax.tree.map(lambda a: a.astype(np.float64), (self.precision, args))
+            found = function(wide.inverse(), *args)
+            return found.astype(self.mean.dtype)
 
     @own_precision
     def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        loading = self._loading(projections.gram(self.precision.factor, self.precision.diag, x))
+        loading = self._loading(
+            projections.gram(self.precision.factor, self.precision.diag, x, False)
+        )
 
         def visit(total, read, wide, _, fresh):
             residual = wide - loading.T @ read[0].T
@@ -439,15 +479,23 @@ class LowRankPrecision(Updatable):
         along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))
         return force, linalg.cho_solve(self._capacitance(gram), along - pull)
 
-    def temper(self, factor: Scalar) -> "LowRankPrecision":
+    def rescale(self, factor: Scalar) -> "LowRankPrecision":
         loading = jnp.sqrt(factor) * self.precision.factor
-        diag = jnp.maximum(factor * self.precision.diag, linalg.least_diag(loading))
-        return self.with_parts(self.mean, loading, diag)
+        return self.with_parts(self.mean, loading, factor * self.precision.diag)
+
+    def temper(self, factor: Scalar) -> "LowRankPrecision":
+        faded = self.rescale(factor).precision
+        diag = jnp.maximum(faded.diag, linalg.least_diag(faded.factor))
+        return self.with_parts(self.mean, faded.factor, diag)
 
     def diffuse(self, variance: Scalar) -> "LowRankPrecision":
-        cov = self.covariance
-        wider = LowRankPlusDiagonal(cov.diag + variance, cov.factor, cov.sign).inverse()
-        return self.with_parts(self.mean, wider.factor, wider.diag)
+        """With E = I + q Ψ: ψ ← ψ/E, W ← E⁻¹ W L^{-T}, L Lᵀ = I + q Wᵀ E⁻¹ W; nothing is subtracted."""
+        w, wider = self.precision.factor, 1 + variance * self.precision.diag
+        scaled = linalg.scale_rows(1 / wider, w)
+        gram = variance * linalg.inner(w, scaled)
+        root = linalg.steady_cholesky(linalg.identity_like(gram) + gram)
+        factor = jsl.solve_triangular(root, scaled.T, lower=True).T
+        return self.with_parts(self.mean, factor, self.precision.diag / wider)
 
     def with_parts(self, mean, factor, diag) -> "LowRankPrecision":
         precision = LowRankPlusDiagonal(diag, factor)

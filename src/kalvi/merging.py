@@ -11,7 +11,9 @@ pairs: the mean first, with both factors side by side, then one projection back 
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kalvi import linalg, projections
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision
@@ -23,11 +25,16 @@ def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
     """The posterior of all shards, from those of each and the prior that all of them started from.
 
     Dense and Diagonal posteriors are merged exactly. LowRankPrecision ones need a prior without
-    correlations (a Diagonal, or a LowRankPrecision whose factor is zero).
+    correlations (a Diagonal, or a LowRankPrecision whose factor is zero). A linear model that learned
+    its noise has a prior in units of that noise: fix `noise_scale` for shards that are to be merged.
     """
     posteriors = list(posteriors)
     _check(posteriors, prior)
-    with matching(prior.mean.dtype):
+    dtype = np.result_type(*(q.mean.dtype for q in [*posteriors, prior]))
+    with matching(dtype):
+        *posteriors, prior = (
+            jax.tree.map(lambda a: a.astype(dtype), q) for q in [*posteriors, prior]
+        )
         if isinstance(posteriors[0], Dense):
             return _merge_dense(posteriors, prior)
         if isinstance(posteriors[0], Diagonal):
@@ -42,6 +49,8 @@ def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
 def _check(posteriors: list[Gaussian], prior: Gaussian) -> None:
     if not posteriors:
         raise ValueError("merge needs at least one posterior; got none.")
+    if not isinstance(prior, Gaussian):
+        raise TypeError(f"merge needs the shards' prior, a Gaussian; got {type(prior).__name__}.")
     kinds = {type(q) for q in posteriors}
     if len(kinds) > 1 or kinds - {Dense, Diagonal, LowRankPrecision}:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))

@@ -37,13 +37,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kalvi import linalg
 
 LEAK = 1e-8
 """Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
 more than this share, the dropped part is made orthogonal to the kept one once more."""
+DIFFERENCE = 1e-9
+"""Where eps λ is below this share of ψ, the dropped part of ψ is taken as a difference of squares, which
+saves a product as large as the block."""
 
 Factor = Float[Array, "d p"]
 Diag = Float[Array, " d"]
@@ -57,17 +60,19 @@ class Gram(NamedTuple):
     rows: Float[Array, "b b"]
 
 
-def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"]) -> Gram:
-    """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts."""
+def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"], whole: bool = True) -> Gram:
+    """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts; the last is left at zero unless the whole is wanted."""
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
         scaled = linalg.scale_rows(weight, w)
-        new = linalg.inner(w, scaled), (wide @ scaled).T, (wide * weight[None, :]) @ wide.T
+        own = (wide * weight[None, :]) @ wide.T if whole else total[2]
+        new = linalg.inner(w, scaled), (wide @ scaled).T, own
         return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
 
     p, b = factor.shape[1], x.shape[0]
-    empty = Gram(*(jnp.zeros(shape, diag.dtype) for shape in ((p, p), (p, b), (b, b))))
+    shapes = (p, p), (p, b), (b, b) if whole else (0, 0)
+    empty = Gram(*(jnp.zeros(shape, diag.dtype) for shape in shapes))
     return linalg.sweep(visit, empty, (factor, diag), x)[0]
 
 
@@ -88,6 +93,21 @@ class _Start(NamedTuple):
     kept: Float[Array, "q p"]
     shared: Float[Array, " p"]  # f
     dropped: Float[Array, "q b"] | None
+    by_difference: Bool[Array, ""]  # V is orthogonal: rowsum((Z Q)²) = rowsum(Z²) − rowsum(K²)
+
+    def iterate(self, z: "_Columns", unscaled: Diag) -> tuple[Factor, Diag]:
+        """W₁ and ψ₁ for a chunk."""
+        kept = z.times(self.kept)
+        factor = kept * jnp.sqrt(1 - self.shared)[None, :]
+        if self.dropped is None:
+            return factor, unscaled
+        dropped = self.dropped
+        rest = jax.lax.cond(
+            self.by_difference,
+            lambda: jnp.maximum(z.squares() - jnp.sum(kept**2, axis=1), 0),
+            lambda: jnp.sum(z.times(dropped) ** 2, axis=1),
+        )
+        return factor, z.diag + rest + kept**2 @ self.shared
 
 
 class _Step(NamedTuple):
@@ -111,6 +131,9 @@ class _Columns(NamedTuple):
     def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
         p = self.factor.shape[1]
         return self.factor @ small[:p] + self.x.T @ linalg.scale_rows(self.scale, small[p:])
+
+    def squares(self) -> Float[Array, " c"]:
+        return jnp.sum(self.factor**2, axis=1) + self.scale**2 @ self.x**2
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
         rows = linalg.scale_rows(self.scale, self.x @ u)
@@ -141,17 +164,14 @@ class Plan(NamedTuple):
     ) -> tuple[Float[Array, "c p"], Float[Array, " c"]]:
         """The projected rows, from those of the target and of `diags`."""
         z = _columns(self.scale, self.keep, w, diag, x)
-        kept = z.times(self.start.kept)
-        factor = before = kept * jnp.sqrt(1 - self.start.shared)[None, :]
+        factor, first = self.start.iterate(z, diag)
+        before = factor
         for step, present in zip(self.done, diags, strict=True):
             before = factor
             factor = z.times(step.mix) + linalg.scale_rows(z.diag / present, before @ step.carry)
         if self.done:
             return factor, _joseph(z, self.done[-1], before, diags[-1], factor)
-        if self.start.dropped is None:
-            return factor, diag
-        rest = jnp.sum(z.times(self.start.dropped) ** 2, axis=1)
-        return factor, z.diag + rest + kept**2 @ self.start.shared
+        return factor, first
 
 
 class Projection(eqx.Module):
@@ -192,6 +212,10 @@ class Eigen(Projection):
     polish: int = eqx.field(static=True, default=0)
     shrink: bool = eqx.field(static=True, default=True)
 
+    def __check_init__(self):
+        if self.polish < 0:
+            raise ValueError(f"Eigen takes no or more EM iterations; got polish={self.polish}.")
+
     def start(self, target: Target) -> _Start:
         return _eigen_start(target, self.shrink)
 
@@ -204,6 +228,10 @@ class EM(Projection):
 
     loops: int = eqx.field(static=True, default=1)
 
+    def __check_init__(self):
+        if self.loops < 1:
+            raise ValueError(f"EM needs at least one loop; got loops={self.loops}.")
+
     def start(self, target: Target) -> _Start:
         p, b = target.factor.shape[1], target.scale.shape[0]
         empty = jnp.any(jnp.diagonal(target.gram.factor) == 0)
@@ -211,7 +239,7 @@ class EM(Projection):
             # as in the paper, EM starts from the factor and the diag before they are scaled
             whole = jnp.eye(p + b, p, dtype=target.diag.dtype) / jnp.sqrt(target.keep)
             kept = jax.lax.cond(empty, lambda: _eigen_start(target, False).kept, lambda: whole)
-            return _Start(kept, jnp.zeros_like(kept[0]), None)
+            return _Start(kept, jnp.zeros_like(kept[0]), None, jnp.asarray(False))
         return jax.lax.cond(empty, lambda: _eigen_start(target, False), lambda: _em_start(target))
 
     def steps(self, target: Target) -> int:
@@ -221,12 +249,14 @@ class EM(Projection):
 def _eigen_start(target: Target, shrink: bool) -> _Start:
     d, p = target.factor.shape
     values, vectors = jnp.linalg.eigh(_whole_gram(target))
-    values, eps = jnp.maximum(values, 0), jnp.finfo(values.dtype).eps
-    dropped, kept, strength = vectors[:, :-p], vectors[:, -p:], values[-p:]
-    noise = jnp.sum(values[:-p]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
-    solid = strength > eps * values[-1]
-    inverse = jnp.where(solid, 1 / jnp.where(solid, strength, 1), 0)
-    start = _Start(kept, jnp.minimum(noise * inverse, 1), dropped)
+    eps, b = jnp.finfo(values.dtype).eps, len(values) - p
+    values = jnp.where(
+        values > len(values) * eps * values[-1], values, 0
+    )  # the others are rounding
+    dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
+    noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
+    inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
+    start = _Start(kept, jnp.minimum(noise * inverse, 1), dropped, eps * values[-1] < DIFFERENCE)
     apart = jax.lax.cond(
         eps**2 * values[-1] < LEAK,
         lambda: dropped,
@@ -245,7 +275,7 @@ def _em_start(target: Target) -> _Start:
     dropped = jnp.concatenate([-loading, linalg.identity_like(inner)]) @ unit.T
     p, b = loading.shape
     kept = jnp.eye(p + b, p, dtype=inner.dtype) + dropped @ (unit @ loading.T)
-    return _Start(kept, jnp.zeros_like(kept[0]), dropped)
+    return _Start(kept, jnp.zeros_like(kept[0]), dropped, jnp.asarray(False))
 
 
 def _whole_gram(target: Target) -> Float[Array, "q q"]:

@@ -105,7 +105,7 @@ def test_no_square_matrix():
     prior = low_rank(2, d=d)
     rule, rows = Revisit(Bernoulli()), problems.batch(np.ones((n, d)), np.ones(n))
     step = eqx.filter_jit(lambda s, b: rule.turn(rule.update(s, b)))
-    assert largest_array(lambda s, b: step(s, b), rule.init(prior), rows) < d * d // 8
+    assert largest_array(lambda s, b: step(s, b), rule.init(prior, start=prior), rows) < d * d // 8
 
 
 def test_the_prior_is_kept_apart_from_the_start():

@@ -451,3 +451,9 @@ def test_many_float32_updates_stay_near_float64(n):
     # each block rounds the root by 6e-8; relative errors of n/32 blocks add up
     np.testing.assert_allclose(single.posterior.variance(), std**2, rtol=max(1e-3, 2e-9 * n))
     assert int(single.unsolved) == int(double.unsolved) == 0
+
+
+def test_an_empty_batch_changes_nothing():
+    state = RVGA(Normal(1.0)).init(Dense(np.zeros(2), np.eye(2)))
+    after = RVGA(Normal(1.0)).update(state, batch(np.zeros((0, 2)), np.zeros(0)))
+    np.testing.assert_array_equal(after.posterior.root, state.posterior.root)

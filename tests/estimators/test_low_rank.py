@@ -145,3 +145,43 @@ def test_a_hundred_thousand_sparse_features_never_become_dense():
     seen = np.asarray((x != 0).sum(axis=0)).ravel() > 0
     variance = np.asarray(model.posterior_.variance())[:-1]
     assert np.all(variance[seen] < 1) and np.allclose(variance[~seen], 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_learned_noise_does_not_narrow_what_was_never_seen(dtype):
+    # two equal columns: only their sum is known, and each coefficient stays as wide as its prior
+    a = np.random.default_rng(2).normal(size=(1000, 1))
+    x, y = np.hstack([a, a]), 2 * a[:, 0] + np.random.default_rng(3).normal(size=1000)
+    low = kalvi.LinearRegression(rank=1, fit_intercept=False, passes=1, dtype=dtype).fit(x, y)
+    full = kalvi.LinearRegression(fit_intercept=False).fit(x, y)
+    std = np.sqrt([low.posterior_.variance(), full.posterior_.variance()])
+    np.testing.assert_allclose(std[0], std[1], rtol=0.05)
+
+
+def test_rows_of_no_weight_do_not_fill_blocks():
+    weight = (np.arange(N) % 2).astype(float)
+    model = kalvi.LogisticRegression(rank=2, passes=1)
+    with_them = clone(model).fit(X, BINARY, sample_weight=weight)
+    without = clone(model).fit(X[1::2], BINARY[1::2])
+    np.testing.assert_array_equal(with_them.coef_, without.coef_)
+
+
+def test_results_are_those_of_the_fit_whatever_is_set_later():
+    first, second = (kalvi.LinearRegression(rank=2, passes=1).fit(X, TARGET) for _ in range(2))
+    before = np.asarray(first.posterior_.variance())
+    for model in (first, second):
+        model.set_params(noise_scale=10.0, prior_scale="auto", block_size=4)
+        np.testing.assert_array_equal(model.posterior_.variance(), before)
+
+
+def test_a_diagonal_prior_serves_any_rank():
+    given = kalvi.LogisticRegression(rank=2, prior=PRIOR, passes=1).fit(X, BINARY)
+    usual = kalvi.LogisticRegression(rank=2, passes=1).fit(X, BINARY)
+    assert_close(given.coef_, usual.coef_, 1e-12)
+
+
+def test_a_grid_of_scales_with_a_rank_and_further_passes():
+    model = kalvi.LogisticRegression(rank=2, prior_scale="auto").fit(X, BINARY)
+    fixed = kalvi.LogisticRegression(rank=2, prior_scale=model.prior_scale_).fit(X, BINARY)
+    assert model.n_passes_ > 1
+    assert_close(model.elbo_, fixed.elbo_, 1e-3)

@@ -88,10 +88,10 @@ class Revisit(Rule[Climb]):
         self,
         prior: LowRankPrecision,
         *,
-        start: LowRankPrecision | None = None,
+        start: LowRankPrecision,
         key: PRNGKeyArray | None = None,
     ) -> Climb:
-        start = prior if start is None else start
+        """Before the first pass. EM never fills an empty column: start from a streaming posterior."""
         dim, dtype = start.dim, start.mean.dtype
         sums, zero = _nothing(start), jnp.zeros((), dtype)
         here = Point(start, -jnp.inf + zero, *sums[1:])
@@ -144,6 +144,11 @@ def going(state: Climb, tolerance: float) -> Bool[Array, ""]:
     return (state.gained > tolerance) & (state.length > SHORTEST)
 
 
+def converged(state: Climb, tolerance: float) -> Bool[Array, ""]:
+    """Whether the climb ended because there was nothing more to gain."""
+    return jnp.isfinite(state.here.elbo) & (state.gained <= tolerance) & (state.length > SHORTEST)
+
+
 def _nothing(q: LowRankPrecision) -> Sums:
     zero = jnp.zeros_like(q.mean)
     return Sums(zero[0], zero, zero, jnp.zeros_like(q.precision.factor))
@@ -181,7 +186,11 @@ def _candidate(
 ) -> LowRankPrecision:
     """EM for the precision, and a quasi-Newton step of the given length for the mean."""
     q = here.posterior
-    factor, diag = _expanded_em(here, prior.precision.diag)
+    # a step that was taken back is tried again with the mean alone, in case the sites moved too far
+    whole = length == 1
+    moved_factor, moved_diag = _expanded_em(here, prior.precision.diag)
+    factor = jnp.where(whole, moved_factor, q.precision.factor)
+    diag = jnp.where(whole, moved_diag, q.precision.diag)
     step = _quasi_newton(here, moved, turned)
     return q.with_parts(q.mean + length * step, factor, diag)
 
@@ -220,10 +229,12 @@ def _quasi_newton(here: Point, moved, turned) -> Vector:
     return jax.lax.scan(up, v, (moved, turned, rho, alphas), reverse=True)[0]
 
 
-def _remember(state: Climb, there: Point):
-    first = state.passes == 0
-    s = there.posterior.mean - state.here.posterior.mean
-    y = state.here.gradient - there.gradient
-    moved = jnp.roll(state.moved, 1, axis=0).at[0].set(jnp.where(first, 0, s))
-    turned = jnp.roll(state.turned, 1, axis=0).at[0].set(jnp.where(first, 0, y))
+def _remember(state: Climb, there: Point) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
+    """The steps so far and how the gradient turned along each, the newest first."""
+    step = there.posterior.mean - state.here.posterior.mean
+    turn = state.here.gradient - there.gradient
+    usable = (state.passes > 0) & jnp.all(jnp.isfinite(step) & jnp.isfinite(turn))
+    new = (jnp.where(usable, a, 0) for a in (step, turn))
+    pairs = zip((state.moved, state.turned), new, strict=True)
+    moved, turned = (jnp.roll(old, 1, axis=0).at[0].set(a) for old, a in pairs)
     return moved, turned

@@ -42,7 +42,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
-from kalvi.algorithms.sites import Implicit, Scheme
+from kalvi.algorithms.sites import Explicit, Implicit, MirrorProx, Scheme
 from kalvi.custom import Sampled
 from kalvi.gaussians import Updatable
 from kalvi.likelihoods import Likelihood
@@ -86,7 +86,10 @@ class RVGA(Rule[Streaming]):
     def update(
         self, state: Streaming, batch: Batch, *, key: PRNGKeyArray | None = None
     ) -> Streaming:
-        n, b = len(batch.y), min(self.block_size, len(batch.y))
+        n = len(batch.y)
+        if n == 0:
+            return state
+        b = min(self.block_size, n)
         missing = -n % b
         padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
         ones, draws = jnp.ones_like(padded.weight), self._draw(key, n + missing)
@@ -102,6 +105,11 @@ class RVGA(Rule[Streaming]):
         if key is None:
             raise ValueError(
                 f"RVGA(samples={self.samples}) draws samples and needs a key; got None."
+            )
+        if not isinstance(self.scheme, Explicit | MirrorProx):
+            raise ValueError(
+                f"{type(self.scheme).__name__} takes no sampled expectations; "
+                "use Explicit() or MirrorProx() with samples."
             )
         return jr.normal(key, (n, self.samples))
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from kalvi import run, streams
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.grid import SideBySide, stack, take
-from kalvi.algorithms.revisit import Climb, Revisit, going
+from kalvi.algorithms.revisit import Climb, Revisit, converged, going
 from kalvi.algorithms.rvga import RVGA, Streaming
 from kalvi.algorithms.vga import MEMORY, VGA, vga
 from kalvi.estimators import settings
@@ -188,7 +188,7 @@ class StreamingEstimator(BaseEstimator):
     def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
         """Run the rule over checked rows from the present state."""
         weight = self._check_weight(sample_weight, x)
-        for name in ("elbo_", "elbo_gap_"):
+        for name in ("elbo_", "elbo_gap_", "_chosen"):
             self.__dict__.pop(name, None)
         self.n_passes_ = 1
         with matching(self.dtype):
@@ -200,10 +200,10 @@ class StreamingEstimator(BaseEstimator):
                 )
                 self.buffer_ = streams.Buffer()
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
-            self._settled = _Settled()
+            self._settled = _Settled(self)
             if revisit and self._wants_passes(x):
                 self._revisit(x, y, weight)
-        self._warn()
+        self._warn(self._current()[1] if revisit else self._best(self.state_))
         return self
 
     def _rule(self, n_features: int) -> Rule:
@@ -235,14 +235,15 @@ class StreamingEstimator(BaseEstimator):
             size, after = schedule.largest, self.buffer_
             batches = streams.array_batches(x, y, weight, block_size=size, **layout)
         else:
-            batches, after = self.buffer_.push((x, y, weight), schedule, **layout)
+            rows = _weighty(x, y, weight)  # others must not fill a block
+            batches, after = self.buffer_.push(rows, schedule, **layout)
         if not self.verbose:
             return run.resume(rule, self.state_, batches), after
         with tqdm(total=x.shape[0], unit=" rows", unit_scale=True) as bar:
             state = run.resume(
                 rule,
                 self.state_,
-                _counted(batches, bar, x.shape[0]),
+                counted(batches, bar, x.shape[0]),
                 after_block=lambda state: bar.set_postfix(
                     log_loss=self._progressive_loss(state), refresh=False
                 ),
@@ -253,16 +254,24 @@ class StreamingEstimator(BaseEstimator):
         return {"intercept": bool(self.fit_intercept), "dtype": self.dtype}
 
     def _current(self) -> Any:
-        """The state with the waiting rows absorbed, of which the next call knows nothing."""
+        """The state with the waiting rows absorbed, its best member, and the posterior in user's units."""
+        settled = self._fitted()._settled
+        if settled.value is None:
+            settled.value = settled.model._settle()
+        return settled.value
+
+    def _fitted(self) -> Any:
+        """This model with the parameters it was fitted with."""
         check_is_fitted(self, "state_")
-        if self._settled.value is None:
-            with matching(self.dtype):
-                rest = self.buffer_.rest(self._schedule(self.n_features_in_), **self._layout())
-                rule = self._rule(self.n_features_in_)
-                state = self.state_ if rest is None else run.resume(rule, self.state_, [rest])
-                best = self._best(state)
-                self._settled.value = state, best, self._finished(best)
-        return self._settled.value
+        return self._settled.model
+
+    def _settle(self) -> tuple[Any, Streaming, Gaussian]:
+        with matching(self.dtype):
+            rest = self.buffer_.rest(self._schedule(self.n_features_in_), **self._layout())
+            rule = self._rule(self.n_features_in_)
+            state = self.state_ if rest is None else run.resume(rule, self.state_, [rest])
+            best = self._best(state)
+            return state, best, self._finished(best)
 
     @property
     def posterior_(self) -> Gaussian:
@@ -272,14 +281,15 @@ class StreamingEstimator(BaseEstimator):
     @property
     def log_evidence_(self) -> float:
         """The log evidence of the rows."""
-        return self._evidence(self._current()[1])
+        return self._fitted()._evidence(self._current()[1])
 
     @property
     def prior_scale_(self) -> Any:
         """The prior scale, the one with the most evidence if it was chosen."""
-        if not self._on_grid():
-            return self.prior_scale
-        return float(self._scales()[self._best_index(self._current()[0])])
+        model = self._fitted()
+        if not model._on_grid():
+            return model.prior_scale
+        return float(model._scales()[model._best_index(self._current()[0])])
 
     def _progressive_loss(self, state: Any) -> str:
         best = self._best(state)
@@ -313,13 +323,13 @@ class StreamingEstimator(BaseEstimator):
             eqx.tree_at(lambda s: s.posterior, best, posterior), prior, (x, y, weight)
         )
         self.state_ = _put(state, best, index) if self._on_grid() else best
-        self.buffer_ = streams.Buffer(x.shape[0])
-        self._settled = _Settled()
+        self.buffer_, self._chosen = streams.Buffer(int(np.sum(weight > 0))), index
+        self._settled = _Settled(self)
         self.n_passes_ = int(passes)
         if self.passes == "auto" and not done:
             warn(
                 f"the variational bound had not converged after {self.n_passes_} passes "
-                f"(at most {self.elbo_gap_:.2g} nats to go by the last step).",
+                f"(elbo_gap_ = {self.elbo_gap_:.2g} nats).",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -346,26 +356,21 @@ class StreamingEstimator(BaseEstimator):
                 climb = run.call(Revisit.turn, rule, run.resume(rule, climb, batches))
                 bar.set_postfix(elbo=f"{float(climb.here.elbo):.3f}")
                 bar.update()
-        gap = float(climb.gained)
-        return (
-            climb.posterior,
-            climb.passes,
-            float(climb.here.elbo),
-            gap,
-            not going(climb, TOLERANCE),
-        )
+        bound, gained = float(climb.here.elbo), float(climb.gained)
+        return climb.posterior, climb.passes, bound, gained, bool(converged(climb, TOLERANCE))
 
     def _best_index(self, state: Any) -> int:
         if not self._on_grid():
             return 0
+        if "_chosen" in self.__dict__:
+            return self._chosen
         members = [take(state, i) for i in range(len(self._scales()))]
         return int(np.argmax([self._evidence(member) for member in members]))
 
     def _best(self, state: Any) -> Streaming:
         return take(state, self._best_index(state)) if self._on_grid() else state
 
-    def _warn(self) -> None:
-        state = self._best(self.state_)
+    def _warn(self, state: Streaming) -> None:
         if int(state.unsolved):
             warn(
                 f"the implicit equations of {int(state.unsolved)} rows were not solved to precision.",
@@ -439,7 +444,7 @@ class StreamingEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
-        kept = {**vars(self), "_settled": _Settled()}
+        kept = {name: value for name, value in vars(self).items() if name != "_settled"}
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
@@ -448,6 +453,8 @@ class StreamingEstimator(BaseEstimator):
             for name in ("state_", "prior"):
                 if isinstance(self.__dict__.get(name), eqx.Module):
                     self.__dict__[name] = jax.tree.map(jnp.asarray, self.__dict__[name])
+        if "state_" in self.__dict__:
+            self._settled = _Settled(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -456,15 +463,30 @@ class StreamingEstimator(BaseEstimator):
 
 
 class _Settled:
-    """What a fitted model's results are read from, made when the first of them is asked for."""
+    """What a fitted model's results are read from, made when the first of them is asked for.
 
-    value: Any = None
+    `model` is the estimator as it was fitted: parameters set later are for the next call.
+    """
+
+    def __init__(self, model: StreamingEstimator):
+        self.model: Any = object.__new__(type(model))
+        self.model.__dict__.update(vars(model), _settled=self)
+        self.value: Any = None
 
 
-def _counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
+def counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
+    """The batches, a progress bar told of each."""
     for batch in batches:
         yield batch
         bar.update(min(len(batch.y), n - bar.n))
+
+
+def _weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The rows that have a weight."""
+    if np.all(weight > 0):
+        return x, y, weight
+    which = np.flatnonzero(weight > 0)
+    return x[which], y[which], weight[which]
 
 
 def _put(state: Any, member: Any, index: int) -> Any:

@@ -22,7 +22,7 @@ from kalvi import run, streams
 from kalvi.algorithms import factor_analysis as fa
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.estimators import settings
-from kalvi.estimators.base import _counted, all_or_nothing
+from kalvi.estimators.base import all_or_nothing, counted
 from kalvi.gaussians import LowRankCovariance
 from kalvi.precision import matching
 from kalvi.projections import EM
@@ -221,7 +221,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         hidden = not self.verbose
         with matching(self.dtype), tqdm(total=n, unit=" rows", disable=hidden) as bar:
             batches, self.buffer_ = self.buffer_.push(rows, self._schedule(), **self._layout())
-            self.state_ = self._pass(self.state_, _counted(batches, bar, n))
+            self.state_ = self._pass(self.state_, counted(batches, bar, n))
             bar.update(n - bar.n)
         return self
 

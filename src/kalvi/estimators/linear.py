@@ -174,7 +174,7 @@ class LinearRegression(StreamingRegressor):
     @property
     def noise_scale_(self) -> float:
         """The standard deviation of the noise, given or learned."""
-        return float(np.sqrt(self._noise_variance(self._current()[1])))
+        return float(np.sqrt(self._fitted()._noise_variance(self._current()[1])))
 
     def _noise_variance(self, state: Streaming) -> float:
         if not self._learns_noise():
@@ -184,7 +184,7 @@ class LinearRegression(StreamingRegressor):
     def _finished(self, state: Streaming) -> Gaussian:
         if not self._learns_noise():
             return state.posterior
-        return state.posterior.temper(jnp.asarray(1 / self._noise_variance(state), self.dtype))
+        return state.posterior.rescale(jnp.asarray(1 / self._noise_variance(state), self.dtype))
 
     def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
         """The squared residuals, and the prior's share: what the noise is learned from."""

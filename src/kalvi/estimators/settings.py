@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
-from kalvi.streams import FIRST_BLOCK, Schedule
+from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
 
 SCHEMES: dict[str, Scheme] = {
     "implicit": Implicit(),
@@ -32,8 +32,9 @@ INTERCEPT_WIDTH = 10.0
 
 BLOCK_BYTES = 2**29
 """A block of dense rows for a low-rank posterior takes at most this much memory."""
-LARGEST_BLOCK = 256
-"""Blocks for a low-rank posterior grow no further."""
+LARGEST_BLOCK, MANY = 256, 4096
+"""Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
+about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
 def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
@@ -118,7 +119,8 @@ def schedule(setting: Any, dim: int, rank: int | None, dtype: Any) -> Schedule:
         return Schedule(16 if dim < 256 else 32, growing=False)
     fitting = BLOCK_BYTES // (np.dtype(dtype).itemsize * dim)
     size = 1 << (max(fitting, 1).bit_length() - 1)
-    return Schedule(int(np.clip(size, FIRST_BLOCK, LARGEST_BLOCK)))
+    cheap = LARGEST_BLOCK if dim < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
+    return Schedule(int(np.clip(size, FIRST_BLOCK, min(cheap, LARGEST_BLOCK))))
 
 
 def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable:
@@ -143,6 +145,10 @@ def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatabl
         dense = prior.to_dense()
         return Dense.from_root(dense.mean.astype(dtype), dense.root.astype(dtype))
     found = _rank(prior)
+    if isinstance(prior, Diagonal) and rank > 0:
+        return _structure(
+            np.asarray(prior.mean, dtype), np.sqrt(np.asarray(prior.var, dtype)), rank
+        )
     if found != rank:
         raise ValueError(
             f"prior is {type(prior).__name__} of rank {found}, but rank={rank}; "

@@ -57,7 +57,7 @@ class Setting(NamedTuple):
 SETTINGS = (
     Setting(100, 10_000, (1, 2, 5, 10, 20, 50)),
     Setting(100, 1000, (100,)),  # p = d
-    Setting(1000, 3000, (1, 2, 5, 10, 50, 100)),
+    Setting(1000, 3000, (1, 10, 20)),
 )
 QUICK = (Setting(20, 300, (2, 20), 32),)
 
