@@ -25,3 +25,10 @@ def data() -> Path:
     if not folder:
         pytest.skip("KALVI_DATA is not set: it names the folder of the real data sets")
     return Path(folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled():
+    """A process can hold only so many compiled programs; each file starts with none."""
+    yield
+    jax.clear_caches()

@@ -7,7 +7,7 @@ import kalvi
 
 ESTIMATORS = [
     kalvi.LinearRegression(),
-    kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8),
+    kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8, passes=1),
     kalvi.LogisticRegression(),
     kalvi.PoissonRegression(),
     kalvi.FactorAnalysis(n_components=1),

@@ -42,7 +42,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
-from kalvi.algorithms.sites import Explicit, Implicit, MirrorProx, Scheme
+from kalvi.algorithms.sites import EKF, QKF, Implicit, Scheme
 from kalvi.custom import Sampled
 from kalvi.gaussians import Updatable
 from kalvi.likelihoods import Likelihood
@@ -106,7 +106,7 @@ class RVGA(Rule[Streaming]):
             raise ValueError(
                 f"RVGA(samples={self.samples}) draws samples and needs a key; got None."
             )
-        if not isinstance(self.scheme, Explicit | MirrorProx):
+        if isinstance(self.scheme, Implicit | EKF | QKF):
             raise ValueError(
                 f"{type(self.scheme).__name__} takes no sampled expectations; "
                 "use Explicit() or MirrorProx() with samples."
