@@ -21,6 +21,8 @@ from kalvi.likelihoods import Normal
 from kalvi.projections import EM
 from kalvi.streams import Schedule
 
+pytestmark = pytest.mark.slow  # compiles every figure: minutes on a fresh machine
+
 random = np.random.default_rng(3)
 
 # KL(S ‖ W Wᵀ + Ψ) by the authors' code, to the digits printed
