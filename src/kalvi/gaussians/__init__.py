@@ -1,0 +1,27 @@
+"""Gaussians q(θ) = N(μ, Σ) over a flat parameter vector, one class per covariance structure.
+
+Every structure says what its covariance and its precision are as diag(d) ± F Fᵀ (`linalg`); the rest
+of the protocol follows from that. Structures that a stream can update (`Updatable`) add verbs:
+
+    view(x):          mean x μ and covariance x Σ xᵀ of the predictors of a block of rows, and its
+    absorb(c, γ):     Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c, sharing the work of the two
+    temper(λ):        Σ⁻¹ ← λ Σ⁻¹                                        (forgetting)
+    diffuse(q):       Σ ← Σ + q I                                        (process noise)
+
+`Dense` keeps a square root of Σ instead of Σ itself: after any number of updates in any precision the
+covariance R Rᵀ is symmetric and positive, and variances of predictors are sums of squares.
+"""
+
+from kalvi.gaussians.base import Gaussian, Updatable, View
+from kalvi.gaussians.full import Dense, Diagonal
+from kalvi.gaussians.low_rank import LowRankCovariance, LowRankPrecision
+
+__all__ = [
+    "Dense",
+    "Diagonal",
+    "Gaussian",
+    "LowRankCovariance",
+    "LowRankPrecision",
+    "Updatable",
+    "View",
+]

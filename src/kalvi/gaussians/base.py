@@ -1,0 +1,126 @@
+"""What every Gaussian can do, and what a stream asks of one."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.precision import matching, own_precision
+
+Scalar = Float[Array, ""]
+Block = Float[Array, "b d"]
+PerRow = Float[Array, " b"]
+
+
+class Gaussian(eqx.Module):
+    """N(mean, covariance); the covariance and the precision are low-rank-plus-diagonal matrices."""
+
+    mean: eqx.AbstractVar[Float[Array, " d"]]
+    covariance: eqx.AbstractVar[LowRankPlusDiagonal]
+    precision: eqx.AbstractVar[LowRankPlusDiagonal]
+
+    @abstractmethod
+    def logdet(self) -> Scalar:
+        """log|Σ|."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        """n independent draws."""
+
+    @abstractmethod
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        """Mean and covariance of the predictors x θ of a block of rows."""
+
+    @abstractmethod
+    def to_dense(self) -> Any:
+        """The same distribution as a `Dense` one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """NumPy arrays, so that unpickling does not depend on JAX's global precision."""
+        return jax.tree.map(np.asarray, dict(self.__dict__))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with matching(state["mean"].dtype):
+            for name, value in jax.tree.map(jnp.asarray, state).items():
+                object.__setattr__(self, name, value)
+
+    @property
+    def dim(self) -> int:
+        """The number of parameters."""
+        return self.mean.shape[0]
+
+    @own_precision
+    def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """Σ v."""
+        return self.covariance.matvec(v)
+
+    @own_precision
+    def solve(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """Σ⁻¹ v."""
+        return self.precision.matvec(v)
+
+    @abstractmethod
+    def variance(self) -> Float[Array, " d"]:
+        """diag Σ."""
+
+    @abstractmethod
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        """The variance of each predictor xᵢ θ, without their covariances."""
+
+    @own_precision
+    def log_prob(self, theta: Float[Array, " d"]) -> Scalar:
+        """The log density at theta."""
+        away = theta - self.mean
+        square = away @ self.precision.matvec(away)
+        return -(square + self.logdet() + self.dim * float(np.log(2 * np.pi))) / 2
+
+
+class View(NamedTuple):
+    """A block of rows as a Gaussian sees it: the law of its predictors, and how to learn from them."""
+
+    mean: PerRow
+    cov: Float[Array, "b b"]
+    absorb: Callable[[PerRow, PerRow], "Updatable"]  # of coefficients c and curvature γ
+
+
+class Updatable(Gaussian):
+    """A structure that a stream of rows can update in place of itself."""
+
+    @abstractmethod
+    def view(self, x: Block) -> View:
+        """The predictors of the rows, and the verb that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        return self.view(x)[:2]
+
+    @own_precision
+    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Updatable":
+        """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean."""
+        return self.view(x).absorb(coefficients, curvature)
+
+    @abstractmethod
+    def rescale(self, factor: Scalar) -> "Updatable":
+        """Multiply the precision by factor, exactly: a change of units."""
+
+    @abstractmethod
+    def temper(self, factor: Scalar) -> "Updatable":
+        """Multiply the precision by factor, standard deviations never beyond `linalg.MAX_STD`."""
+
+    @abstractmethod
+    def diffuse(self, variance: Scalar) -> "Updatable":
+        """Add variance · I to the covariance."""
+
+
+def unchecked(cls, **fields):
+    """An instance whose fields are known to be right: no conversion, no checks, also under tracing."""
+    new = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(new, name, value)
+    return new

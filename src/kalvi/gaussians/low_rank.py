@@ -1,0 +1,243 @@
+"""Gaussians whose covariance or precision is of low rank plus a diagonal."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi import checks, linalg, projections
+from kalvi.gaussians.base import Block, Gaussian, PerRow, Scalar, Updatable, View, unchecked
+from kalvi.gaussians.full import Dense, written_out
+from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.precision import is_traced, matching, own_precision
+from kalvi.projections import Eigen, Projection
+
+
+class LowRankCovariance(Gaussian):
+    """N(mean, F Fᵀ + diag): the factor-analysis covariance, d (p + 2) numbers.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    factor : array of shape (d, p)
+    diag : array of shape (d,), positive
+    """
+
+    mean: Float[Array, " d"]
+    covariance: LowRankPlusDiagonal
+
+    def __init__(self, mean, factor, diag):
+        self.mean, self.covariance = checks.low_rank_parts(mean, factor, diag, "LowRankCovariance")
+
+    @property
+    @own_precision
+    def precision(self) -> LowRankPlusDiagonal:
+        return self.covariance.inverse()
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return self.covariance.logdet()
+
+    @own_precision
+    def to_dense(self) -> Dense:
+        return written_out(self)
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        factor, diag = self.covariance.factor, self.covariance.diag
+        key_factor, key_diag = jr.split(key)
+        hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
+        noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
+        return self.mean[None, :] + hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
+
+    @own_precision
+    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+        rows = x @ self.covariance.factor
+        return x @ self.mean, rows @ rows.T + (x * self.covariance.diag[None, :]) @ x.T
+
+    @own_precision
+    def variance(self) -> Float[Array, " d"]:
+        return self.covariance.diagonal()
+
+    @own_precision
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return jnp.sum((x @ self.covariance.factor) ** 2, axis=1) + x**2 @ self.covariance.diag
+
+
+class LowRankPrecision(Updatable):
+    """N(mean, (W Wᵀ + diag)⁻¹): the factor-analysis precision of L-RVGA, d (p + 2) numbers.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    factor : array of shape (d, p); zeros are a fine start
+    diag : array of shape (d,), positive
+    projection : Projection, default Eigen()
+        How the precision returns to this form after a block of rows.
+    """
+
+    mean: Float[Array, " d"]
+    precision: LowRankPlusDiagonal
+    projection: Projection
+
+    def __init__(self, mean, factor, diag, projection: Projection | None = None):
+        self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
+        self.projection = Eigen() if projection is None else projection
+
+    @classmethod
+    def scattered(
+        cls,
+        mean,
+        var,
+        rank: int,
+        *,
+        key: PRNGKeyArray,
+        share: float = 1e-3,
+        projection: Projection | None = None,
+    ) -> "LowRankPrecision":
+        """Nearly N(mean, diag var), with a share of its precision in random factors.
+
+        The start of Algorithm 1 (section 5.1.2): Ψ = (1 − share)/var and columns of W in random
+        directions u, W = √(share d/p) u/√var, so that E[W Wᵀ + Ψ] = 1/var. (Printed with the deviation
+        under the root, where the trace is right for unit variances only.)
+        """
+        mean, var = checks.floating(mean, var)
+        directions = jr.normal(key, (len(mean), rank), mean.dtype)
+        unit = directions / jnp.linalg.norm(directions, axis=0)[None, :]
+        size = float(np.sqrt(share * len(mean) / max(rank, 1)))
+        factor = size * linalg.scale_rows(1 / jnp.sqrt(var), unit)
+        return cls(mean, factor, (1 - share) / var, projection)
+
+    @property
+    @own_precision
+    def covariance(self) -> LowRankPlusDiagonal:
+        return self.precision.inverse()
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return -self.precision.logdet()
+
+    @own_precision
+    def to_dense(self) -> Dense:
+        return written_out(self)
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
+        factor, diag = self.precision.factor, self.precision.diag
+        key_factor, key_diag = jr.split(key)
+        hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
+        noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
+        forces = hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
+        moves = self._in_double(lambda covariance, f: covariance.matvec(f), forces.T)
+        return self.mean[None, :] + moves.T
+
+    @own_precision
+    def variance(self) -> Float[Array, " d"]:
+        return self._in_double(lambda covariance: covariance.diagonal())
+
+    def _in_double(self, function: Callable, *args: Array) -> Array:
+        """function(Σ, *args) in float64: 1/ψ − U Uᵀ cancels where factors are strong.
+
+        Inside a traced computation the caller's precision rules.
+        """
+        if is_traced(self.mean) or self.mean.dtype == np.float64:
+            return function(self.covariance, *args)
+        with matching(np.float64):
+            wide, args = jax.tree.map(lambda a: a.astype(np.float64), (self.precision, args))
+            found = function(wide.inverse(), *args)
+            return found.astype(self.mean.dtype)
+
+    @own_precision
+    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        loading = self._loading(
+            projections.gram(self.precision.factor, self.precision.diag, x, False)
+        )
+
+        def visit(total, read, wide, _, fresh):
+            residual = wide - loading.T @ read[0].T
+            return total + residual**2 @ (fresh / read[1]), ()
+
+        return self._sweep(visit, jnp.zeros(x.shape[0], x.dtype), x) + jnp.sum(loading**2, axis=0)
+
+    def view(self, x: Block) -> View:
+        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
+        w, diag = self.precision.factor, self.precision.diag
+        gram = projections.gram(w, diag, x)
+        loading = self._loading(gram)
+
+        def visit(total, read, wide, _, fresh):
+            residual = wide - loading.T @ read[0].T
+            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
+
+        def absorb(coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
+            target = projections.Target(w, diag, x, jnp.sqrt(curvature), gram)
+            plan = self.projection.plan(target)
+            force, excess = self._pull(x, coefficients, loading @ coefficients, gram)
+
+            def replace(total, read, wide, written, fresh):
+                (force, diags), (mean, w, diag) = read, written
+                mean = mean + (force - w @ excess) / diag
+                return total, (mean, *plan.rows(w, diag, wide, diags))
+
+            old = (self.mean, w, diag)
+            return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
+
+        own = self._sweep(visit, jnp.zeros_like(gram.rows), x)
+        return View(x @ self.mean, own + loading.T @ loading, absorb)
+
+    def _pull(
+        self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram
+    ) -> tuple[Float[Array, " d"], Float[Array, " p"]]:
+        """r = R c and e, with Σ xᵀ c = Ψ⁻¹ (r − W e).
+
+        In exact arithmetic Wᵀ Ψ⁻¹ r = C c and e is zero. In rounding r keeps a part along W, which Ψ⁻¹
+        would amplify until the mean runs away where factors are strong; e = M⁻¹ (Wᵀ Ψ⁻¹ r − C c).
+        """
+
+        def visit(total, read, wide, _, fresh):
+            force = wide.T @ coefficients - read[0] @ pull
+            return total + (fresh * force / read[1]) @ read[0], force
+
+        read = (self.precision.factor, self.precision.diag)
+        along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))
+        return force, linalg.cho_solve(self._capacitance(gram), along - pull)
+
+    def rescale(self, factor: Scalar) -> "LowRankPrecision":
+        loading = jnp.sqrt(factor) * self.precision.factor
+        return self.with_parts(self.mean, loading, factor * self.precision.diag)
+
+    def temper(self, factor: Scalar) -> "LowRankPrecision":
+        faded = self.rescale(factor).precision
+        diag = jnp.maximum(faded.diag, linalg.least_diag(faded.factor))
+        return self.with_parts(self.mean, faded.factor, diag)
+
+    def diffuse(self, variance: Scalar) -> "LowRankPrecision":
+        """With E = I + q Ψ: ψ ← ψ/E, W ← E⁻¹ W L^{-T}, L Lᵀ = I + q Wᵀ E⁻¹ W; nothing is subtracted."""
+        w, wider = self.precision.factor, 1 + variance * self.precision.diag
+        scaled = linalg.scale_rows(1 / wider, w)
+        gram = variance * linalg.inner(w, scaled)
+        root = linalg.steady_cholesky(linalg.identity_like(gram) + gram)
+        factor = jsl.solve_triangular(root, scaled.T, lower=True).T
+        return self.with_parts(self.mean, factor, self.precision.diag / wider)
+
+    def with_parts(self, mean, factor, diag) -> "LowRankPrecision":
+        precision = LowRankPlusDiagonal(diag, factor)
+        return unchecked(
+            LowRankPrecision, mean=mean, precision=precision, projection=self.projection
+        )
+
+    def _loading(self, gram: projections.Gram) -> Float[Array, "p b"]:
+        """C = (I + Wᵀ Ψ⁻¹ W)⁻¹ Wᵀ Ψ⁻¹ xᵀ."""
+        return linalg.cho_solve(self._capacitance(gram), gram.mixed)
+
+    def _capacitance(self, gram: projections.Gram) -> Float[Array, "p p"]:
+        """The root of M = I + Wᵀ Ψ⁻¹ W."""
+        return linalg.steady_cholesky(linalg.identity_like(gram.factor) + gram.factor)
+
+    def _sweep(self, visit: Callable, total: Array, x: Float[Array, "n d"]) -> Array:
+        return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
