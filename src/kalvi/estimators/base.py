@@ -1,9 +1,7 @@
 """The common body of the streaming estimators: validate, run the rule, publish the posterior."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 from warnings import warn
 
 import equinox as eqx
@@ -18,88 +16,21 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from tqdm import tqdm
 
 from kalvi import run, streams
-from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.base import Rule
 from kalvi.algorithms.grid import SideBySide, stack, take
-from kalvi.algorithms.revisit import Climb, Revisit, converged, going
 from kalvi.algorithms.rvga import RVGA, Streaming
-from kalvi.algorithms.vga import MEMORY, VGA, vga
+from kalvi.algorithms.vga import MEMORY
 from kalvi.estimators import settings
-from kalvi.gaussians import Dense, Gaussian, LowRankPrecision
+from kalvi.estimators.climbs import climb_dense, climb_low_rank
+from kalvi.estimators.common import counted
+from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.precision import matching
 
 REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
-MAX_PASSES, LOW_RANK_PASSES = 2000, 100
-"""Where passes="auto" stops even if the bound still rises."""
-TOLERANCE = 1e-3
-"""Nats that a pass over the rows must gain for a low-rank posterior to go on."""
 PREDICTED_ROWS, PREDICTED_NUMBERS = 1024, 2**25
 """Predictions are made for blocks of at most so many rows, and so many numbers in them."""
-
-
-PARAMETERS = """rank : int or None, default None
-        None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
-        diagonal, d (rank + 2) numbers; 0 keeps variances only.
-    prior_mean : float or array, default 0
-        Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
-    prior_scale : float, array or "auto", default 1 (LinearRegression: 1000)
-        Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
-        an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
-        keeps the one with the most evidence, `prior_scale_`.
-    prior : Gaussian or None
-        The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
-    scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
-        How a row updates the posterior; "implicit" is the optimal one.
-    fit_intercept : bool, default True
-    forgetting : float in (0, 1], default 1
-        Factor on the precision before each row; below 1 the past fades, with a memory of about
-        1/(1 − forgetting) rows.
-    process_noise : float, default 0
-        Variance added to every coefficient before each row (applied block by block).
-    passes : "auto" or int, default "auto"
-        Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
-        one steps more towards the optimum of the variational bound, among Gaussians of that rank if
-        there is one; "auto" goes on until the bound has converged if nothing is forgotten, the scheme
-        is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
-        one pass otherwise. `n_passes_` says what was done.
-    block_size : "auto" or int
-        Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
-        precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
-        with the stream. However `partial_fit` is given the rows, the blocks are the same: rows that do
-        not fill one wait for the next call, and count in every result meanwhile.
-    dtype : {"float64", "float32"}
-        float64 needs no global JAX setting.
-    random_state : int, RandomState or None
-        For `sample_posterior`.
-    verbose : bool, default False
-        Show a progress bar."""
-
-Class = TypeVar("Class", bound=type)
-
-
-def documented(cls: Class) -> Class:
-    """Write the common parameters where the docstring says PARAMETERS."""
-    cls.__doc__ = (cls.__doc__ or "").replace(
-        "PARAMETERS", "Parameters\n    ----------\n    " + PARAMETERS
-    )
-    return cls
-
-
-def all_or_nothing(method):
-    """A call that fails, or is interrupted, leaves the estimator as it was."""
-
-    @wraps(method)
-    def attempt(self, *args, **kwargs):
-        before = dict(self.__dict__)
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    return attempt
 
 
 class StreamingEstimator(BaseEstimator):
@@ -315,49 +246,30 @@ class StreamingEstimator(BaseEstimator):
         state, best, _ = self._current()
         index, prior = self._best_index(state), self._priors(x.shape[1])
         prior = take(prior, index) if self._on_grid() else prior
-        climb: Any = self._climb_dense if self.rank is None else self._climb_low_rank
-        posterior, passes, self.elbo_, self.elbo_gap_, done = climb(
-            prior, best.posterior, (x, y, weight)
+        limit = None if self.passes == "auto" else int(self.passes)
+        rows, climb = (x, y, weight), climb_dense if self.rank is None else climb_low_rank
+        found = climb(
+            self._stream_likelihood(),
+            prior,
+            best.posterior,
+            rows,
+            self._layout(),
+            limit,
+            self.verbose,
         )
-        best = self._refitted(
-            eqx.tree_at(lambda s: s.posterior, best, posterior), prior, (x, y, weight)
-        )
+        best = eqx.tree_at(lambda s: s.posterior, best, found.posterior)
+        best = self._refitted(best, prior, rows)
         self.state_ = _put(state, best, index) if self._on_grid() else best
         self.buffer_, self._chosen = streams.Buffer(int(np.sum(weight > 0))), index
         self._settled = _Settled(self)
-        self.n_passes_ = int(passes)
-        if self.passes == "auto" and not done:
+        self.n_passes_, self.elbo_, self.elbo_gap_ = found.passes, found.elbo, found.gap
+        if self.passes == "auto" and not found.converged:
             warn(
                 f"the variational bound had not converged after {self.n_passes_} passes "
                 f"(elbo_gap_ = {self.elbo_gap_:.2g} nats).",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-
-    def _climb_dense(self, prior: Dense, start: Dense, rows: tuple) -> tuple:
-        limit = MAX_PASSES if self.passes == "auto" else int(self.passes)
-        batch = streams.whole_batch(*rows, **self._layout())
-        found: VGA = run.call(
-            _revisited, self._stream_likelihood(), prior, batch, start, jnp.asarray(limit)
-        )
-        # the first of its passes only looks at where the stream ended
-        return found.posterior, found.passes, float(found.elbo), float(found.gap), found.converged
-
-    def _climb_low_rank(
-        self, prior: LowRankPrecision, start: LowRankPrecision, rows: tuple
-    ) -> tuple:
-        limit = LOW_RANK_PASSES if self.passes == "auto" else int(self.passes)
-        rule = Revisit(self._stream_likelihood())
-        climb: Climb = rule.init(prior, start=start)
-        size = int(np.clip(PREDICTED_NUMBERS // start.dim, 1, PREDICTED_ROWS))
-        with tqdm(total=limit, unit=" passes", disable=not self.verbose) as bar:
-            while going(climb, TOLERANCE) and int(climb.passes) < limit:
-                batches = streams.array_batches(*rows, block_size=size, **self._layout())
-                climb = run.call(Revisit.turn, rule, run.resume(rule, climb, batches))
-                bar.set_postfix(elbo=f"{float(climb.here.elbo):.3f}")
-                bar.update()
-        bound, gained = float(climb.here.elbo), float(climb.gained)
-        return climb.posterior, climb.passes, bound, gained, bool(converged(climb, TOLERANCE))
 
     def _best_index(self, state: Any) -> int:
         if not self._on_grid():
@@ -474,13 +386,6 @@ class _Settled:
         self.value: Any = None
 
 
-def counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
-    """The batches, a progress bar told of each."""
-    for batch in batches:
-        yield batch
-        bar.update(min(len(batch.y), n - bar.n))
-
-
 def _weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
     """The rows that have a weight."""
     if np.all(weight > 0):
@@ -491,10 +396,6 @@ def _weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.
 
 def _put(state: Any, member: Any, index: int) -> Any:
     return jax.tree.map(lambda many, one: many.at[index].set(one), state, member)
-
-
-def _revisited(likelihood: Likelihood, prior: Dense, batch: Batch, start: Dense, limit) -> VGA:
-    return vga(likelihood, prior, batch, start, max_passes=limit)
 
 
 def _predict_rows(likelihood: Likelihood, posterior: Gaussian, x):

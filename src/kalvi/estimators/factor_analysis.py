@@ -22,7 +22,7 @@ from kalvi import run, streams
 from kalvi.algorithms import factor_analysis as fa
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.estimators import settings
-from kalvi.estimators.base import all_or_nothing, counted
+from kalvi.estimators.common import all_or_nothing, counted
 from kalvi.gaussians import LowRankCovariance
 from kalvi.precision import matching
 from kalvi.projections import EM

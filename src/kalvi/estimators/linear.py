@@ -11,7 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
-from kalvi.estimators.base import StreamingEstimator, all_or_nothing, documented
+from kalvi.estimators.base import StreamingEstimator
+from kalvi.estimators.common import all_or_nothing, documented
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
 

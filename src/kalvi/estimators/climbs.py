@@ -1,0 +1,77 @@
+"""Further passes over a table: from the posterior of one pass to the optimum of the variational bound."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from kalvi import run, streams
+from kalvi.algorithms.base import Batch
+from kalvi.algorithms.revisit import Climb, Revisit, converged, going
+from kalvi.algorithms.vga import VGA, vga
+from kalvi.gaussians import Dense, Gaussian, LowRankPrecision
+from kalvi.likelihoods import Likelihood
+
+MOST_PASSES, MOST_LOW_RANK = 2000, 100
+"""Where a climb without a limit of its own stops, even if the bound still rises."""
+TOLERANCE = 1e-3
+"""Nats that a pass over the rows must gain for a low-rank posterior to go on."""
+VISITED_ROWS, VISITED_NUMBERS = 1024, 2**25
+"""Rows are visited in blocks of at most so many, and so many numbers in them."""
+
+
+class Found(NamedTuple):
+    """Where a climb ended."""
+
+    posterior: Gaussian
+    passes: int
+    elbo: float
+    gap: float  # squared natural-gradient norm, or what the last pass of a low-rank climb gained
+    converged: bool
+
+
+def climb_dense(
+    likelihood: Likelihood,
+    prior: Any,
+    start: Any,
+    rows: tuple,
+    layout: dict[str, Any],
+    limit: int | None,
+    verbose: bool,
+) -> Found:
+    """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
+    batch = streams.whole_batch(*rows, **layout)
+    most = jnp.asarray(MOST_PASSES if limit is None else limit)
+    found: VGA = run.call(_revisited, likelihood, prior, batch, start, most)
+    passes, elbo, gap = int(found.passes), float(found.elbo), float(found.gap)
+    return Found(found.posterior, passes, elbo, gap, bool(found.converged))
+
+
+def climb_low_rank(
+    likelihood: Likelihood,
+    prior: Any,
+    start: LowRankPrecision,
+    rows: tuple,
+    layout: dict[str, Any],
+    limit: int | None,
+    verbose: bool,
+) -> Found:
+    """The best Gaussian of the rank of `start`."""
+    most = MOST_LOW_RANK if limit is None else limit
+    rule = Revisit(likelihood)
+    climb: Climb = rule.init(prior, start=start)
+    size = int(np.clip(VISITED_NUMBERS // start.dim, 1, VISITED_ROWS))
+    with tqdm(total=most, unit=" passes", disable=not verbose) as bar:
+        while going(climb, TOLERANCE) and int(climb.passes) < most:
+            batches = streams.array_batches(*rows, block_size=size, **layout)
+            climb = run.call(Revisit.turn, rule, run.resume(rule, climb, batches))
+            bar.set_postfix(elbo=f"{float(climb.here.elbo):.3f}")
+            bar.update()
+    elbo, gained = float(climb.here.elbo), float(climb.gained)
+    done = bool(converged(climb, TOLERANCE))
+    return Found(climb.posterior, int(climb.passes), elbo, gained, done)
+
+
+def _revisited(likelihood: Likelihood, prior: Dense, batch: Batch, start: Dense, limit) -> VGA:
+    return vga(likelihood, prior, batch, start, max_passes=limit)
