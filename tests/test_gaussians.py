@@ -112,6 +112,30 @@ def test_absorb_moves_the_mean_exactly_and_keeps_the_precisions_diagonal(updatab
     assert_close(absorbed.precision.diagonal(), target, 1e-10)
 
 
+def groups(seed=6):
+    """Rows of three observations with two predictors each: a singular root, a regular one, none."""
+    rng = np.random.default_rng(seed)
+    roots = rng.normal(size=(3, 2, 2))
+    roots[0], roots[2] = np.array([[0.5, 0], [-0.5, 0]]), 0  # softmax curvature, and no curvature
+    whole = np.zeros((6, 6))
+    for i, root in enumerate(roots):
+        whole[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = root @ root.T
+    return rng.normal(size=(6, DIM)), rng.normal(size=6), roots, whole
+
+
+def test_curvature_matrices_of_groups_of_rows(updatable):
+    q, mean, cov = updatable
+    x, c, roots, whole = groups()
+    absorbed = q.absorb(*(jnp.asarray(a) for a in (x, c, roots)))
+    precision = np.linalg.inv(cov) + x.T @ whole @ x
+    assert_close(absorbed.mean, mean + cov @ x.T @ c, 1e-11)
+    assert_close(absorbed.precision.diagonal(), np.diag(precision), 1e-10)
+    if isinstance(q, Dense):
+        assert_close(absorbed.cov, np.linalg.inv(precision), 1e-11)
+    none = q.absorb(jnp.asarray(x), jnp.zeros(6), jnp.zeros((3, 2, 2)))
+    same_gaussian(none, mean, cov, rtol=1e-11)
+
+
 def test_temper_and_diffuse(updatable):
     q, mean, cov = updatable
     same_gaussian(q.temper(jnp.asarray(0.7)), mean, cov / 0.7, rtol=1e-11)

@@ -70,9 +70,41 @@ def test_shrink_root_adds_precision(rows):
     root, x = rng.normal(size=(5, 5)), rng.normal(size=(rows, 5))
     curvature = np.exp(rng.normal(size=rows))
     curvature[0] = 0.0
-    shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.asarray(curvature))
+    shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.sqrt(curvature))
     precision = np.linalg.inv(root @ root.T) + x.T @ np.diag(curvature) @ x
     assert_close(shrunk @ shrunk.T, np.linalg.inv(precision), 1e-10)
+
+
+def test_block_diagonal_products_and_the_roots_they_shrink():
+    rng = np.random.default_rng(9)
+    blocks, root, x = rng.normal(size=(2, 3, 3)), rng.normal(size=(5, 5)), rng.normal(size=(6, 5))
+    blocks[0, :, 2] = 0
+    whole = np.block([[blocks[0], np.zeros((3, 3))], [np.zeros((3, 3)), blocks[1]]])
+    assert_close(linalg.mix(jnp.asarray(blocks), jnp.asarray(x)), whole @ x, 1e-14)
+    assert_close(linalg.mix(jnp.asarray(blocks), jnp.asarray(x[:, 0])), whole @ x[:, 0], 1e-14)
+    assert_close(linalg.mix_transposed(jnp.asarray(blocks), jnp.asarray(x)), whole.T @ x, 1e-14)
+    shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.asarray(blocks))
+    precision = np.linalg.inv(root @ root.T) + x.T @ whole @ whole.T @ x
+    assert_close(shrunk @ shrunk.T, np.linalg.inv(precision), 1e-10)
+
+
+def test_semidefinite_root_of_regular_singular_and_badly_scaled_matrices():
+    rng = np.random.default_rng(10)
+    thin, p = rng.normal(size=(5, 2)), np.array([0.5, 0.3, 1e-9, 0.2 - 1e-9])
+    fisher, units = np.diag(p) - np.outer(p, p), 10.0 ** np.array([-9, 6, 0, 3])
+    for a in (
+        problems.spd(rng, 4),
+        problems.spd(rng, 4) * np.outer(units, units),
+        thin @ thin.T,
+        fisher,
+        np.zeros((3, 3)),
+        np.diag([0.0, 2.0, 0.0]),
+    ):
+        for dtype in (np.float64, np.float32):
+            root = np.asarray(linalg.semidefinite_root(jnp.asarray(a, dtype)), np.float64)
+            size = np.sqrt(np.outer(np.diag(a), np.diag(a)))
+            assert np.all(np.abs(root @ root.T - a) <= 100 * np.finfo(dtype).eps * size)
+            np.testing.assert_array_equal(root, np.tril(root))
 
 
 def test_shrink_root_of_no_curvature_is_the_root_itself():
@@ -85,7 +117,7 @@ def test_shrink_root_stays_positive_where_subtraction_fails():
     # prior variance 1e6, noise 1e-6, float32: the subtractive update loses every digit of 1e-6
     root = jnp.eye(2, dtype=jnp.float32) * 1e3
     x = jnp.asarray([[1.0, 1.0]], jnp.float32)
-    shrunk = linalg.shrink_root(root, x @ root, jnp.asarray([1e6], jnp.float32))
+    shrunk = linalg.shrink_root(root, x @ root, jnp.asarray([1e3], jnp.float32))
     along = np.sum((np.asarray(x, np.float64) @ np.asarray(shrunk, np.float64)) ** 2)
     assert 0 < along < 1e-2  # exactly 1e-6; float32 roots know it to (1e3 · 6e-8)² at best
 

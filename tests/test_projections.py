@@ -86,6 +86,19 @@ def test_shrinking_is_optimal_for_a_multiple_of_the_diagonal(chunks):
     assert divergence(s, factor, diag) < divergence(s, best, noise * drawing[1])
 
 
+@pytest.mark.parametrize("projection", [EM(2), Eigen(), Eigen(2, shrink=False)], ids=str)
+def test_blocks_of_curvature_are_rows_mixed_beforehand(chunks, projection):
+    factor, diag, x, _ = drawn(3, b=6)
+    roots = np.random.default_rng(4).normal(size=(2, 3, 3))
+    roots[0, :, 2] = 0
+    whole = np.block([[roots[0], np.zeros((3, 3))], [np.zeros((3, 3)), roots[1]]])
+    plain = target(factor, diag, whole.T @ x)
+    blocks = target(factor, diag, x)._replace(scale=jnp.asarray(roots))
+    wanted, found = projection(plain), projection(blocks)
+    assert_close(found[0] @ found[0].T, wanted[0] @ wanted[0].T, 1e-11)
+    assert_close(found[1], wanted[1], 1e-11)
+
+
 def test_golden_values():
     # worked by hand
     one = np.ones(2)

@@ -85,6 +85,21 @@ def scale_rows(scale: Float[Array, " d"], v: Float[Array, "d *k"]) -> Float[Arra
     return scale.reshape(scale.shape + (1,) * (v.ndim - 1)) * v
 
 
+def mix(scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]) -> Array:
+    """S v, where S is diag(scale) or, given n blocks of c rows each, block diagonal."""
+    if scale.ndim == 1:
+        return scale_rows(scale, v)
+    blocks = v.reshape(scale.shape[0], scale.shape[1], -1)
+    return jnp.einsum("nij,njk->nik", scale, blocks).reshape(v.shape)
+
+
+def mix_transposed(
+    scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]
+) -> Array:
+    """Sᵀ v for the same S."""
+    return mix(scale if scale.ndim == 1 else jnp.swapaxes(scale, 1, 2), v)
+
+
 def identity_like(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The identity of a's size and dtype."""
     return jnp.eye(a.shape[0], dtype=a.dtype)
@@ -114,6 +129,26 @@ def steady_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return cholesky(a + share * jnp.diag(jnp.diagonal(a)))
 
 
+def semidefinite_root(a: Float[Array, "c c"]) -> Float[Array, "c c"]:
+    """The lower Cholesky root of a small matrix that may be singular, such as zero.
+
+    What is left of a diagonal entry is rounding where it is below 4 c eps of the entry, and its column is
+    zero then: root rootᵀ differs from a by no more than rounding, (i, j) in units of √(aᵢᵢ aⱼⱼ).
+    """
+    c = a.shape[0]
+    least = 4 * c * float(jnp.finfo(a.dtype).eps) * jnp.diagonal(a)
+
+    def eliminate(k, carry):
+        rest, root = carry
+        pivot = rest[k, k]
+        alive = pivot > least[k]
+        column = jnp.where(alive, rest[k] / jnp.sqrt(jnp.where(alive, pivot, 1)), 0)
+        column = jnp.where(jnp.arange(c) >= k, column, 0)
+        return rest - jnp.outer(column, column), root.at[:, k].set(column)
+
+    return jax.lax.fori_loop(0, c, eliminate, (a, jnp.zeros_like(a)))[1]
+
+
 def cho_solve(root: Float[Array, "n n"], b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
     """(root rootᵀ)⁻¹ b for a lower-triangular root."""
     return jsl.cho_solve((root, True), b)
@@ -136,13 +171,16 @@ def root_logdet(root: Float[Array, "d d"]) -> Float[Array, ""]:
 
 
 def shrink_root(
-    root: Float[Array, "d d"], rows: Float[Array, "b d"], curvature: Float[Array, " b"]
+    root: Float[Array, "d d"],
+    rows: Float[Array, "b d"],
+    scale: Float[Array, " b"] | Float[Array, "n c c"],
 ) -> Float[Array, "d d"]:
-    """The root of ((R Rᵀ)⁻¹ + Xᵀ diag(curvature) X)⁻¹, given rows = X R and curvature ≥ 0."""
-    a = scale_rows(jnp.sqrt(curvature), rows)
+    """The root of ((R Rᵀ)⁻¹ + Xᵀ S Sᵀ X)⁻¹, given rows = X R and S as in `mix`."""
+    a = mix_transposed(scale, rows)
     gram = a @ a.T
     identity = identity_like(gram)
-    lower = cholesky(identity + gram)
+    # the c rows of a block may be far more alike than rows of different observations
+    lower = (cholesky if scale.ndim == 1 else steady_cholesky)(identity + gram)
     half = jsl.solve_triangular(lower + identity, identity, lower=True)
     gain = jsl.solve_triangular(lower, half, lower=True, trans=1)
     return root - (root @ a.T) @ (gain @ a)

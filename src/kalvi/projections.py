@@ -5,6 +5,9 @@ Algorithm 1 and eq. 27. The target is
 
     S = α (W Wᵀ + Ψ) + Xᵀ diag(γ) X = Z Zᵀ + Ψ₀,     Z = [√α W, Xᵀ √γ]  (d × q, q = p + b),  Ψ₀ = α Ψ.
 
+Where an observation has c rows, its curvature is a c × c matrix and √γ is block diagonal with a root of
+each, R Rᵀ = γ; nothing else changes.
+
 Every projection starts from K = Z V_p, W₁ = K √(1 − f), ψ₁ = ψ₀ + rowsum((Z Q)²) + rowsum(f K²):
 
     Eigen   Zᵀ Ψ₀⁻¹ Z = V Λ Vᵀ: V_p the leading p eigenvectors, Q the others. With f = 0 this is the optimal
@@ -50,6 +53,7 @@ saves a product as large as the block."""
 
 Factor = Float[Array, "d p"]
 Diag = Float[Array, " d"]
+Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n blocks of c rows
 
 
 class Gram(NamedTuple):
@@ -77,12 +81,12 @@ def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"], whole: bool = True)
 
 
 class Target(NamedTuple):
-    """α (W Wᵀ + diag ψ) + Xᵀ diag(scale²) X."""
+    """α (W Wᵀ + diag ψ) + Xᵀ R Rᵀ X, R = diag(scale) or with the blocks `scale` on its diagonal."""
 
     factor: Factor
     diag: Diag
     x: Float[Array, "b d"]
-    scale: Float[Array, " b"]
+    scale: Scale
     gram: Gram
     keep: Float[Array, ""] | None = None  # α; None is 1
 
@@ -125,18 +129,21 @@ class _Columns(NamedTuple):
 
     factor: Float[Array, "c p"]
     x: Float[Array, "b c"]
-    scale: Float[Array, " b"]  # √γ
+    scale: Scale  # √γ
     diag: Float[Array, " c"]
 
     def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
         p = self.factor.shape[1]
-        return self.factor @ small[:p] + self.x.T @ linalg.scale_rows(self.scale, small[p:])
+        return self.factor @ small[:p] + self.x.T @ linalg.mix(self.scale, small[p:])
 
     def squares(self) -> Float[Array, " c"]:
-        return jnp.sum(self.factor**2, axis=1) + self.scale**2 @ self.x**2
+        own = jnp.sum(self.factor**2, axis=1)
+        if self.scale.ndim == 1:
+            return own + self.scale**2 @ self.x**2
+        return own + jnp.sum(linalg.mix_transposed(self.scale, self.x) ** 2, axis=0)
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        rows = linalg.scale_rows(self.scale, self.x @ u)
+        rows = linalg.mix_transposed(self.scale, self.x @ u)
         return jnp.concatenate([linalg.inner(self.factor, u), rows])
 
 
@@ -149,7 +156,7 @@ def _columns(scale, keep, w, diag, x) -> _Columns:
 class Plan(NamedTuple):
     """A projection ready to be carried out on any rows of the factor and the diag."""
 
-    scale: Float[Array, " b"]
+    scale: Scale
     keep: Float[Array, ""] | None
     start: _Start
     done: tuple[_Step, ...] = ()
@@ -233,7 +240,7 @@ class EM(Projection):
             raise ValueError(f"EM needs at least one loop; got loops={self.loops}.")
 
     def start(self, target: Target) -> _Start:
-        p, b = target.factor.shape[1], target.scale.shape[0]
+        p, b = target.factor.shape[1], target.x.shape[0]
         empty = jnp.any(jnp.diagonal(target.gram.factor) == 0)
         if target.keep is not None:
             # as in the paper, EM starts from the factor and the diag before they are scaled
@@ -266,7 +273,7 @@ def _eigen_start(target: Target, shrink: bool) -> _Start:
 
 
 def _em_start(target: Target) -> _Start:
-    loading = target.gram.mixed * target.scale[None, :]
+    loading = linalg.mix_transposed(target.scale, target.gram.mixed.T).T
     identity = linalg.identity_like(target.gram.factor)
     loading = linalg.cho_solve(linalg.steady_cholesky(identity + target.gram.factor), loading)
     inner = loading.T @ loading
@@ -281,8 +288,8 @@ def _em_start(target: Target) -> _Start:
 def _whole_gram(target: Target) -> Float[Array, "q q"]:
     """Zᵀ Ψ₀⁻¹ Z."""
     scale = target.scale if target.keep is None else target.scale / jnp.sqrt(target.keep)
-    mixed = target.gram.mixed * scale[None, :]
-    rows = linalg.scale_rows(scale, target.gram.rows) * scale[None, :]
+    mixed = linalg.mix_transposed(scale, target.gram.mixed.T).T
+    rows = linalg.mix_transposed(scale, linalg.mix_transposed(scale, target.gram.rows).T)
     return jnp.block([[target.gram.factor, mixed], [mixed.T, rows]])
 
 
@@ -331,7 +338,8 @@ def _joseph(z: _Columns, step: _Step, before, diag, factor) -> Float[Array, " c"
     """ψ of the new factor, never below what exact arithmetic allows."""
     p = z.factor.shape[1]
     away = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
-    away += jnp.sum((z.x.T * z.scale[None, :] - factor @ step.back[:, p:]) ** 2, axis=1)
+    rows = linalg.mix_transposed(z.scale, z.x)
+    away += jnp.sum((rows.T - factor @ step.back[:, p:]) ** 2, axis=1)
     shared = jnp.sum(factor * (before @ step.inverse), axis=1) / diag
     spread = jnp.sum(factor * (factor @ step.spread), axis=1)
     least = z.diag * diag / (z.diag + diag)

@@ -4,7 +4,9 @@ Every structure says what its covariance and its precision are as diag(d) ± F F
 of the protocol follows from that. Structures that a stream can update (`Updatable`) add verbs:
 
     view(x):          mean x μ and covariance x Σ xᵀ of the predictors of a block of rows, and its
-    absorb(c, γ):     Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c, sharing the work of the two
+    absorb(c, γ):     Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c, sharing the work of the two;
+                      where every c rows belong to one observation, γ is the roots R (n, c, c) of their
+                      curvatures instead, and Σ⁻¹ ← Σ⁻¹ + Σᵢ xᵢᵀ Rᵢ Rᵢᵀ xᵢ
     temper(λ):        Σ⁻¹ ← λ Σ⁻¹                                        (forgetting)
     diffuse(q):       Σ ← Σ + q I                                        (process noise)
 

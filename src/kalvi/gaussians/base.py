@@ -16,6 +16,7 @@ from kalvi.precision import matching, own_precision
 Scalar = Float[Array, ""]
 Block = Float[Array, "b d"]
 PerRow = Float[Array, " b"]
+Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of each c rows' γ
 
 
 class Gaussian(eqx.Module):
@@ -86,7 +87,7 @@ class View(NamedTuple):
 
     mean: PerRow
     cov: Float[Array, "b b"]
-    absorb: Callable[[PerRow, PerRow], "Updatable"]  # of coefficients c and curvature γ
+    absorb: Callable[[PerRow, Curvature], "Updatable"]  # of coefficients c and curvature γ
 
 
 class Updatable(Gaussian):
@@ -101,8 +102,11 @@ class Updatable(Gaussian):
         return self.view(x)[:2]
 
     @own_precision
-    def absorb(self, x: Block, coefficients: PerRow, curvature: PerRow) -> "Updatable":
-        """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean."""
+    def absorb(self, x: Block, coefficients: PerRow, curvature: Curvature) -> "Updatable":
+        """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean.
+
+        Where n observations have c rows each, the curvature is given by n roots, each (c, c).
+        """
         return self.view(x).absorb(coefficients, curvature)
 
     @abstractmethod
@@ -116,6 +120,11 @@ class Updatable(Gaussian):
     @abstractmethod
     def diffuse(self, variance: Scalar) -> "Updatable":
         """Add variance · I to the covariance."""
+
+
+def scale_of(curvature: Curvature) -> Curvature:
+    """√γ: what is multiplied with the rows."""
+    return jnp.sqrt(curvature) if curvature.ndim == 1 else curvature
 
 
 def unchecked(cls, **fields):

@@ -5,7 +5,17 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi import checks, linalg
-from kalvi.gaussians.base import Block, Gaussian, PerRow, Scalar, Updatable, View, unchecked
+from kalvi.gaussians.base import (
+    Block,
+    Curvature,
+    Gaussian,
+    PerRow,
+    Scalar,
+    Updatable,
+    View,
+    scale_of,
+    unchecked,
+)
 from kalvi.linalg import LowRankPlusDiagonal
 from kalvi.precision import own_precision
 
@@ -77,9 +87,9 @@ class Dense(Updatable):
     def view(self, x: Block) -> View:
         rows = x @ self.root
 
-        def absorb(coefficients: PerRow, curvature: PerRow) -> "Dense":
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "Dense":
             mean = self.mean + self.root @ (rows.T @ coefficients)
-            return Dense.from_root(mean, linalg.shrink_root(self.root, rows, curvature))
+            return Dense.from_root(mean, linalg.shrink_root(self.root, rows, scale_of(curvature)))
 
         return View(x @ self.mean, rows @ rows.T, absorb)
 
@@ -146,9 +156,13 @@ class Diagonal(Updatable):
         return x**2 @ self.var
 
     def view(self, x: Block) -> View:
-        def absorb(coefficients: PerRow, curvature: PerRow) -> "Diagonal":
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "Diagonal":
             mean = self.mean + self.var * (x.T @ coefficients)
-            var = self.var / (1 + self.var * (curvature @ x**2))
+            if curvature.ndim == 1:
+                added = curvature @ x**2
+            else:
+                added = jnp.sum(linalg.mix_transposed(curvature, x) ** 2, axis=0)
+            var = self.var / (1 + self.var * added)
             return unchecked(Diagonal, mean=mean, var=var)
 
         return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)

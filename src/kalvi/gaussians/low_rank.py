@@ -10,7 +10,17 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi import checks, linalg, projections
-from kalvi.gaussians.base import Block, Gaussian, PerRow, Scalar, Updatable, View, unchecked
+from kalvi.gaussians.base import (
+    Block,
+    Curvature,
+    Gaussian,
+    PerRow,
+    Scalar,
+    Updatable,
+    View,
+    scale_of,
+    unchecked,
+)
 from kalvi.gaussians.full import Dense, written_out
 from kalvi.linalg import LowRankPlusDiagonal
 from kalvi.precision import is_traced, matching, own_precision
@@ -174,8 +184,8 @@ class LowRankPrecision(Updatable):
             residual = wide - loading.T @ read[0].T
             return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
 
-        def absorb(coefficients: PerRow, curvature: PerRow) -> "LowRankPrecision":
-            target = projections.Target(w, diag, x, jnp.sqrt(curvature), gram)
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
+            target = projections.Target(w, diag, x, scale_of(curvature), gram)
             plan = self.projection.plan(target)
             force, excess = self._pull(x, coefficients, loading @ coefficients, gram)
 
