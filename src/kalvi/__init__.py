@@ -47,6 +47,10 @@ _HOMES = {
     "kalvi.algorithms.factor_analysis": ("OnlineEM", "RecursiveFA", "batch_em"),
     "kalvi.algorithms.laplace": ("laplace",),
     "kalvi.algorithms.vga": ("vga",),
+    "kalvi.algorithms.swag": ("FASWAG", "SWA", "SWAG", "PathRule", "WindowAverage"),
+    "kalvi.gaussians.mixture": ("Mixture",),
+    "kalvi.pytrees": ("Flat",),
+    "kalvi.collectors": ("Collector",),
     "kalvi.run": ("fit", "resume"),
     "kalvi.checkpoints": ("load", "save"),
 }

@@ -20,9 +20,15 @@ from kalvi.algorithms.sites import QKF as QKF
 from kalvi.algorithms.sites import Explicit as Explicit
 from kalvi.algorithms.sites import Implicit as Implicit
 from kalvi.algorithms.sites import MirrorProx as MirrorProx
+from kalvi.algorithms.swag import FASWAG as FASWAG
+from kalvi.algorithms.swag import SWA as SWA
+from kalvi.algorithms.swag import SWAG as SWAG
+from kalvi.algorithms.swag import PathRule as PathRule
+from kalvi.algorithms.swag import WindowAverage as WindowAverage
 from kalvi.algorithms.vga import vga as vga
 from kalvi.checkpoints import load as load
 from kalvi.checkpoints import save as save
+from kalvi.collectors import Collector as Collector
 from kalvi.custom import Custom as Custom
 from kalvi.divergences import kl as kl
 from kalvi.divergences import wasserstein as wasserstein
@@ -35,6 +41,7 @@ from kalvi.gaussians import Diagonal as Diagonal
 from kalvi.gaussians import Gaussian as Gaussian
 from kalvi.gaussians import LowRankCovariance as LowRankCovariance
 from kalvi.gaussians import LowRankPrecision as LowRankPrecision
+from kalvi.gaussians.mixture import Mixture as Mixture
 from kalvi.likelihoods import Bernoulli as Bernoulli
 from kalvi.likelihoods import Laplace as Laplace
 from kalvi.likelihoods import Likelihood as Likelihood
@@ -48,6 +55,7 @@ from kalvi.merging import merge as merge
 from kalvi.projections import EM as EM
 from kalvi.projections import Eigen as Eigen
 from kalvi.projections import Projection as Projection
+from kalvi.pytrees import Flat as Flat
 from kalvi.run import fit as fit
 from kalvi.run import resume as resume
 

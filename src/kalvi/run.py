@@ -42,14 +42,26 @@ def resume(
     The block's number is folded into `key`, so a run resumed at `first_block` draws what an
     uninterrupted one would have drawn.
     """
-    state = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, state)
-    numbers, constants = eqx.partition(rule, eqx.is_array)
+    state = copied(state)
     for block, batch in enumerate(batches, first_block):
         block_key = None if key is None else jr.fold_in(key, block)
-        state = _advance(constants, state, numbers, batch, block_key)
+        state = advance(rule, state, batch, key=block_key)
         if after_block is not None:
             after_block(state)
     return state
+
+
+def advance(
+    rule: Rule[State], state: State, batch: Batch, *, key: PRNGKeyArray | None = None
+) -> State:
+    """The state after one block, in the memory of the state given, which is spent."""
+    numbers, constants = eqx.partition(rule, eqx.is_array)
+    return _advance(constants, state, numbers, batch, key)
+
+
+def copied(tree: State) -> State:
+    """The same arrays in memory of their own."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

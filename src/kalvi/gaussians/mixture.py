@@ -4,8 +4,8 @@ With weights wₖ and components N(μₖ, Σₖ), the mean is μ = Σ wₖ μₖ
 
     Cov[θ] = Σₖ wₖ [Σₖ + (μₖ − μ)(μₖ − μ)ᵀ].
 
-MultiSWAG (Wilson & Izmailov 2020, "Bayesian deep learning and a probabilistic perspective of generalization") is
-the mixture of the SWAG Gaussians of several runs, with equal weights.
+MultiSWAG (Wilson & Izmailov 2020, "Bayesian deep learning and a probabilistic perspective of
+generalization") is the mixture of the SWAG Gaussians of several runs, with equal weights.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi import checks, linalg
 from kalvi.gaussians.base import Gaussian, Scalar
-from kalvi.precision import own_precision
+from kalvi.precision import matching, own_precision
 
 
 class Mixture(eqx.Module):
@@ -44,15 +44,7 @@ class Mixture(eqx.Module):
             raise ValueError(
                 f"Mixture needs components of one dimension and dtype; got {', '.join(forms)}."
             )
-        self.weights = self._normalised(weights)
-
-    @own_precision
-    def _normalised(self, weights) -> Float[Array, " k"]:
-        k, dtype = len(self.components), self.components[0].mean.dtype
-        weights = jnp.ones(k, dtype) if weights is None else jnp.asarray(weights, dtype)
-        checks.need(weights.shape == (k,), f"Mixture needs weights of shape ({k},)", weights)
-        checks.positive(weights, "weights")
-        return weights / jnp.sum(weights)
+        self.weights = _normalised(weights, len(forms), self.components[0].mean.dtype)
 
     @property
     def mean(self) -> Float[Array, " d"]:
@@ -107,3 +99,11 @@ class Mixture(eqx.Module):
 
     def _averaged(self, terms: Sequence[Array]) -> Array:
         return jnp.tensordot(self.weights, jnp.stack(terms), axes=1)
+
+
+def _normalised(weights, k: int, dtype) -> Float[Array, " k"]:
+    with matching(dtype):
+        weights = jnp.ones(k, dtype) if weights is None else jnp.asarray(weights, dtype)
+        checks.need(weights.shape == (k,), f"Mixture needs weights of shape ({k},)", weights)
+        checks.positive(weights, "weights")
+        return weights / jnp.sum(weights)
