@@ -13,7 +13,7 @@ class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
     x: Float[Array, "b i"]
-    y: Float[Array, " b"]
+    y: Float[Array, "b *o"]  # a number a row, or a vector
     weight: Float[Array, " b"]
 
 

@@ -27,8 +27,11 @@ one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = 
 taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion. Process noise q adds n q I to Σ before a block of n
 rows: exact for blocks of one row.
 
+Observations with several predictors, such as the classes of a softmax, are the same with a vector ξ and a
+matrix γ each (`groups`); a `Predictor` says what their rows are.
+
 The state also carries the prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) and the sum of squared
-standardised innovations (yₜ − E yₜ)²/Var yₜ, both free by-products of the marginals.
+standardised innovations (yₜ − E yₜ)²/Var yₜ (of scalar y), both free by-products of the marginals.
 """
 
 from typing import Any, NamedTuple
@@ -42,10 +45,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.groups import group_covariances, solve_groups
 from kalvi.algorithms.sites import EKF, QKF, Implicit, Scheme
 from kalvi.custom import Sampled
 from kalvi.gaussians import Updatable
 from kalvi.likelihoods import Likelihood
+from kalvi.predictors import Linear, Predictor
+from kalvi.vectors import VectorLikelihood
 
 Scalar = Float[Array, ""]
 
@@ -68,16 +74,33 @@ def _optional(value) -> Scalar | None:
 class RVGA(Rule[Streaming]):
     """The streaming rule for any likelihood of xᵀθ, any site scheme and any updatable structure.
 
+    A likelihood of several predictors needs a `predictor` that makes as many of θ and a row, such as
+    `MultiLinear`.
+
     With `samples=K` the scheme's expectations are averages over K draws of the predictor instead of
     integrals, and a key is needed. A batch of fewer than `block_size` rows is one block.
     """
 
-    likelihood: Likelihood
+    likelihood: Likelihood | VectorLikelihood
     scheme: Scheme = Implicit()
     forgetting: Scalar | None = eqx.field(converter=_optional, default=None)
     process_noise: Scalar | None = eqx.field(converter=_optional, default=None)
     block_size: int = eqx.field(static=True, default=16)
     samples: int | None = eqx.field(static=True, default=None)
+    predictor: Predictor = Linear()
+
+    def __check_init__(self):
+        vector = isinstance(self.likelihood, VectorLikelihood)
+        if vector == isinstance(self.predictor, Linear):
+            raise TypeError(
+                f"{type(self.likelihood).__name__} does not go with the predictor "
+                f"{type(self.predictor).__name__}; likelihoods of one predictor need Linear(), those of "
+                "several one that makes as many, such as MultiLinear."
+            )
+        if vector and self.samples is not None:
+            raise ValueError(
+                f"samples={self.samples} is for likelihoods of one predictor; use samples=None."
+            )
 
     def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Streaming:
         zero, none = jnp.zeros((), prior.mean.dtype), jnp.zeros((), jnp.int32)
@@ -144,16 +167,56 @@ class RVGA(Rule[Streaming]):
     ) -> tuple[Streaming, Bool[Array, " b"]]:
         """Absorb the rows that are left, or the first of them, and say which are left then."""
         block = block._replace(weight=jnp.where(left, block.weight, 0))
+        if isinstance(self.likelihood, VectorLikelihood):
+            return self._take_groups(self.likelihood, state, block, left)
         view = state.posterior.view(block.x)
         rows = self._solve_rows(view.mean, view.cov, block)
         at_once = jnp.max(rows.curvature * jnp.diagonal(view.cov)) <= _limit(view.cov.dtype)
-        first = left & (jnp.cumsum(left) == 1)
-        taken = left if len(left) == 1 else jnp.where(at_once, left, first)
+        taken = _taken(left, at_once)
         coefficient = jnp.where(at_once, rows.coefficient, rows.step)
         posterior = view.absorb(
             jnp.where(taken, coefficient, 0), jnp.where(taken, rows.curvature, 0)
         )
         return self._score(state, block, rows, taken, posterior), left & ~taken
+
+    def _take_groups(
+        self,
+        likelihood: VectorLikelihood,
+        state: Streaming,
+        block: "_Block",
+        left: Bool[Array, " b"],
+    ) -> tuple[Streaming, Bool[Array, " b"]]:
+        """The same for observations with several rows each."""
+        mean, rows = self.predictor.linearise(state.posterior.mean, block.x)
+        view = state.posterior.view(rows)
+        found = solve_groups(
+            self.scheme, likelihood, mean, view.cov, block.y, block.weight, block.discount
+        )
+        alone = group_covariances(view.cov, mean.shape[1])
+        strength = jnp.einsum("nij,nik,nkj->n", found.root, alone, found.root)
+        at_once = jnp.max(strength) <= _limit(view.cov.dtype)
+        taken = _taken(left, at_once)
+        coefficient = jnp.where(at_once, found.coefficient, found.step)
+        posterior = view.absorb(
+            jnp.where(taken[:, None], coefficient, 0).ravel(),
+            jnp.where(taken[:, None, None], found.root, 0),
+        )
+        cov = block.discount[:, None, None] * found.cov
+        surprise = jax.vmap(lambda *row: likelihood.log_predictive(*row))(
+            block.y, found.mean, cov, block.weight
+        )
+        weight = jnp.where(taken, block.discount * block.weight, 0)
+        state = eqx.tree_at(
+            lambda s: (s.posterior, s.log_evidence, s.rows, s.unsolved),
+            state,
+            (
+                posterior,
+                state.log_evidence + jnp.sum(jnp.where(taken, surprise, 0)),
+                state.rows + jnp.sum(weight),
+                state.unsolved + jnp.sum(taken & (found.solved == 0)).astype(jnp.int32),
+            ),
+        )
+        return state, left & ~taken
 
     def _solve_rows(
         self, mean: Float[Array, " b"], cov: Float[Array, "b b"], block: "_Block"
@@ -195,9 +258,10 @@ class RVGA(Rule[Streaming]):
         return _Rows(m, v, step, coefficient, curvature, solved, clipped)
 
     def _likelihood_of(self, block: "_Block", j: Any) -> Likelihood:
+        likelihood: Any = self.likelihood
         if block.draws is None:
-            return self.likelihood
-        return Sampled(self.likelihood, block.draws[j].astype(block.y.dtype))
+            return likelihood
+        return Sampled(likelihood, block.draws[j].astype(block.y.dtype))
 
     def _score(
         self,
@@ -228,6 +292,12 @@ class RVGA(Rule[Streaming]):
         )
 
 
+def _taken(left: Bool[Array, " b"], at_once: Bool[Array, ""]) -> Bool[Array, " b"]:
+    """All rows that are left, or the first of them."""
+    first = left & (jnp.cumsum(left) == 1)
+    return left if len(left) == 1 else jnp.where(at_once, left, first)
+
+
 def _limit(dtype: Any) -> float:
     """The largest γ xᵀΣx that a block of several rows may have."""
     return float(jnp.finfo(dtype).eps) ** -0.25
@@ -237,7 +307,7 @@ class _Block(NamedTuple):
     """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
 
     x: Float[Array, "b d"]
-    y: Float[Array, " b"]
+    y: Float[Array, "b *o"]
     weight: Float[Array, " b"]
     discount: Float[Array, " b"]
     draws: Float[Array, "b k"] | None

@@ -13,6 +13,9 @@ expected gradient and curvature of log p and r = g/(1 + γ v₀) for a gain take
     EKF         γ = Fisher information at m₀, ξ = r                eqs. 55, 81: online natural gradient
     QKF         γ = λ(z), z² = E(f − c)², ξ from the bound         eqs. 89-90, Jaakkola–Jordan
 
+For c predictors of one observation (`group`) ξ is a vector, γ and v₀ are matrices, and 1/(1 + γ v₀)
+reads (I + Γ V₀)⁻¹.
+
 MirrorProx carries the term γ̂ (m̂ − m₀) that eqs. 139-140 of Lambert, Bonnabel & Bach (2023) drop; with
 it the implicit scheme is the fixed point and linear models are exact.
 """
@@ -22,12 +25,18 @@ from abc import abstractmethod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from kalvi import linalg
 from kalvi.implicit import Site
 from kalvi.likelihoods import Likelihood, SuperGaussian
+from kalvi.vectors import VectorLikelihood, VectorSite, gain_after
 
 Scalar = Float[Array, ""]
+Label = Float[Array, "*o"]
+Vector = Float[Array, " c"]
+Matrix = Float[Array, "c c"]
 
 
 class Scheme(eqx.Module):
@@ -38,6 +47,12 @@ class Scheme(eqx.Module):
         self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
     ) -> Site:
         """Step ξ and curvature γ of the row."""
+
+    @abstractmethod
+    def group(
+        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
+    ) -> VectorSite:
+        """Step ξ and curvature Γ of an observation with c predictors."""
 
     @abstractmethod
     def quick(self) -> "Scheme":
@@ -54,6 +69,11 @@ class Implicit(Scheme):
     ) -> Site:
         return likelihood.implicit(y, mean, var, weight, thorough=self.thorough)
 
+    def group(
+        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
+    ) -> VectorSite:
+        return likelihood.implicit(y, mean, cov, weight)
+
     def quick(self) -> "Implicit":
         return Implicit(thorough=False)
 
@@ -66,6 +86,12 @@ class Explicit(Scheme):
     ) -> Site:
         _, gradient, curvature = likelihood.expect(y, mean, var)
         return _gain_after(weight * gradient, weight * curvature, var)
+
+    def group(
+        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
+    ) -> VectorSite:
+        _, gradient, curvature = likelihood.expect(y, mean, cov)
+        return gain_after(weight * gradient, weight * curvature, cov)
 
     def quick(self) -> "Explicit":
         return self
@@ -94,6 +120,20 @@ class MirrorProx(Scheme):
 
         return jax.lax.fori_loop(0, self.iterations, look_ahead, start)
 
+    def group(
+        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
+    ) -> VectorSite:
+        _, gradient, first = likelihood.expect(y, mean, cov)
+        start = gain_after(weight * gradient, weight * first, cov)
+
+        def look_ahead(_, site):
+            shift = cov @ site.step
+            _, gradient, curvature = likelihood.expect(y, mean + shift, _narrowed(cov, site))
+            curvature = weight * (curvature if self.extra_covariance else first)
+            return gain_after(weight * gradient + curvature @ shift, curvature, cov)
+
+        return jax.lax.fori_loop(0, self.iterations, look_ahead, start)
+
     def quick(self) -> "MirrorProx":
         return self
 
@@ -106,6 +146,12 @@ class EKF(Scheme):
     ) -> Site:
         gradient = jax.grad(lambda f: likelihood.log_prob(f, y))(mean)
         return _gain_after(weight * gradient, weight * likelihood.information(mean), var)
+
+    def group(
+        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
+    ) -> VectorSite:
+        gradient = jax.grad(lambda f: likelihood.log_prob(f, y))(mean)
+        return gain_after(weight * gradient, weight * likelihood.information(mean), cov)
 
     def quick(self) -> "EKF":
         return self
@@ -126,6 +172,14 @@ class QKF(Scheme):
         curvature = weight * likelihood.bound_curvature(jnp.sqrt(var + (mean - centre) ** 2))
         return _gain_after(weight * slope - curvature * (mean - centre), curvature, var)
 
+    def group(
+        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
+    ) -> VectorSite:
+        raise TypeError(
+            f"QKF is for likelihoods of one predictor and {type(likelihood).__name__} has "
+            f"{likelihood.outputs}; use Implicit()."
+        )
+
     def quick(self) -> "QKF":
         return self
 
@@ -133,3 +187,12 @@ class QKF(Scheme):
 def _gain_after(gradient: Scalar, curvature: Scalar, var: Scalar) -> Site:
     """The site of a scheme whose printed gain is the new covariance."""
     return Site(gradient / (1 + curvature * var), curvature, jnp.asarray(True))
+
+
+def _narrowed(cov: Matrix, site: VectorSite) -> Matrix:
+    """(V⁻¹ + Γ)⁻¹ = A (I + Aᵀ Γ A)⁻¹ Aᵀ, A Aᵀ = V."""
+    root = linalg.semidefinite_root(cov)
+    inner = root.T @ site.curvature @ root
+    lower = linalg.steady_cholesky(linalg.identity_like(inner) + inner)
+    half = jsl.solve_triangular(lower, root.T, lower=True)
+    return half.T @ half
