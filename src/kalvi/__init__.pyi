@@ -2,9 +2,11 @@
 
 from kalvi.algorithms.base import Batch as Batch
 from kalvi.algorithms.base import Rule as Rule
+from kalvi.algorithms.factor_analysis import SGA as SGA
 from kalvi.algorithms.factor_analysis import OnlineEM as OnlineEM
 from kalvi.algorithms.factor_analysis import RecursiveFA as RecursiveFA
 from kalvi.algorithms.factor_analysis import batch_em as batch_em
+from kalvi.algorithms.factor_analysis import random_factor_model as random_factor_model
 from kalvi.algorithms.general import FirstOrder as FirstOrder
 from kalvi.algorithms.general import GaussHermite as GaussHermite
 from kalvi.algorithms.general import GeneralRVGA as GeneralRVGA

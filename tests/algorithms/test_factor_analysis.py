@@ -57,6 +57,8 @@ RULES = {
     "eigen": fa.RecursiveFA(block_size=4),
     "recursive EM": fa.RecursiveFA(EM(2), block_size=1),
     "online EM": fa.OnlineEM(),
+    "incremental EM": fa.OnlineEM.incremental(5),
+    "SGA": fa.SGA(warm_up=5),
 }
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 

@@ -15,18 +15,19 @@ from kalvi import run
 from tests.laws import assert_close
 
 N, D, P = 100, 6, 2
-STREAMING = ("eigen", "recursive_em", "online_em")
+STREAMING = ("eigen", "recursive_em", "online_em", "incremental_em", "sga")
 every_stream = pytest.mark.parametrize("method", STREAMING)
 
 
-def table(seed=0):
+def table(seed=0, n=N):
     rng = np.random.default_rng(seed)
     factor, noise = rng.normal(size=(P, D)), rng.uniform(0.5, 1, D)
-    return 5 + rng.normal(size=(N, P)) @ factor + noise * rng.normal(size=(N, D))
+    return 5 + rng.normal(size=(n, P)) @ factor + noise * rng.normal(size=(n, D))
 
 
 def model(method="eigen", **settings):
-    return kalvi.FactorAnalysis(P, method=method, random_state=0, **settings)
+    settings = {"warm_up": 20, "random_state": 0} | settings
+    return kalvi.FactorAnalysis(P, method=method, **settings)
 
 
 def fed(estimator, x, sizes):
@@ -101,6 +102,20 @@ def test_batch_em_is_the_maximum_likelihood_and_one_pass_is_near():
     assert_close(np.abs(best.transform(x)), np.abs(judge.transform(x)), 1e-2)
 
 
+def test_one_pass_in_any_units_is_near_the_maximum_likelihood():
+    """Features in units from 1e-3 to 1e3: the log density of a row within so many nats of the best.
+
+    scikit-learn is given the rows in one unit; the logarithms of the others add up to zero.
+    """
+    x = table(n=2000)
+    best = decomposition.FactorAnalysis(P, tol=1e-3, svd_method="lapack").fit(x)
+    best = best.score(x)
+    x = x * 10.0 ** np.linspace(-3, 3, D)
+    bounds = {"eigen": 1e-3, "online_em": 0.04, "incremental_em": 0.1, "sga": 0.25}
+    for method, nats in bounds.items():
+        assert best - nats < model(method, warm_up=100).fit(x).score(x) < best + 1e-5
+
+
 def test_batch_em_warns_where_it_did_not_converge():
     with pytest.warns(ConvergenceWarning, match="not converged after 1 passes; raise max_iter"):
         model("batch_em", max_iter=1).fit(table())
@@ -127,10 +142,7 @@ def test_progress_is_shown(capsys):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"method": "svd"},
-            "method must be one of eigen, recursive_em, online_em, batch_em; got 'svd'",
-        ),
+        ({"method": "svd"}, "one of eigen, .*, incremental_em, sga, batch_em; got 'svd'"),
         ({"n_components": 0}, "n_components must be None or a positive integer; got 0"),
         ({"n_components": 7}, "n_components=7 exceeds the 6 features; choose n_components ≤ 6"),
         ({"block_size": 1.5}, "block_size must be 'auto' or a positive integer; got 1.5"),
@@ -138,6 +150,10 @@ def test_progress_is_shown(capsys):
         ({"max_iter": True}, "max_iter must be a positive integer; got True"),
         ({"prior_rows": -1.0}, "prior_rows must be a non-negative number; got -1.0"),
         ({"tol": np.nan}, "tol must be a non-negative number; got nan"),
+        ({"warm_up": 0}, "warm_up must be a positive integer; got 0"),
+        ({"step_size": -0.1}, "step_size must be a non-negative number; got -0.1"),
+        ({"step_decay": np.inf}, "step_decay must be a non-negative number; got inf"),
+        ({"scaled": "yes"}, "scaled must be True or False; got 'yes'"),
         ({"dtype": "int32"}, "dtype must be 'float32' or 'float64'; got 'int32'"),
     ],
 )

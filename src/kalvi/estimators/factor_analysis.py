@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from numbers import Real
 from typing import Any
 from warnings import warn
 
@@ -20,20 +19,18 @@ from tqdm import tqdm
 
 from kalvi import run, streams
 from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.base import Batch
+from kalvi.estimators import factor_methods as methods
 from kalvi.estimators import settings
 from kalvi.estimators.common import all_or_nothing, counted
 from kalvi.gaussians import LowRankCovariance
 from kalvi.precision import matching
-from kalvi.projections import EM
 
-METHODS = ("eigen", "recursive_em", "online_em", "batch_em")
-RANDOM = ("recursive_em", "online_em")
-"""The methods that need a random start."""
-LARGEST_BLOCK = 256
-"""block_size="auto" absorbs at most this many rows by one projection."""
-FED_ROWS = 16
-"""Rows are fed, and a stream is started from, a multiple of this many at a time."""
+STRUCTURAL = (
+    *("method", "loops", "prior_rows", "block_size"),
+    *("warm_up", "scaled", "step_size", "step_decay"),
+)
+"""The parameters that a state depends on, besides its sizes."""
 
 
 def _one_pass(self: "FactorAnalysis") -> bool:
@@ -55,19 +52,30 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ----------
     n_components : int or None, default None
         How many factors; None is one for each feature.
-    method : {"eigen", "recursive_em", "online_em", "batch_em"}, default "eigen"
-        "eigen" projects each block of rows by an eigendecomposition and two EM iterations: one pass,
-        usually close to the optimum. "recursive_em" is Algorithm 1 of L-RVGA, "online_em" that of
-        Cappé and Moulines with averaging, both row by row from a random start. "batch_em" goes on
-        from "eigen" to the maximum likelihood, with the table in memory and no `partial_fit`.
+    method : {"eigen", "recursive_em", "online_em", "incremental_em", "sga", "batch_em"}
+        "eigen", the default, projects each block of rows by an eigendecomposition and two EM
+        iterations: one pass, usually close to the optimum. The next four go row by row from a random
+        start: "recursive_em" is Algorithm 1 of L-RVGA; "online_em" weighs the rows' statistics in
+        proportion to their numbers; "incremental_em" and "sga" are Algorithms 2 (equal weights) and
+        1 (gradient ascent) of Brownlie. "batch_em" goes on from "eigen" to the maximum likelihood,
+        with the table in memory and no `partial_fit`.
     prior_rows : float, default 1
-        How many rows the start counts as, whose variances are those of the first block. Not used by
-        "online_em", nor in the end by "batch_em".
+        How many rows the start counts as, whose variances are those of the first block. Used by
+        "eigen" and "recursive_em".
     loops : int, default 3
         EM iterations a row of "recursive_em".
     block_size : "auto" or int, default "auto"
-        Rows absorbed by one projection of "eigen" and "recursive_em"; "auto" is a power of two near
-        n_components for the first and 1 for the second.
+        Rows absorbed by one projection of "eigen" and "recursive_em"; "auto" is a power of two from
+        2 n_components on for the first and 1 for the second.
+    warm_up : int, default 100
+        Rows through which "online_em" and "incremental_em" keep to their start in the E-step, and
+        through which "sga" moves nothing but the mean.
+    scaled : bool, default True
+        Whether "online_em", "incremental_em" and "sga" start from the variances of the warm-up rows
+        and the last bounds its steps and takes them in these units; False is Brownlie's start from
+        variances of 1, and steps in the units of the rows, as long as they come.
+    step_size, step_decay : float, default 0.005 and 0.001
+        Steps of "sga" are step_size/(1 + step_decay t) for row t; Brownlie has 0.001 and 0.
     tol : float, default 1e-8
         "batch_em" ends where a pass gains less than this in log-likelihood a row.
     max_iter : int, default 1000
@@ -75,7 +83,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     dtype : {"float64", "float32"}, default "float64"
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
-        For the start of "recursive_em" and "online_em".
+        For the start of the methods that go row by row.
     verbose : bool, default False
         Show a progress bar.
 
@@ -120,6 +128,10 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         prior_rows=1.0,
         loops=3,
         block_size="auto",
+        warm_up=100,
+        scaled=True,
+        step_size=0.005,
+        step_decay=0.001,
         tol=1e-8,
         max_iter=1000,
         dtype="float64",
@@ -131,6 +143,10 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.prior_rows = prior_rows
         self.loops = loops
         self.block_size = block_size
+        self.warm_up = warm_up
+        self.scaled = scaled
+        self.step_size = step_size
+        self.step_decay = step_decay
         self.tol = tol
         self.max_iter = max_iter
         self.dtype = dtype
@@ -227,13 +243,14 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _pass(self, state: Any, batches: Iterator[Batch]) -> Any:
         """The state after further rows; where there is none, the first of them make a start."""
-        rule = self._rule()
+        rule = methods.rule(self.structure_, self._n_features_out)
         if state is None:
             first = next(batches, None)
             if first is None:
                 return None
-            key = jr.key(self._seed) if self.method in RANDOM else None
-            start = run.call(_started, first, self.structure_["n_components"], key)
+            key = jr.key(self._seed) if self.method in methods.RANDOM else None
+            kind = self.method in methods.WARMED, bool(self.scaled)
+            start = run.call(methods.start, first, self._n_features_out, key, *kind)
             state, batches = rule.init(start), chain([first], batches)
         return run.resume(rule, state, batches)
 
@@ -242,29 +259,9 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         rest = self.buffer_.rest(self._schedule(), **self._layout())
         return self.state_ if rest is None else self._pass(self.state_, iter([rest]))
 
-    def _rule(self) -> Rule:
-        if self.method == "online_em":
-            return fa.OnlineEM()
-        shared = {"prior_rows": float(self.prior_rows), "block_size": self._block()}
-        if self.method == "recursive_em":
-            return fa.RecursiveFA(EM(int(self.loops)), **shared)
-        return fa.RecursiveFA(**shared)
-
-    def _block(self) -> int:
-        """How many rows wait for each other."""
-        if self.method == "online_em":
-            return 1
-        if self.block_size != "auto":
-            return int(self.block_size)
-        if self.method == "recursive_em":
-            return 1
-        needed = int(np.ceil(np.log2(self.structure_["n_components"])))
-        return int(np.clip(2**needed, FED_ROWS, LARGEST_BLOCK))
-
     def _schedule(self) -> streams.Schedule:
-        """How many rows wait for each other: whole blocks, and enough to start from."""
-        size = self._block()
-        return streams.Schedule(size * -(-FED_ROWS // size), growing=False)
+        """How many rows wait for each other."""
+        return streams.Schedule(methods.fed(self.structure_, self._n_features_out), growing=False)
 
     def _layout(self) -> dict[str, Any]:
         return {"intercept": False, "dtype": self.dtype}
@@ -289,19 +286,19 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _each(self, function: Any, x) -> np.ndarray:
         """A function of the Gaussian and of rows, some rows at a time."""
         check_is_fitted(self)
-        _check_settings(self.get_params())
+        methods.check(self.get_params())
         self._check_structure()
         rows = self._validated(x, reset=False, least=1)
         n = rows.shape[0]
         with matching(self.dtype):
             batches = streams.array_batches(
-                rows, np.zeros(n), block_size=FED_ROWS, **self._layout()
+                rows, np.zeros(n), block_size=methods.FED_ROWS, **self._layout()
             )
             parts = [np.asarray(run.call(function, self.gaussian_, b.x)) for b in batches]
         return np.concatenate(parts)[:n]
 
     def _check_rows(self, x, *, reset: bool, least: int) -> Any:
-        _check_settings(self.get_params())
+        methods.check(self.get_params())
         if not reset:
             self._check_structure()
         rows = self._validated(x, reset=reset, least=least)
@@ -329,10 +326,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         return {
             "n_components": rank,
-            "method": self.method,
-            "loops": self.loops,
-            "prior_rows": self.prior_rows,
-            "block_size": self.block_size,
+            **{name: getattr(self, name) for name in STRUCTURAL},
             "dtype": np.dtype(self.dtype).name,
         }
 
@@ -364,35 +358,6 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _check_settings(given: dict[str, Any]) -> None:
-    """Refuse parameters that mean nothing, with what was needed."""
-    if given["method"] not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {given['method']!r}.")
-    if given["n_components"] is not None:
-        _check_count("n_components", given["n_components"], "None or ")
-    if given["block_size"] != "auto":
-        _check_count("block_size", given["block_size"], "'auto' or ")
-    for name in ("loops", "max_iter"):
-        _check_count(name, given[name], "")
-    for name in ("prior_rows", "tol"):
-        value = given[name]
-        if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
-            raise ValueError(f"{name} must be a non-negative number; got {value!r}.")
-    if given["dtype"] not in ("float32", "float64", np.float32, np.float64):
-        raise ValueError(f"dtype must be 'float32' or 'float64'; got {given['dtype']!r}.")
-
-
-def _check_count(name: str, value: Any, otherwise: str) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (whole and value >= 1):
-        raise ValueError(f"{name} must be {otherwise}a positive integer; got {value!r}.")
-
-
-def _started(first: Batch, rank: int, key) -> LowRankCovariance:
-    variance = fa.variances(first)
-    return fa.start(jnp.zeros_like(variance), variance, rank, key=key)
 
 
 def _climbed(batch: Batch, start: LowRankCovariance, max_passes, tolerance) -> fa.Optimum:

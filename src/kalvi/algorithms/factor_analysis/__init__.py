@@ -5,14 +5,19 @@ from kalvi.algorithms.factor_analysis.common import (
     canonical,
     factors,
     log_densities,
+    orthogonal_start,
     start,
     variances,
 )
+from kalvi.algorithms.factor_analysis.generate import random_factor_model
+from kalvi.algorithms.factor_analysis.gradient import SGA, Climbing
 from kalvi.algorithms.factor_analysis.online import Averaged, OnlineEM
 from kalvi.algorithms.factor_analysis.recursive import Factored, RecursiveFA
 
 __all__ = [
+    "SGA",
     "Averaged",
+    "Climbing",
     "Factored",
     "OnlineEM",
     "Optimum",
@@ -21,6 +26,8 @@ __all__ = [
     "canonical",
     "factors",
     "log_densities",
+    "orthogonal_start",
+    "random_factor_model",
     "start",
     "variances",
 ]

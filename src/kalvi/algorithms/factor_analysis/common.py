@@ -12,6 +12,8 @@ of mean zero is made one for rows of unknown mean by feeding it e, without appro
 Start (Lambert, Bonnabel & Bach 2023, section 5.1.2, with the misprinted square root of 1/σ₀ undone, and a
 variance for each feature as in its Remark 1): ψ = (1 − ε) v and F = √(ε d/p) v^{1/2} U with random unit
 columns U, so that E[F Fᵀ] + diag ψ = diag v. Where no symmetry needs to be broken, ψ = v and F = 0.
+The orthogonal start of Brownlie (2021), section 4.4, is F = Q, ψ = 1 with Q R a normal matrix; here it is
+F = share v^{1/2} Q, ψ = v, after which EM does the same whatever the units of the features.
 """
 
 from typing import NamedTuple
@@ -25,7 +27,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi import linalg
 from kalvi.algorithms.base import Batch
 from kalvi.gaussians import LowRankCovariance
+from kalvi.precision import is_traced
 
+Number = float | int
 Scalar = Float[Array, ""]
 Rows = Float[Array, "n d"]
 PerFeature = Float[Array, " d"]
@@ -35,6 +39,8 @@ NOISE_SHARE = 1e-12
 """No noise variance falls below this share of its feature's variance (in float32: 8 ulp)."""
 START_SHARE = 0.1
 """How much of the variance a random start gives to the factors."""
+ORTHOGONAL_SHARE = 0.5
+"""The standard deviation that an orthogonal start gives to a factor along its own direction."""
 NO_VARIANCE = 1e-12
 """The variance assumed of every feature where none of the first rows differ."""
 
@@ -68,6 +74,27 @@ def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
 def about(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
     """The rows about a mean that is known."""
     return Centred(batch.x - mean[None, :], mean, rows + jnp.sum(batch.weight))
+
+
+class Row(NamedTuple):
+    """A row e (of a batch of one), the mean and total weight after it, its number and what it tells.
+
+    The first row of an unknown mean tells nothing but the mean: the others are counted from 1.
+    """
+
+    x: Float[Array, "1 d"]
+    mean: PerFeature
+    rows: Scalar
+    number: Scalar
+    told: Scalar
+
+
+def one(mean: PerFeature, rows: Scalar, row: Batch, centred: bool) -> Row:
+    """A row for a rule that takes one at a time."""
+    x, mean, rows = (centre if centred else about)(mean, rows, row)
+    number = rows - 1 if centred else rows
+    told = jnp.where(number > 0, row.weight[0], 0)
+    return Row(x, mean, rows, jnp.maximum(number, 1), told)
 
 
 def in_blocks(batch: Batch, size: int) -> Batch:
@@ -111,6 +138,33 @@ def start(
     unit = unit / jnp.sqrt(jnp.sum(unit**2, axis=0))[None, :]
     scale = jnp.sqrt(share * len(mean) / rank * variance)
     return LowRankCovariance(mean, linalg.scale_rows(scale, unit), (1 - share) * variance)
+
+
+def orthogonal(dim: int, rank: int, *, key: PRNGKeyArray, dtype=None) -> Factor:
+    """Random orthonormal columns: Q of the reduced Q R of a normal matrix."""
+    return jnp.linalg.qr(jr.normal(key, (dim, rank), dtype))[0]
+
+
+def orthogonal_start(
+    mean: PerFeature,
+    variance: PerFeature,
+    rank: int,
+    *,
+    key: PRNGKeyArray,
+    share: float = ORTHOGONAL_SHARE,
+) -> LowRankCovariance:
+    """ψ = v and F = share v^{1/2} Q; with variances of 1 and a share of 1 it is F = Q, ψ = 1."""
+    unit = orthogonal(len(mean), rank, key=key, dtype=mean.dtype)
+    return LowRankCovariance(mean, linalg.scale_rows(share * jnp.sqrt(variance), unit), variance)
+
+
+def refuse_empty_columns(rule: str, factor: Factor) -> None:
+    """Neither EM nor a gradient ever fills an empty column of F."""
+    if not is_traced(factor) and not bool(jnp.all(jnp.any(factor != 0, axis=0))):
+        raise ValueError(
+            f"{rule} needs a start whose factor has no empty column, for EM never fills one; "
+            "give `start` a key."
+        )
 
 
 def loading(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Float[Array, "n p"], Array]:
