@@ -123,6 +123,7 @@ def test_double_precision_and_pickling_whatever_the_global_setting():
         (lambda: kalvi.Collector(rank=2.5), "rank must be an integer of at least 0; got 2.5"),
         (lambda: kalvi.Collector("fa", rank=0), "rank must be an integer of at least 1; got 0"),
         (lambda: kalvi.Collector(window=0), "window must be an integer of at least 1; got 0"),
+        (lambda: kalvi.Collector(random_state=None), "random_state must be an integer .* got None"),
         (lambda: collected(n=1).posterior, "at least 2 collected iterates; there are 1"),
         (lambda: collected(n=19, window=10).posterior, "at least 20 .* there are 19"),
         (lambda: collected(n=9).sample(0, random_state=0), "n must be an integer .* got 0"),

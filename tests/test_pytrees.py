@@ -25,6 +25,9 @@ class Tensor:
     def detach(self):
         return self
 
+    def cpu(self):
+        return self
+
     def float(self):
         return Tensor(self.array.astype(np.float32))
 
@@ -115,6 +118,14 @@ def test_double_precision_whatever_the_global_setting():
         vector = Flat(KINDS["numpy"]).flatten(KINDS["numpy"])
         assert Flat(KINDS["equinox"]).unflatten(vector).weight.dtype == np.float64
     assert vector.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", ["numpy", "equinox"])
+def test_leaves_have_memory_of_their_own(kind):
+    flat, vector = Flat(KINDS[kind]), np.zeros(9)
+    leaf = next(leaf for leaf in jax.tree.leaves(flat.unflatten(vector)) if np.shape(leaf))
+    vector += 1
+    np.testing.assert_array_equal(leaf, 0)
 
 
 def test_gradients_pass_through():

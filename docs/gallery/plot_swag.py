@@ -4,7 +4,7 @@ The path of a training loop: SWAG and MultiSWAG
 
 SGD that keeps moving visits many networks that fit. A collector is shown them now and then and keeps a
 Gaussian of their parameters, in memory linear in their number; several runs make a mixture. In a gap
-between the rows the draws of one run agree as if there were none; those of five runs know better.
+between the rows the draws of one run agree as if there were none; those of four runs know better.
 """
 
 import equinox as eqx
@@ -42,15 +42,15 @@ def step(network, x, y):
 def train(seed):
     network = eqx.nn.MLP(1, "scalar", 50, 2, activation=jnp.tanh, key=jr.key(seed))
     collector = kalvi.Collector("swag", rank=20)
-    for i in range(6000):
+    for i in range(3000):
         rows = rng.integers(120, size=20)
         network = step(network, x[rows], y[rows])
-        if i >= 3000 and i % 20 == 0:
+        if i >= 1500 and i % 10 == 0:
             collector.collect(network)
     return collector
 
 
-runs = [train(seed) for seed in range(5)]
+runs = [train(seed) for seed in range(4)]
 print(f"{runs[0].n_collected} networks of {runs[0].flat.size} parameters in each run")
 
 # %%
@@ -60,7 +60,7 @@ mixture = kalvi.Mixture([run.posterior for run in runs])
 unflatten = runs[0].flat.unflatten
 draws = {
     "SWAG, one run": runs[0].sample(40, random_state=0),
-    "MultiSWAG, five runs": map(unflatten, mixture.sample(jr.key(0), 40)),
+    "MultiSWAG, four runs": map(unflatten, mixture.sample(jr.key(0), 40)),
 }
 
 grid = np.linspace(-3, 3, 200, dtype=np.float32)

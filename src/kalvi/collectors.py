@@ -69,7 +69,7 @@ class Collector:
     ):
         rule = method if isinstance(method, PathRule) else _chosen(method, rank)
         self.rule = rule if window == 1 else WindowAverage(rule, _count("window", window, 1))
-        self.random_state = random_state
+        self.random_state = _count("random_state", random_state, 0)
         self.n_collected = 0
         self._flat: Flat | None = None
         self._state: Any = None

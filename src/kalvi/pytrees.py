@@ -106,10 +106,11 @@ class Flat:
                 f"these parameters are a vector of shape ({self.size},); got {np.shape(vector)}."
             )
         traced = is_traced(vector)
-        host = vector if traced else np.asarray(vector)
+        away = isinstance(vector, jax.Array) and (traced or not _on_host(vector))
+        vector = vector if away else np.asarray(vector)
         with matching(self.dtype):
             leaves = [
-                _restored(slot, host[slot.start : slot.end], traced)
+                _restored(slot, vector[slot.start : slot.end], traced)
                 if isinstance(slot, Leaf)
                 else slot
                 for slot in self._slots
@@ -191,7 +192,9 @@ def _array(leaf: Any) -> Any:
         return leaf
     tensor = leaf.detach()
     tensor = tensor.float() if str(tensor.dtype) in ("torch.float16", "torch.bfloat16") else tensor
-    return np.from_dlpack(tensor) if str(tensor.device) == "cpu" else jax.dlpack.from_dlpack(tensor)
+    if str(tensor.device) == "cpu" or jax.default_backend() == "cpu":
+        return np.from_dlpack(tensor.cpu())
+    return jax.dlpack.from_dlpack(tensor)
 
 
 def _on_host(array: Any) -> bool:
@@ -199,13 +202,14 @@ def _on_host(array: Any) -> bool:
 
 
 def _restored(leaf: Leaf, part: Any, traced: bool) -> Any:
+    """A leaf in memory of its own."""
     if traced or (leaf.device is None and not leaf.numpy):
-        return jnp.asarray(part).reshape(leaf.shape).astype(leaf.dtype)
+        return jnp.array(part).reshape(leaf.shape).astype(leaf.dtype)
+    part = np.asarray(part).reshape(leaf.shape)
     if leaf.numpy:
-        return part.reshape(leaf.shape).astype(leaf.dtype)
+        return part.astype(leaf.dtype)
     torch = import_module("torch")
-    tensor = torch.from_numpy(part.reshape(leaf.shape).copy())
-    return tensor.to(dtype=getattr(torch, leaf.dtype), device=leaf.device)
+    return torch.from_numpy(part.copy()).to(dtype=getattr(torch, leaf.dtype), device=leaf.device)
 
 
 def _kind(leaf: Any) -> str:

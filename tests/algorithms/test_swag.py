@@ -33,7 +33,11 @@ def one_by_one(rule, path, *, weight=None, key=None):
     weight = np.ones(len(path)) if weight is None else weight
     batches = (rows(path[i : i + 1], weight[i : i + 1]) for i in range(len(path)))
     state = after(rule, *batches, key=key)
-    return run.call(lambda rule, state: rule.posterior(state), rule, state)
+    return run.call(posterior, rule, state)
+
+
+def posterior(rule, state):
+    return rule.posterior(state)
 
 
 def swag(path, rank):
