@@ -3,6 +3,7 @@
 R-VGA: Lambert, Bonnabel & Bach (2022), "The recursive variational Gaussian approximation".
 L-RVGA: Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian
 approximation".
+MultiSWAG: Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG".
 
 | paper  | section                                     | class or function                  |
 |--------|---------------------------------------------|------------------------------------|
@@ -17,4 +18,7 @@ approximation".
 |        | 5.1, Algorithm 1: covariance of a stream    | `factor_analysis.RecursiveFA`      |
 |        | 3.1, appendix A: batch EM                   | `factor_analysis.batch_em`         |
 |        | appendix C: online EM, corrected            | `factor_analysis.OnlineEM`         |
+| MultiSWAG | 3: SWA, SWAG, of SGD iterates           | `swag.SWA`, `swag.SWAG`            |
+|        | 4.1, 4.2: factor analysis of SGD iterates   | `swag.FASWAG`                      |
+|        | 6.1: means of windows of iterates           | `swag.WindowAverage`               |
 """
