@@ -19,7 +19,7 @@ from kalvi import run, streams
 from kalvi.algorithms.base import Rule
 from kalvi.algorithms.grid import SideBySide, stack, take
 from kalvi.algorithms.rvga import RVGA, Streaming
-from kalvi.algorithms.vga import MEMORY
+from kalvi.climbing import MEMORY
 from kalvi.estimators import settings
 from kalvi.estimators.climbs import climb_dense, climb_low_rank
 from kalvi.estimators.common import counted
