@@ -83,7 +83,7 @@ class Collector:
         with matching(flat.dtype):
             key = jr.key(self.random_state)
             fresh = self._flat is None
-            state = run.copied(self.rule.init(theta, key=key)) if fresh else self._state
+            state = _apart(self.rule.init(theta, key=key)) if fresh else self._state
             one = jnp.ones(1, theta.dtype)
             self._state = run.advance(self.rule, state, Batch(theta[None, :], one, one))
         self._flat, self._posterior = flat, None
@@ -139,6 +139,18 @@ class Collector:
         if self._flat is not None:
             with matching(self._flat.dtype):
                 self._state = jax.tree.map(jnp.asarray, self._state)
+
+
+def _apart(state: Any) -> Any:
+    """The state with no array in it twice, as it must be to be written over."""
+    seen: set[int] = set()
+
+    def own(leaf):
+        repeated = id(leaf) in seen
+        seen.add(id(leaf))
+        return jnp.array(leaf) if repeated else leaf
+
+    return jax.tree.map(own, state)
 
 
 def _posterior(rule: PathRule, state: Any) -> Gaussian:
