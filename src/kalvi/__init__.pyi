@@ -15,6 +15,7 @@ from kalvi.algorithms.general import SecondOrder as SecondOrder
 from kalvi.algorithms.general import SigmaPoints as SigmaPoints
 from kalvi.algorithms.general import ZerothOrder as ZerothOrder
 from kalvi.algorithms.laplace import laplace as laplace
+from kalvi.algorithms.nonlinear import NetworkRVGA as NetworkRVGA
 from kalvi.algorithms.revisit import Revisit as Revisit
 from kalvi.algorithms.rvga import RVGA as RVGA
 from kalvi.algorithms.sites import EKF as EKF
@@ -27,7 +28,17 @@ from kalvi.algorithms.swag import SWA as SWA
 from kalvi.algorithms.swag import SWAG as SWAG
 from kalvi.algorithms.swag import PathRule as PathRule
 from kalvi.algorithms.swag import WindowAverage as WindowAverage
+from kalvi.algorithms.training import Training as Training
 from kalvi.algorithms.vga import vga as vga
+from kalvi.algorithms.vifa import VIFA as VIFA
+from kalvi.algorithms.vifa import Antithetic as Antithetic
+from kalvi.algorithms.vifa import FullVI as FullVI
+from kalvi.algorithms.vifa import GaussNewton as GaussNewton
+from kalvi.algorithms.vifa import Plain as Plain
+from kalvi.algorithms.vifa import PrecisionVI as PrecisionVI
+from kalvi.algorithms.vifa import Preconditioned as Preconditioned
+from kalvi.algorithms.vifa import Single as Single
+from kalvi.algorithms.vifa import Transform as Transform
 from kalvi.checkpoints import load as load
 from kalvi.checkpoints import save as save
 from kalvi.collectors import Collector as Collector
@@ -37,6 +48,8 @@ from kalvi.divergences import wasserstein as wasserstein
 from kalvi.estimators import FactorAnalysis as FactorAnalysis
 from kalvi.estimators import LinearRegression as LinearRegression
 from kalvi.estimators import LogisticRegression as LogisticRegression
+from kalvi.estimators import NeuralClassifier as NeuralClassifier
+from kalvi.estimators import NeuralRegressor as NeuralRegressor
 from kalvi.estimators import PoissonRegression as PoissonRegression
 from kalvi.gaussians import Dense as Dense
 from kalvi.gaussians import Diagonal as Diagonal
@@ -54,6 +67,11 @@ from kalvi.likelihoods import StudentT as StudentT
 from kalvi.logistic import InverseProbit as InverseProbit
 from kalvi.logistic import ScaleMixture as ScaleMixture
 from kalvi.merging import merge as merge
+from kalvi.models import LogLikelihood as LogLikelihood
+from kalvi.models import Model as Model
+from kalvi.networks import Network as Network
+from kalvi.networks import Perceptron as Perceptron
+from kalvi.networks import network as network
 from kalvi.projections import EM as EM
 from kalvi.projections import Eigen as Eigen
 from kalvi.projections import Projection as Projection

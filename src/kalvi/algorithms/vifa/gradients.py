@@ -1,0 +1,211 @@
+"""What a batch says of q = N(c, F Fᵀ + diag ψ): gradients of −E_q[log p(D | θ)] in c, F and β = log ψ.
+
+Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", section 4.3. With
+θ = c + F h + ψ^{1/2} z for standard normal h, z, and g = −(N/M) Σ ∇ log p over a batch of M of N rows,
+
+    Single        g,  g hᵀ,  ½ g ∘ z ∘ ψ^{1/2}                                     (4.51-4.53, 4.61)
+    Antithetic    the same for (h, z) and (−h, −z), averaged: the noise g(c) hᵀ cancels
+    GaussNewton   E[g],  H F,  ½ ψ ∘ diag H,   H = (N/M) Σ Jᵀ Γ J
+
+The first two are unbiased for any log-likelihood. The last has the gradient of F and β in closed form
+(they are E[∇² ] products by Stein's lemma), with the generalised Gauss–Newton matrix for the Hessian:
+J = ∂f/∂θ and Γ the curvature of −log p in f. (N/M, where Algorithm 3 prints 1/M, which targets the
+posterior tempered by 1/N.)
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi import linalg
+from kalvi.algorithms.base import Batch
+from kalvi.gaussians import Gaussian, LowRankCovariance
+from kalvi.vectors import VectorExpected, VectorLikelihood
+
+Scalar = Float[Array, ""]
+
+
+class Slopes(NamedTuple):
+    """Gradients in c, F and log ψ."""
+
+    mean: Float[Array, " d"]
+    factor: Float[Array, "d p"]
+    log_diag: Float[Array, " d"]
+
+
+class Curved(NamedTuple):
+    """A batch linearised: its rows J, the gradient in f and the curvature, all times N/M."""
+
+    rows: Float[Array, "m d"]
+    gradient: Float[Array, "n c"]  # of log p, and of each observation
+    curvature: Float[Array, "n c c"]
+    value: Scalar  # E log p of all N rows, from these
+
+    def force(self) -> Float[Array, " d"]:
+        """The gradient of the log-likelihood."""
+        return self.rows.T @ self.gradient.ravel()
+
+    def bend(self, images: Float[Array, "m *k"]) -> Float[Array, "m *k"]:
+        """Γ times rows of predictors."""
+        n, c, _ = self.curvature.shape
+        return jnp.einsum("ncb,nbk->nck", self.curvature, images.reshape(n, c, -1)).reshape(
+            images.shape
+        )
+
+    def times(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """H v."""
+        return self.rows.T @ self.bend(self.rows @ v)
+
+    def diagonal(self) -> Float[Array, " d"]:
+        """diag H."""
+        return jnp.sum(self.rows * self.bend(self.rows), axis=0)
+
+
+class Estimate(NamedTuple):
+    """The slopes, and the matrix H where it was found."""
+
+    slopes: Slopes
+    curved: Curved | None
+
+
+class Estimator(eqx.Module):
+    """A way to the slopes of the expected log-likelihood from a batch that stands for `total` rows."""
+
+    @abstractmethod
+    def __call__(
+        self, model: Any, q: LowRankCovariance, batch: Batch, total: Scalar, *, key: PRNGKeyArray
+    ) -> Estimate:
+        """Slopes of −E_q[log p]."""
+
+
+class Single(Estimator):
+    """Independent draws, one in the document."""
+
+    draws: int = eqx.field(static=True, default=1)
+
+    def __call__(
+        self, model: Any, q: LowRankCovariance, batch: Batch, total: Scalar, *, key: PRNGKeyArray
+    ) -> Estimate:
+        hidden, noise = _normals(q, self.draws, key)
+        scaled = noise * jnp.sqrt(q.covariance.diag)[None, :]
+        theta = q.mean[None, :] + hidden @ q.covariance.factor.T + scaled
+        g = jax.vmap(lambda theta: _gradient(model, theta, batch, total))(theta)
+        return Estimate(_pathwise(jnp.mean(g, axis=0), g, hidden, scaled), None)
+
+
+class Antithetic(Estimator):
+    """Draws in pairs θ = c ± δ."""
+
+    pairs: int = eqx.field(static=True, default=1)
+
+    def __call__(
+        self, model: Any, q: LowRankCovariance, batch: Batch, total: Scalar, *, key: PRNGKeyArray
+    ) -> Estimate:
+        hidden, noise = _normals(q, self.pairs, key)
+        scaled = noise * jnp.sqrt(q.covariance.diag)[None, :]
+        away = hidden @ q.covariance.factor.T + scaled
+        grad = jax.vmap(lambda away: _gradient(model, q.mean + away, batch, total))
+        plus, minus = grad(away), grad(-away)
+        mean = jnp.mean(plus + minus, axis=0) / 2
+        return Estimate(_pathwise(mean, (plus - minus) / 2, hidden, scaled), None)
+
+
+class GaussNewton(Estimator):
+    """Gauss–Newton products; `draws=None` linearises the predictors at c, where their law is Gaussian and
+    the expectations are integrals; a number averages over that many draws of θ."""
+
+    draws: int | None = eqx.field(static=True, default=None)
+
+    def __call__(
+        self, model: Any, q: LowRankCovariance, batch: Batch, total: Scalar, *, key: PRNGKeyArray
+    ) -> Estimate:
+        curved = linearised(model, q, batch, total, draws=self.draws, key=key)
+        factor, diag = q.covariance.factor, q.covariance.diag
+        slopes = Slopes(-curved.force(), curved.times(factor), diag * curved.diagonal() / 2)
+        return Estimate(slopes, curved)
+
+
+def linearised(
+    model: Any,
+    q: Gaussian,
+    batch: Batch,
+    total: Scalar,
+    *,
+    draws: int | None = None,
+    key: PRNGKeyArray | None = None,
+) -> Curved:
+    """The batch as rows of predictors under q, weighted to stand for `total` rows."""
+    weight = batch.weight * (total / jnp.maximum(jnp.sum(batch.weight), 1))
+    if draws is None:
+        f, rows = model.linearise(q.mean, batch.x)
+        local = jax.vmap(lambda *law: model.likelihood.expect(*law))(
+            batch.y, f, spreads(q, rows, f.shape[1])
+        )
+    else:
+        assert key is not None
+        theta = q.sample(key, draws)
+        f, rows = jax.vmap(lambda theta: model.linearise(theta, batch.x))(theta)
+        f, rows = f.reshape(-1, f.shape[-1]), rows.reshape(-1, rows.shape[-1])
+        y = jnp.tile(batch.y, (draws,) + (1,) * (batch.y.ndim - 1))
+        local = jax.vmap(lambda f, y: _at(model.likelihood, f, y))(f, y)
+        weight = jnp.tile(weight, draws) / draws
+    return Curved(
+        rows,
+        weight[:, None] * local.gradient,
+        weight[:, None, None] * local.curvature,
+        weight @ local.value,
+    )
+
+
+def curvature_diagonal(
+    model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar
+) -> Float[Array, " d"]:
+    """diag H at θ; without a predictor, of the squared gradients."""
+    weight = batch.weight * (total / jnp.maximum(jnp.sum(batch.weight), 1))
+    if not hasattr(model, "linearise"):
+        slope = jax.grad(model.log_prob)
+        rows = jax.vmap(lambda x, y: slope(theta, x, y))(batch.x, batch.y)
+        return weight @ rows**2
+    f, rows = model.linearise(theta, batch.x)
+    local = jax.vmap(lambda f, y: _at(model.likelihood, f, y))(f, batch.y)
+    curvature = weight[:, None, None] * local.curvature
+    return Curved(rows, local.gradient, curvature, jnp.sum(local.value)).diagonal()
+
+
+def _at(likelihood: VectorLikelihood, f: Float[Array, " c"], y: Array) -> VectorExpected:
+    """The gradient at f, and the Fisher information for the curvature."""
+    value, gradient = jax.value_and_grad(lambda f: likelihood.log_prob(f, y))(f)
+    return VectorExpected(value, gradient, likelihood.information(f))
+
+
+def spreads(q: Gaussian, rows: Float[Array, "m d"], outputs: int) -> Float[Array, "n c c"]:
+    """The covariance of the predictors of each observation."""
+    if outputs == 1:
+        return q.marginal_variance(rows)[:, None, None]
+    images = q.matvec(rows.T).T.reshape(-1, outputs, rows.shape[1])
+    return jnp.einsum("ncd,nbd->ncb", rows.reshape(images.shape), images)
+
+
+def _normals(q: LowRankCovariance, n: int, key: PRNGKeyArray):
+    key_hidden, key_noise = jr.split(key)
+    dtype, rank = q.mean.dtype, q.covariance.factor.shape[1]
+    return jr.normal(key_hidden, (n, rank), dtype), jr.normal(key_noise, (n, q.dim), dtype)
+
+
+def _gradient(model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar):
+    """−(N/M) Σ ∇ log p."""
+
+    def loss(theta):
+        terms = jax.vmap(lambda x, y: model.log_prob(theta, x, y))(batch.x, batch.y)
+        return -jnp.sum(batch.weight * terms) * total / jnp.maximum(jnp.sum(batch.weight), 1)
+
+    return jax.grad(loss)(theta)
+
+
+def _pathwise(mean, g: Float[Array, "n d"], hidden: Float[Array, "n p"], scaled) -> Slopes:
+    return Slopes(mean, linalg.inner(g, hidden) / len(g), jnp.mean(g * scaled, axis=0) / 2)

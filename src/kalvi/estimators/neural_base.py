@@ -1,0 +1,347 @@
+"""What the neural estimators share: a network, its posterior by one of the methods, and predictions."""
+
+from abc import abstractmethod
+from numbers import Real
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from kalvi import run
+from kalvi.algorithms.base import Batch
+from kalvi.estimators import settings
+from kalvi.estimators.neural_fits import FITS, Fitted, Problem, fit_lrvga
+from kalvi.gaussians.mixture import Mixture
+from kalvi.networks import ACTIVATIONS, Perceptron
+from kalvi.precision import matching
+from kalvi.predictions import Predicted, ensemble, linearised, merged
+
+FULL_COVARIANCE = 1500
+"""rank="auto" keeps the full covariance of at most this many parameters."""
+LOW_RANK = 20
+STEPS, FEWEST, MOST = 8000, 20, 1500
+"""epochs="auto" makes about so many steps of training, in epochs between the other two."""
+SMALL_TABLE, SMALL_BATCH, LARGE_BATCH = 5000, 128, 512
+PREDICTED_NUMBERS, PREDICTED_ROWS = 2**23, 1024
+"""Predictions are made for at most so many numbers of the Jacobian, and rows, at once."""
+
+PARAMETERS = """hidden_sizes : tuple of int, default (50,)
+        Units of the hidden layers; () is a linear model.
+    activation : {"tanh", "relu", "gelu", "silu", "softplus", "sin"}, default "tanh"
+    method : {"vifa", "swag", "multiswag", "lrvga"}, default "vifa"
+        "vifa": training, then variational inference of the covariance, in rounds that also learn the
+        prior precision of each layer and the noise. "swag": the Gaussian of the iterates of training at a
+        constant rate. "multiswag": a mixture of several of those. "lrvga": one pass over the rows, which
+        `partial_fit` can go on with.
+    rank : "auto", int or None, default "auto"
+        None keeps the full covariance, d² numbers; an integer d (rank + 2). "auto" is None up to 1500
+        parameters and 20 beyond, and 20 for SWAG.
+    epochs : "auto" or int, default "auto"
+        Passes of the training; "auto" makes about 8000 steps. Not used by "lrvga".
+    batch_size : "auto" or int, default "auto"
+        Rows of a training step; "auto" is 128, or 512 with 5000 rows and more.
+    learning_rate : float, default 0.01
+        Adam's; it falls to a hundredth along a cosine.
+    prior_precision : "auto" or float, default "auto"
+        Of the parameters of standardised data. "auto" learns one for each weight matrix and bias
+        vector ("vifa"), takes the inputs of each layer ("lrvga") or 1 (SWAG).
+    n_members : int, default 5
+        Training runs of "multiswag".
+    predictive : {"auto", "linearised", "ensemble"}, default "auto"
+        How the posterior is averaged over: the network made linear at the mean, or draws of the
+        parameters; "auto" is the first but for SWAG.
+    n_draws : int, default 30
+        Draws of an ensemble.
+    dtype : {"auto", "float64", "float32"}, default "auto"
+        "auto" is float64 for a full covariance and float32 otherwise.
+    random_state : int, RandomState or None
+    verbose : bool, default False
+        Show a progress bar."""
+
+
+def streams(self: "NeuralEstimator") -> bool:
+    """Whether the method can go on with further rows."""
+    if self.method != "lrvga":
+        raise AttributeError(
+            f"partial_fit needs a method of one pass, but method={self.method!r} revisits its rows; "
+            "use fit, or method='lrvga'."
+        )
+    return True
+
+
+class NeuralEstimator(BaseEstimator):
+    """A network whose parameters have a Gaussian posterior."""
+
+    n_features_in_: int
+    fitted_: Fitted
+    elbo_: float
+
+    def __init__(
+        self,
+        hidden_sizes=(50,),
+        *,
+        activation="tanh",
+        method="vifa",
+        rank="auto",
+        epochs="auto",
+        batch_size="auto",
+        learning_rate=0.01,
+        prior_precision="auto",
+        n_members=5,
+        predictive="auto",
+        n_draws=30,
+        dtype="auto",
+        random_state=None,
+        verbose=False,
+    ):
+        self.hidden_sizes = hidden_sizes
+        self.activation = activation
+        self.method = method
+        self.rank = rank
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.prior_precision = prior_precision
+        self.n_members = n_members
+        self.predictive = predictive
+        self.n_draws = n_draws
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def _outputs(self) -> int:
+        """How many numbers the network gives for an input."""
+
+    @abstractmethod
+    def _likelihood(self) -> Any:
+        """The likelihood that training begins with."""
+
+    @abstractmethod
+    def _learns_noise(self) -> bool:
+        """Whether the variance of the noise is learned."""
+
+    @property
+    def posterior_(self) -> Any:
+        """The Gaussian over the flat vector of parameters, or a mixture of Gaussians."""
+        self._require_fitted("posterior_")
+        return self.fitted_.posterior
+
+    @property
+    def n_parameters_(self) -> int:
+        """How many parameters the network has."""
+        return self.posterior_.dim
+
+    def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws of the parameters, one a row."""
+        check_is_fitted(self)
+        chosen = self.random_state if random_state is None else random_state
+        key = jr.key(check_random_state(chosen).randint(2**31 - 1))
+        with matching(self.dtype_):
+            return np.asarray(self.posterior_.sample(key, n_samples))
+
+    def _learn(
+        self, x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, fresh: bool, shuffle: bool
+    ) -> Any:
+        """The posterior of checked, standardised rows, written to `fitted_`."""
+        if fresh:
+            sizes = (x.shape[1], *(int(h) for h in self.hidden_sizes), self._outputs())
+            self.perceptron_ = Perceptron(sizes, ACTIVATIONS[self.activation])
+            self.dtype_ = self._chosen_dtype(self.perceptron_.n_parameters())
+            self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if shuffle:  # a table may be sorted, and one pass remembers best what came last
+            order = np.random.default_rng(self._seed).permutation(len(y))
+            x, y, weight = x[order], y[order], weight[order]
+        with matching(self.dtype_):
+            problem = self._problem(x, y, weight)
+            if self.method == "lrvga":
+                self.fitted_ = fit_lrvga(problem, None if fresh else self.fitted_)
+            else:
+                extra = (int(self.n_members),) if self.method == "multiswag" else ()
+                self.fitted_ = FITS[self.method](problem, *extra)
+        self.__dict__.pop("elbo_", None)
+        if self.fitted_.elbo is not None:
+            self.elbo_ = self.fitted_.elbo
+        if not np.all(np.isfinite(np.asarray(self.fitted_.posterior.mean))):
+            raise FloatingPointError(
+                "the training diverged; lower learning_rate, or use dtype='float64'."
+            )
+        return self
+
+    def _problem(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Problem:
+        n = len(y)
+        size = (
+            (SMALL_BATCH if n < SMALL_TABLE else LARGE_BATCH) if self.batch_size == "auto" else None
+        )
+        size = min(size or int(self.batch_size), n)
+        missing = -n % size
+        parts = [
+            np.pad(a.astype(self.dtype_), [(0, missing)] + [(0, 0)] * (a.ndim - 1))
+            for a in (x, y, weight)
+        ]
+        auto = int(np.clip(STEPS * size / n, FEWEST, MOST))
+        prior = self.prior_precision
+        return Problem(
+            self.perceptron_,
+            jax.tree.map(lambda a: jnp.asarray(a, self.dtype_), self._likelihood()),
+            Batch(*(jnp.asarray(part) for part in parts)),
+            float(weight.sum()),
+            size,
+            auto if self.epochs == "auto" else int(self.epochs),
+            float(self.learning_rate),
+            self._chosen_rank(self.perceptron_.n_parameters()),
+            prior == "auto",
+            self._learns_noise(),
+            1.0 if prior == "auto" else float(prior),
+            np.dtype(self.dtype_),
+            jr.key(self._seed),
+            bool(self.verbose),
+        )
+
+    def _chosen_rank(self, dim: int) -> int | None:
+        swag = self.method in ("swag", "multiswag")
+        if self.rank == "auto":
+            return min(LOW_RANK, dim) if swag or dim > FULL_COVARIANCE else None
+        if self.rank is None and swag:
+            raise ValueError(
+                f"method={self.method!r} needs a rank of at least 2, or 'auto'; got rank=None."
+            )
+        if self.rank is not None and int(self.rank) > dim:
+            raise ValueError(
+                f"rank={self.rank} exceeds the {dim} parameters; choose rank ≤ {dim}, or None."
+            )
+        return None if self.rank is None else int(self.rank)
+
+    def _chosen_dtype(self, dim: int) -> str:
+        if self.dtype != "auto":
+            return np.dtype(self.dtype).name
+        return "float64" if self._chosen_rank(dim) is None else "float32"
+
+    def _predicted(self, x) -> Predicted:
+        """Predictions for raw inputs, in the units of standardised y."""
+        check_is_fitted(self)
+        _check_settings(self.get_params())
+        with settings.located(X=x):
+            rows: Any = validate_data(self, x, reset=False, dtype=np.float64)
+        rows = ((rows - self.x_mean_) / self.x_scale_).astype(self.dtype_)
+        how = self.predictive
+        if how == "auto":
+            how = "ensemble" if self.method in ("swag", "multiswag") else "linearised"
+        model, q = self.fitted_.model, self.fitted_.posterior
+        width = self.perceptron_.n_parameters() * self._outputs()
+        few = max(1 << max(len(rows) - 1, 0).bit_length(), 8)
+        size = min(few, int(np.clip(PREDICTED_NUMBERS // width, 1, PREDICTED_ROWS)))
+        with matching(self.dtype_):
+            draws = None
+            if how == "ensemble":
+                draws = q.sample(jr.key(self._seed), int(self.n_draws)).astype(self.dtype_)
+            parts = []
+            for first in range(0, len(rows), size):
+                block = rows[first : first + size]
+                padded = jnp.asarray(np.pad(block, [(0, size - len(block)), (0, 0)]))
+                found = _one_block(model, q, draws, padded)
+                parts.append([np.asarray(a)[: len(block)] for a in found])
+        whole: Any = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        return Predicted(*whole)
+
+    def _scaled(self, x: np.ndarray, *, fresh: bool) -> np.ndarray:
+        if fresh:
+            self.x_mean_, self.x_scale_ = x.mean(axis=0), scale(x)
+        return (x - self.x_mean_) / self.x_scale_
+
+    def _require_fitted(self, name: str) -> None:
+        if "fitted_" not in self.__dict__:
+            raise AttributeError(f"{name} is there after fit.")
+
+    def _checked(self, x, y, *, reset: bool, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+        _check_settings(self.get_params())
+        with settings.located(X=x, y=y):
+            checked: Any = validate_data(self, x, y, reset=reset, dtype=np.float64, **how)
+        return checked
+
+    def _weights(self, sample_weight, x) -> np.ndarray:
+        weight = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        if np.any(weight < 0) or not np.any(weight > 0):
+            raise ValueError("sample_weight must be non-negative, and some of it positive.")
+        return weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
+        kept: Any = super().__getstate__()
+        return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        super().__setstate__(kept)
+        if "fitted_" in self.__dict__:
+            with matching(self.dtype_):
+                self.fitted_ = jax.tree.map(
+                    lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, self.fitted_
+                )
+
+
+def _one_block(model, q, draws, x) -> Predicted:
+    if draws is not None:
+        return run.call(ensemble, model, draws, x)
+    if isinstance(q, Mixture):
+        return run.call(_mixed, model, q.components, x)
+    return run.call(linearised, model, q, x)
+
+
+def _mixed(model, components, x) -> Predicted:
+    return merged([linearised(model, q, x) for q in components])
+
+
+def scale(columns: np.ndarray) -> Any:
+    """Standard deviations; one where a column does not vary."""
+    std = columns.std(axis=0)
+    still = std <= 8 * np.finfo(float).eps * np.abs(columns).max(axis=0)
+    return np.where(still, 1.0, std)
+
+
+def _check_settings(given: dict[str, Any]) -> None:
+    """Refuse parameters that mean nothing, with what was needed."""
+    choices = {
+        "activation": ACTIVATIONS,
+        "method": FITS,
+        "predictive": ("auto", "linearised", "ensemble"),
+        "dtype": ("auto", "float64", "float32", np.float64, np.float32),
+    }
+    for name, allowed in choices.items():
+        if given[name] not in allowed:
+            names = ", ".join(str(choice) for choice in list(allowed)[:6])
+            raise ValueError(f"{name} must be one of {names}; got {given[name]!r}.")
+    sizes = given["hidden_sizes"]
+    if not isinstance(sizes, tuple | list) or not all(_whole(h) for h in sizes):
+        raise ValueError(f"hidden_sizes must be a tuple of positive integers; got {sizes!r}.")
+    for name in ("epochs", "batch_size"):
+        if given[name] != "auto" and not _whole(given[name]):
+            raise ValueError(f"{name} must be 'auto' or a positive integer; got {given[name]!r}.")
+    for name in ("n_members", "n_draws"):
+        if not _whole(given[name]):
+            raise ValueError(f"{name} must be a positive integer; got {given[name]!r}.")
+    rank = given["rank"]
+    if rank not in ("auto", None) and not (_whole(rank) and rank >= 2):
+        raise ValueError(f"rank must be 'auto', None or an integer of at least 2; got {rank!r}.")
+    for name in ("prior_precision", "noise_scale", "learning_rate"):
+        value = given.get(name, "auto")
+        if value == "auto" and name != "learning_rate":
+            continue
+        if not isinstance(value, Real) or not 0 < float(value) < np.inf:
+            raise ValueError(f"{name} must be a positive number; got {value!r}.")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+
+
+def documented(cls):
+    """Write the common parameters where the docstring says PARAMETERS."""
+    cls.__doc__ = (cls.__doc__ or "").replace(
+        "PARAMETERS", "Parameters\n    ----------\n    " + PARAMETERS
+    )
+    return cls
