@@ -9,10 +9,12 @@ from pathlib import Path
 
 from benchmarks import CORES, rvga
 from benchmarks.accuracy import accuracy
+from benchmarks.collectors import collectors
 from benchmarks.lrvga import lrvga
 from benchmarks.streams import streams
 
 PARTS = {**rvga.PARTS, "lrvga": lrvga, "accuracy": accuracy, "streams": streams}
+PARTS["collectors"] = collectors
 
 PACKAGES = ("kalvi", "jax", "numpy", "scipy", "bayesianbandits", "river", "scikit-learn")
 
