@@ -112,8 +112,9 @@ class NetworkRVGA(Rule[Passing]):
         model = self.model.with_noise(state.noise) if self.learn_noise else self.model
         q = state.posterior
         first = found = self._linear(model, q, q.mean, block)
-        for _ in range(self.look_ahead if self.samples is None else 0):
-            found = self._linear(model, q, found.centre(q), block)
+        if self.look_ahead and self.samples is None:
+            centre = self._look_ahead(model, q, first.centre(q), block)
+            found = self._linear(model, q, centre, block)
         posterior = (
             found.posterior() if self.samples is None else self._sampled(model, q, block, key)
         )
@@ -142,13 +143,25 @@ class NetworkRVGA(Rule[Passing]):
         )
         return _Absorbed(rows, groups, view)
 
+    def _look_ahead(
+        self, model: Model, q: Updatable, centre: Float[Array, " d"], block: Batch
+    ) -> Float[Array, " d"]:
+        """The mean after the look-aheads that follow the first."""
+        if self.look_ahead == 1:
+            return centre
+        return jax.lax.fori_loop(
+            1, self.look_ahead, lambda _, c: self._linear(model, q, c, block).centre(q), centre
+        )
+
     def _sampled(self, model: Model, q: Updatable, block: Batch, key: PRNGKeyArray) -> Updatable:
         """The explicit step with sampled expectations, and its look-aheads."""
         draws = self.samples or 1
         away = q.sample(key, draws) - q.mean[None, :]
         centre, posterior = q.mean, q
         for _ in range(1 + self.look_ahead):
-            f, rows = jax.vmap(lambda theta: model.linearise(theta, block.x))(centre + away)
+            f, rows = jax.vmap(lambda theta: model.linearise(theta, block.x))(
+                centre[None, :] + away
+            )
             f, rows = f.reshape(-1, f.shape[-1]), rows.reshape(-1, rows.shape[-1])
             y = jnp.tile(block.y, (draws,) + (1,) * (block.y.ndim - 1))
             share = jnp.tile(block.weight, draws) / draws
@@ -167,7 +180,8 @@ class NetworkRVGA(Rule[Passing]):
         shape = law.mean.shape
         after = law.mean + jnp.einsum("ncb,nb->nc", law.cov, law.step)
         taken = jnp.einsum("ncb,nbk->nck", law.cov, law.root)
-        inner = jnp.einsum("nbc,nbk->nck", law.root, taken) + jnp.eye(shape[1], dtype=after.dtype)
+        identity = jnp.eye(shape[1], dtype=after.dtype)[None]
+        inner = jnp.einsum("nbc,nbk->nck", law.root, taken) + identity
         var = jax.vmap(lambda v, a, m: jnp.diagonal(v - a @ jnp.linalg.solve(m, a.T)))(
             law.cov, taken, inner
         )

@@ -1,0 +1,185 @@
+"""One pass of L-RVGA over networks, against exact filters, SciPy and the update written out."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from kalvi import run
+from kalvi.algorithms.base import Batch
+from kalvi.algorithms.nonlinear import NetworkRVGA
+from kalvi.algorithms.rvga import RVGA
+from kalvi.algorithms.sites import EKF
+from kalvi.algorithms.training import DESCENT, Training
+from kalvi.gaussians import Dense, LowRankPrecision
+from kalvi.likelihoods import Bernoulli, Normal
+from kalvi.models import Model
+from kalvi.networks import Perceptron, network
+from kalvi.predictors import MultiLinear
+from kalvi.vectors import MultiNormal, Softmax
+from tests import laws
+
+D = 4
+
+
+def rows(n=24, d=D, outputs=None, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    shape = d if outputs is None else (d, outputs)
+    y = x @ rng.normal(size=shape)
+    y = y + 0.3 * rng.normal(size=y.shape)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(n))
+
+
+def linear(d=D, outputs=None):
+    if outputs is None:
+        return network(lambda w, x: w @ x, jnp.zeros(d), jnp.zeros(d))[0]
+    return network(lambda w, x: w @ x, jnp.zeros((outputs, d)), jnp.zeros(d))[0]
+
+
+@pytest.mark.parametrize("look_ahead", [0, 2])
+def test_linear_models_are_exact(look_ahead):
+    """Whatever the look-ahead: the network is linear already. Two outputs, each its own regression."""
+    batch = rows(outputs=2)
+    model = Model(linear(outputs=2), MultiNormal(jnp.asarray([0.09, 0.5])))
+    rule = NetworkRVGA(model, look_ahead=look_ahead)
+    prior = Dense(np.zeros(2 * D), np.eye(2 * D))
+    state = run.fit(rule, prior, [batch])
+    x, y = np.asarray(batch.x), np.asarray(batch.y)
+    means, covs = [], []
+    for k, variance in enumerate([0.09, 0.5]):
+        cov = np.linalg.inv(np.eye(D) + x.T @ x / variance)
+        means.append(cov @ x.T @ y[:, k] / variance)
+        covs.append(cov)
+    zero = np.zeros((D, D))
+    laws.same_gaussian(
+        state.posterior, np.concatenate(means), np.block([[covs[0], zero], [zero, covs[1]]])
+    )
+
+
+def test_a_linear_classifier_is_that_of_rvga():
+    batch = rows()
+    labels = jnp.asarray(np.random.default_rng(1).integers(0, 3, 24).astype(float))
+    prior = Dense(np.zeros(3 * D), np.eye(3 * D))
+    batch = batch._replace(y=labels)
+    one = run.fit(NetworkRVGA(Model(linear(outputs=3), Softmax(3)), look_ahead=0), prior, [batch])
+    two = run.fit(RVGA(Softmax(3), predictor=MultiLinear(3), block_size=8), prior, [batch])
+    laws.same_gaussian(one.posterior, two.posterior.mean, two.posterior.cov)
+    laws.assert_close(one.log_evidence, two.log_evidence, 1e-9)
+
+
+def test_look_ahead_ends_at_the_most_likely_parameters():
+    """Linearised again and again, one block is Gauss–Newton for log p(θ | y), here with SciPy's optimum."""
+    net, theta = Perceptron((1, 2, 1), jnp.tanh).network(jr.key(1), jnp.float64)
+    x = jnp.linspace(-2, 2, 8)[:, None]
+    batch = Batch(x, jnp.sin(x[:, 0]), jnp.ones(8))
+    rule = NetworkRVGA(Model(net, Normal(0.5)), look_ahead=60)
+    d = len(theta)
+    state = run.fit(rule, Dense(theta, 0.25 * np.eye(d)), [batch])
+
+    def loss(t):
+        f = jax.vmap(lambda one: net(t, one)[0])(x)
+        return jnp.sum((batch.y - f) ** 2) + 2 * jnp.sum((t - theta) ** 2)
+
+    best = minimize(jax.jit(loss), theta, jac=jax.jit(jax.grad(loss)), tol=1e-12)
+    np.testing.assert_allclose(state.posterior.mean, best.x, atol=1e-6)
+    rows_ = jax.jacobian(lambda t: jax.vmap(lambda one: net(t, one)[0])(x))(jnp.asarray(best.x))
+    np.testing.assert_allclose(
+        np.linalg.inv(state.posterior.cov),
+        4 * np.eye(d) + rows_.T @ rows_ / 0.5,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_sampled_step_written_out():
+    """Equations 42-45 with the draws, dense."""
+    net, theta = Perceptron((2, 2), jnp.tanh).network(jr.key(0), jnp.float64)
+    d, batch = len(theta), rows(4, 2)
+    batch = batch._replace(y=(batch.y > 0).astype(float))
+    q = LowRankPrecision(theta, 0.3 * np.ones((d, 1)), np.full(d, 2.0))
+    rule = NetworkRVGA(Model(net, Softmax(2)), samples=3, look_ahead=0, block_size=4)
+    key = jr.key(5)
+    state = rule.update(rule.init(Dense(q.mean, q.covariance.to_dense())), batch, key=key)
+    draws = Dense(q.mean, q.covariance.to_dense()).sample(jr.split(key, 1)[0], 3)
+    precision, force = np.asarray(q.precision.to_dense()), np.zeros(d)
+    for draw in draws:
+        for x, y in zip(batch.x, batch.y, strict=True):
+            jacobian = np.asarray(jax.jacobian(lambda t, x=x: net(t, x))(draw))
+            p = np.asarray(jax.nn.softmax(net(draw, x)))
+            precision = precision + jacobian.T @ (np.diag(p) - np.outer(p, p)) @ jacobian / 3
+            force = force + jacobian.T @ (np.eye(2)[int(y)] - p) / 3
+    cov = np.linalg.inv(precision)
+    laws.same_gaussian(state.posterior, np.asarray(q.mean) + cov @ force, cov)
+
+
+def test_noise_is_learned():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, D))
+    y = x @ np.arange(D) + 0.7 * rng.normal(size=4000)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(4000))
+    rule = NetworkRVGA(Model(linear(), Normal(5.0)), learn_noise=True, look_ahead=0)
+    state = run.fit(rule, Dense(np.zeros(D), 9 * np.eye(D)), [batch])
+    # an average over about 4000^0.6 blocks of 8 rows: a relative error of 6 %
+    assert abs(float(state.noise[0]) / 0.49 - 1) < 0.2
+
+
+def test_rows_without_weight_change_nothing():
+    batch = rows()
+    rule = NetworkRVGA(Model(linear(), Normal(0.09)))
+    prior = Dense(np.zeros(D), np.eye(D))
+    some = jax.tree.map(lambda a: a[:16], batch)
+    none = batch._replace(weight=jnp.where(jnp.arange(24) < 16, 1.0, 0.0))
+    one, two = run.fit(rule, prior, [some]), run.fit(rule, prior, [none])
+    laws.same_gaussian(one.posterior, two.posterior.mean, two.posterior.cov)
+    laws.assert_close(one.log_evidence, two.log_evidence, 1e-12)
+
+
+def test_a_network_learns_in_one_pass():
+    """A rank-2 posterior in float32 ends far below the loss of the start, and stays positive."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1024, 2)).astype(np.float32)
+    y = (np.sum(x**2, axis=1) > 1.4).astype(np.float32)
+    net, theta = Perceptron((2, 20, 1), jnp.tanh).network(jr.key(0), jnp.float32)
+    prior = LowRankPrecision(theta, jnp.zeros((len(theta), 2), jnp.float32), jnp.ones_like(theta))
+    rule = NetworkRVGA(Model(net, Bernoulli()), EKF(), look_ahead=0)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(1024, jnp.float32))
+    state = run.fit(rule, prior, [batch])
+    assert -float(state.log_evidence) / 1024 < 0.4  # 0.69 for a coin
+    f = np.asarray(net.values(state.posterior.mean, batch.x))[:, 0]
+    assert np.mean((f > 0) == y) > 0.93
+    laws.positive_definite(state.posterior)
+
+
+def test_memory_is_linear():
+    d = 500
+    batch = rows(4, d)
+    rule = NetworkRVGA(Model(linear(d), Normal(1.0)), EKF(), block_size=4)
+    state = rule.init(LowRankPrecision(jnp.zeros(d), jnp.zeros((d, 2)), jnp.ones(d)))
+    assert laws.largest_array(lambda s: rule.update(s, batch), state) <= 20 * d
+
+
+def test_training_is_gradient_descent():
+    """One step of plain descent, against the gradient by hand, and the optimum of a ridge regression."""
+    batch = rows()
+    rule = Training(Model(linear(), Normal(1.0)), 24.0, 2.0, rate=0.1, direction=DESCENT)
+    state = rule.update(rule.init(jnp.ones(D)), batch, key=jr.key(0))
+    x, y = np.asarray(batch.x), np.asarray(batch.y)
+    slope = (2 * np.ones(D) - x.T @ (y - x @ np.ones(D))) / 24
+    np.testing.assert_allclose(state.theta, 1 - 0.1 * slope, rtol=1e-12)
+    state = run.resume(rule, state, [batch] * 2000, key=jr.key(0))
+    np.testing.assert_allclose(
+        state.theta, np.linalg.solve(x.T @ x + 2 * np.eye(D), x.T @ y), rtol=1e-6
+    )
+
+
+def test_refusals():
+    model = Model(linear(), Normal(1.0))
+    prior = Dense(np.zeros(D), np.eye(D))
+    rule = NetworkRVGA(model, samples=2)
+    with pytest.raises(ValueError, match=r"NetworkRVGA\(samples=2\) draws samples and needs a key"):
+        rule.update(rule.init(prior), rows())
+    with pytest.raises(TypeError, match="needs a likelihood with a noise variance"):
+        NetworkRVGA(Model(linear(), Bernoulli()), learn_noise=True)
