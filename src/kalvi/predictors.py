@@ -41,5 +41,18 @@ class MultiLinear(Predictor):
         n, width = x.shape
         identity = jnp.eye(self.outputs, dtype=x.dtype)
         rows = jnp.einsum("ni,ck->ncki", x, identity)
-        mean = x @ theta.reshape(self.outputs, width).T
-        return mean, rows.reshape(n * self.outputs, self.outputs * width)
+        return self.mean(theta, x), rows.reshape(n * self.outputs, self.outputs * width)
+
+    def mean(self, theta: Float[Array, " d"], x: Float[Array, "n i"]) -> Float[Array, "n c"]:
+        """f itself."""
+        return x @ theta.reshape(self.outputs, x.shape[1]).T
+
+    def spread(self, x: Float[Array, "n i"], factor: Float[Array, "d k"]) -> Float[Array, "n c k"]:
+        """rows · factor, the rows not written out."""
+        parts = factor.reshape(self.outputs, x.shape[1], factor.shape[1])
+        return jnp.einsum("ni,cik->nck", x, parts)
+
+    def gather(self, x: Float[Array, "n i"], v: Float[Array, "n c *k"]) -> Float[Array, "d *k"]:
+        """rowsᵀ · v."""
+        summed = jnp.einsum("ni,nc...->ci...", x, v)
+        return summed.reshape(self.outputs * x.shape[1], *v.shape[2:])

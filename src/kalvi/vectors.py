@@ -116,8 +116,8 @@ class Softmax(VectorLikelihood):
         5             1e-7, 3e-7        2e-3, 1e-3       4e-3, 5e-3       4e-2, 1e-2
         10            1e-7, 3e-7        2e-3, 3e-3       3e-2, 1e-2       1e-1, 2e-2
 
-    and twice the points about halve them. Beyond, probabilities stay within 1e-2 and E[log p] within 1e-2 of
-    itself.
+    and twice the points about halve them. For wider laws probabilities stay within 1e-2 and E[log p]
+    within 1e-2 of itself.
 
     Parameters
     ----------
@@ -137,6 +137,11 @@ class Softmax(VectorLikelihood):
                 f"Softmax needs four points a class or more; got points={self.points} "
                 f"for {self.classes} classes."
             )
+
+    @classmethod
+    def of(cls, classes: int) -> "Softmax":
+        """With 512 points, or more where there are very many classes."""
+        return cls(classes, max(512, 1 << (4 * classes - 1).bit_length()))
 
     @property
     def outputs(self) -> int:

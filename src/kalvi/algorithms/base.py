@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 State = TypeVar("State")
@@ -27,3 +28,9 @@ class Rule(eqx.Module, Generic[State]):
     @abstractmethod
     def update(self, state: State, batch: Batch, *, key: PRNGKeyArray | None = None) -> State:
         """The state after a block of rows."""
+
+
+def weighted(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
+    """weight · a for each row, nothing where the weight is zero."""
+    weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
+    return jnp.where(weight > 0, weight * a, 0)

@@ -6,6 +6,8 @@ of its predictor, and W Wᵀ + Ψ is the factor analysis of the whole precision
 
     S = Σ₀⁻¹ + Σ wᵢ γᵢ xᵢ xᵢᵀ.
 
+Where a row has c predictors (`MultiLinear`), gᵢ is a vector and γᵢ a c × c matrix.
+
 A pass visits every row at the present q: its predictor's law gives the expected gradient gᵢ and
 curvature γᵢ, and with U = Ψ⁻¹ W the pass adds up
 
@@ -28,10 +30,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi import linalg
-from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.base import Batch, Rule, weighted
+from kalvi.algorithms.groups import laws
 from kalvi.divergences import kl
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Likelihood
+from kalvi.predictors import MultiLinear
+from kalvi.vectors import VectorLikelihood
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
@@ -82,7 +87,7 @@ class Climb(eqx.Module):
 class Revisit(Rule[Climb]):
     """Passes over the same rows: `update` visits a block, `turn` ends a pass and starts the next."""
 
-    likelihood: Likelihood
+    likelihood: Likelihood | VectorLikelihood
 
     def init(
         self,
@@ -101,23 +106,11 @@ class Revisit(Rule[Climb]):
         return Climb(prior, here, start, sums, empty, empty, one, jnp.inf + zero, passes)
 
     def update(self, state: Climb, batch: Batch, *, key: PRNGKeyArray | None = None) -> Climb:
-        q, present = state.visited, batch.weight > 0
-        mean, var = batch.x @ q.mean, q.marginal_variance(batch.x)
-        value, gradient, curvature = jax.vmap(lambda y, m, v: self.likelihood.expect(y, m, v))(
-            batch.y, mean, var
-        )
-        weight = jnp.where(present, batch.weight, 0)
-        value, gradient, curvature = (
-            weight * jnp.where(present, a, 0) for a in (value, gradient, curvature)
-        )
-        rows = linalg.scale_rows(curvature, batch.x @ _scaled_factor(q))
-        sums = Sums(
-            state.sums.value + jnp.sum(value),
-            state.sums.gradient + batch.x.T @ gradient,
-            state.sums.bend + curvature @ batch.x**2,
-            state.sums.product + batch.x.T @ rows,
-        )
-        return eqx.tree_at(lambda s: s.sums, state, sums)
+        if isinstance(self.likelihood, VectorLikelihood):
+            sums = _visit_groups(self.likelihood, state.visited, batch)
+        else:
+            sums = _visit_rows(self.likelihood, state.visited, batch)
+        return eqx.tree_at(lambda s: s.sums, state, jax.tree.map(jnp.add, state.sums, sums))
 
     def turn(self, state: Climb) -> Climb:
         """Judge the Gaussian that was visited, and choose the next."""
@@ -137,6 +130,24 @@ class Revisit(Rule[Climb]):
             jnp.where(rises, there.elbo - state.here.elbo, state.gained),
             state.passes + 1,
         )
+
+
+def _visit_rows(likelihood: Likelihood, q: LowRankPrecision, batch: Batch) -> Sums:
+    expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
+    expected = expect(batch.y, batch.x @ q.mean, q.marginal_variance(batch.x))
+    value, gradient, curvature = (weighted(batch.weight, a) for a in expected)
+    rows = linalg.scale_rows(curvature, batch.x @ _scaled_factor(q))
+    return Sums(jnp.sum(value), batch.x.T @ gradient, curvature @ batch.x**2, batch.x.T @ rows)
+
+
+def _visit_groups(likelihood: VectorLikelihood, q: LowRankPrecision, batch: Batch) -> Sums:
+    predictor, x = MultiLinear(likelihood.outputs), batch.x
+    expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
+    expected = expect(batch.y, *laws(q, predictor, x))
+    value, gradient, curvature = (weighted(batch.weight, a) for a in expected)
+    rows = jnp.einsum("nck,nkp->ncp", curvature, predictor.spread(x, _scaled_factor(q)))
+    bend = predictor.gather(x**2, jnp.einsum("ncc->nc", curvature))
+    return Sums(jnp.sum(value), predictor.gather(x, gradient), bend, predictor.gather(x, rows))
 
 
 def going(state: Climb, tolerance: float) -> Bool[Array, ""]:

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kalvi import climbing, linalg
-from kalvi.algorithms.base import Batch
+from kalvi.algorithms.base import Batch, weighted
+from kalvi.algorithms.groups import laws
 from kalvi.climbing import Sums
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
+from kalvi.predictors import MultiLinear
 from kalvi.vectors import VectorLikelihood
 
 Scalar = Float[Array, ""]
@@ -95,7 +97,7 @@ def _rows(likelihood: Likelihood, prior: Dense, batch: Batch) -> Callable[[Vecto
         def add(total, block):
             z, offset, y, weight = block
             expected = expect(y, offset + z @ mean, jnp.sum((z @ root) ** 2, axis=1))
-            value, pull, bend = (_weighted(weight, a) for a in expected)
+            value, pull, bend = (weighted(weight, a) for a in expected)
             curvature = total.curvature + z.T @ linalg.scale_rows(bend, z)
             return Sums(total.fit + jnp.sum(value), total.gradient + z.T @ pull, curvature), None
 
@@ -108,34 +110,26 @@ def _groups(
     likelihood: VectorLikelihood, prior: Dense, batch: Batch
 ) -> Callable[[Vector, Matrix], Sums]:
     """The same for several predictors a row; sums are taken in θ, where the design is I ⊗ x."""
-    c, width = likelihood.outputs, batch.x.shape[1]
-    size = max(ROWS_AT_ONCE // c, 1)
+    predictor = MultiLinear(likelihood.outputs)
+    size = max(ROWS_AT_ONCE // likelihood.outputs, 1)
     blocks = _blocks(size, batch.x, batch.y, batch.weight)
     expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
 
     def visit(mean: Vector, root: Matrix) -> Sums:
-        table = (prior.mean + prior.root @ mean).reshape(c, width)
-        spread = (prior.root @ root).reshape(c, width, -1)
+        q = Dense.from_root(prior.mean + prior.root @ mean, prior.root @ root)
 
         def add(total, block):
             x, y, weight = block
-            half = jnp.einsum("ni,cid->ncd", x, spread)
-            expected = expect(y, x @ table.T, jnp.einsum("ncd,nkd->nck", half, half))
-            value, pull, bend = (_weighted(weight, a) for a in expected)
+            expected = expect(y, *laws(q, predictor, x))
+            value, pull, bend = (weighted(weight, a) for a in expected)
             curvature = jnp.einsum("nck,ni,nj->cikj", bend, x, x).reshape(len(mean), -1)
-            fit, gradient = total.fit + jnp.sum(value), total.gradient + (pull.T @ x).ravel()
-            return Sums(fit, gradient, total.curvature + curvature), None
+            gradient = total.gradient + predictor.gather(x, pull)
+            return Sums(total.fit + jnp.sum(value), gradient, total.curvature + curvature), None
 
         fit, gradient, curvature = jax.lax.scan(add, _nothing(mean), blocks)[0]
         return Sums(fit, prior.root.T @ gradient, prior.root.T @ curvature @ prior.root)
 
     return visit
-
-
-def _weighted(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-    """weight · a for each row, nothing where the weight is zero."""
-    weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
-    return jnp.where(weight > 0, weight * a, 0)
 
 
 def _nothing(mean: Vector) -> Sums:

@@ -23,14 +23,15 @@ from kalvi.climbing import MEMORY
 from kalvi.estimators import settings
 from kalvi.estimators.climbs import climb_dense, climb_low_rank
 from kalvi.estimators.common import counted
+from kalvi.estimators.predictive import predicted
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.precision import matching
+from kalvi.predictors import Linear, MultiLinear
+from kalvi.vectors import VectorLikelihood
 
 REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
-PREDICTED_ROWS, PREDICTED_NUMBERS = 1024, 2**25
-"""Predictions are made for blocks of at most so many rows, and so many numbers in them."""
 
 
 class StreamingEstimator(BaseEstimator):
@@ -74,11 +75,15 @@ class StreamingEstimator(BaseEstimator):
         self.verbose = verbose
 
     @abstractmethod
-    def _stream_likelihood(self) -> Likelihood:
+    def _outputs(self) -> int:
+        """How many predictors a row has."""
+
+    @abstractmethod
+    def _stream_likelihood(self) -> Likelihood | VectorLikelihood:
         """The likelihood that the rule is run with."""
 
     @abstractmethod
-    def _fitted_likelihood(self) -> Likelihood:
+    def _fitted_likelihood(self) -> Likelihood | VectorLikelihood:
         """The likelihood that predictions are made with."""
 
     @abstractmethod
@@ -144,16 +149,18 @@ class StreamingEstimator(BaseEstimator):
             forgetting=None if self.forgetting == 1 else self.forgetting,
             process_noise=None if self.process_noise == 0 else self.process_noise,
             block_size=self._schedule(n_features).largest,
+            predictor=MultiLinear(self._outputs()) if self._outputs() > 1 else Linear(),
         )
         return SideBySide(rule) if self._on_grid() else rule
 
     def _schedule(self, n_features: int) -> streams.Schedule:
         dim = n_features + bool(self.fit_intercept)
-        return settings.schedule(self.block_size, dim, self.rank, self.dtype)
+        return settings.schedule(self.block_size, dim, self.rank, self.dtype, self._outputs())
 
     def _priors(self, n_features: int) -> Gaussian:
         scales = self._scales() if self._on_grid() else [self.prior_scale]
-        made = [settings.make_prior(self.get_params(), s, n_features, self.dtype) for s in scales]
+        shape = n_features, self._outputs()
+        made = [settings.make_prior(self.get_params(), s, shape, self.dtype) for s in scales]
         return stack(made) if self._on_grid() else made[0]
 
     def _on_grid(self) -> bool:
@@ -235,7 +242,7 @@ class StreamingEstimator(BaseEstimator):
         )
 
     def _wants_passes(self, x) -> bool:
-        square = x.shape[1] ** 2 if self.rank is None else 0
+        square = (self._outputs() * x.shape[1]) ** 2 if self.rank is None else 0
         numbers = x.shape[0] * x.shape[1] + 3 * MEMORY * square
         small = numbers * np.dtype(self.dtype).itemsize <= REVISIT_BYTES
         wanted = small if self.passes == "auto" else int(self.passes) > 1
@@ -344,15 +351,8 @@ class StreamingEstimator(BaseEstimator):
         dtype = np.dtype(self.dtype)
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
-        n, width = rows.shape[0], rows.shape[1] + bool(self.fit_intercept)
-        few = max(1 << max(n - 1, 0).bit_length(), streams.FIRST_BLOCK)
-        size = min(few, int(np.clip(PREDICTED_NUMBERS // width, 1, PREDICTED_ROWS)))
         with matching(self.dtype):
-            likelihood = self._fitted_likelihood()
-            batches = streams.array_batches(rows, np.zeros(n), block_size=size, **self._layout())
-            parts = [run.call(_predict_rows, likelihood, self.posterior_, b.x) for b in batches]
-        mean, variance, predictor = (np.concatenate(part)[:n] for part in zip(*parts, strict=True))
-        return mean, variance, predictor
+            return predicted(self._fitted_likelihood(), self.posterior_, rows, self._layout())
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
@@ -396,9 +396,3 @@ def _weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.
 
 def _put(state: Any, member: Any, index: int) -> Any:
     return jax.tree.map(lambda many, one: many.at[index].set(one), state, member)
-
-
-def _predict_rows(likelihood: Likelihood, posterior: Gaussian, x):
-    mean, var = x @ posterior.mean, posterior.marginal_variance(x)
-    expected, variance = jax.vmap(lambda m, v: likelihood.predict(m, v))(mean, var)
-    return expected, variance, mean

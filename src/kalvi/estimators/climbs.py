@@ -12,6 +12,7 @@ from kalvi.algorithms.revisit import Climb, Revisit, converged, going
 from kalvi.algorithms.vga import VGA, vga
 from kalvi.gaussians import Dense, Gaussian, LowRankPrecision
 from kalvi.likelihoods import Likelihood
+from kalvi.vectors import VectorLikelihood
 
 MOST_PASSES, MOST_LOW_RANK = 2000, 100
 """Where a climb without a limit of its own stops, even if the bound still rises."""
@@ -32,7 +33,7 @@ class Found(NamedTuple):
 
 
 def climb_dense(
-    likelihood: Likelihood,
+    likelihood: Likelihood | VectorLikelihood,
     prior: Any,
     start: Any,
     rows: tuple,
@@ -49,7 +50,7 @@ def climb_dense(
 
 
 def climb_low_rank(
-    likelihood: Likelihood,
+    likelihood: Likelihood | VectorLikelihood,
     prior: Any,
     start: LowRankPrecision,
     rows: tuple,
@@ -73,5 +74,7 @@ def climb_low_rank(
     return Found(climb.posterior, int(climb.passes), elbo, gained, done)
 
 
-def _revisited(likelihood: Likelihood, prior: Dense, batch: Batch, start: Dense, limit) -> VGA:
+def _revisited(
+    likelihood: Likelihood | VectorLikelihood, prior: Dense, batch: Batch, start: Dense, limit
+) -> VGA:
     return vga(likelihood, prior, batch, start, max_passes=limit)

@@ -1,82 +1,22 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
-from abc import abstractmethod
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
-from kalvi.estimators.base import StreamingEstimator
 from kalvi.estimators.common import all_or_nothing, documented
+from kalvi.estimators.kinds import FixedLikelihood, StreamingRegressor
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
+from kalvi.vectors import Softmax
 
 NO_NOISE = 1e-12
 """The learned noise scale where nothing was ever mispredicted."""
-
-
-class StreamingRegressor(RegressorMixin, StreamingEstimator):
-    """What the regressors share: numbers as targets, predictions with a standard deviation."""
-
-    @abstractmethod
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        """y, if the model can observe it."""
-
-    @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> "StreamingRegressor":
-        """Forget everything and learn from a table."""
-        X, y = self._check_rows(X, y, reset=True, y_numeric=True)
-        self.__dict__.pop("state_", None)
-        return self._learn(X, self._targets(y), sample_weight, revisit=True)
-
-    @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None) -> "StreamingRegressor":
-        """Learn from further rows."""
-        X, y = self._check_rows(X, y, reset=not hasattr(self, "state_"), y_numeric=True)
-        return self._learn(X, self._targets(y), sample_weight, revisit=False)
-
-    def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, noise included."""
-        mean, variance, _ = self._predictive(X)
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    @property
-    def coef_(self) -> np.ndarray:
-        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
-
-    @property
-    def intercept_(self) -> float:
-        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
-
-
-class FixedLikelihood(StreamingEstimator):
-    """What models share whose likelihood has nothing to learn."""
-
-    def _fitted_likelihood(self) -> Likelihood:
-        return self._stream_likelihood()
-
-    def _evidence(self, state: Streaming) -> float:
-        return float(state.log_evidence)
-
-    def _finished(self, state: Streaming) -> Gaussian:
-        return state.posterior
-
-    def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
-        return state
-
-    def _complaint(self, state: Streaming) -> str | None:
-        return None
-
-    def _scales(self) -> np.ndarray:
-        return settings.SCALES
-
-    def _one_pass_is_exact(self) -> bool:
-        return False
 
 
 @documented
@@ -219,19 +159,25 @@ class LinearRegression(StreamingRegressor):
 
 @documented
 class LogisticRegression(ClassifierMixin, FixedLikelihood):
-    """Bayesian logistic regression for two classes, by R-VGA.
+    """Bayesian logistic regression, by R-VGA; the softmax of several predictors for three classes or more.
 
     `partial_fit` streams: one pass, exactly the recursive algorithm. `fit` has the table at hand and,
     by default, goes on from there to the optimum of the variational bound.
+
+    Two classes have one vector of coefficients, that of the second class against the first. Three or more
+    have one each, all with the same prior, and rank counts the factors of all of them together. Their
+    Gaussian integrals are averages over fixed points: see `Softmax` for the error.
 
     PARAMETERS
 
     Attributes
     ----------
-    classes_ : array of the two labels
+    classes_ : array of the labels
     posterior_ : Gaussian
-        Over the coefficients, the intercept last when there is one.
+        Over the coefficients, the intercept last when there is one; for three classes or more those of the
+        first class, its intercept, those of the second, and so on.
     coef_, intercept_ : arrays of shape (1, n_features) and (1,)
+        For three classes or more (n_classes, n_features) and (n_classes,).
     log_evidence_ : float
         Prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) of the streaming pass.
     elbo_ : float
@@ -253,17 +199,17 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
     def fit(self, X, y, sample_weight=None) -> "LogisticRegression":
         """Forget everything and learn from a table."""
         X, y = self._check_rows(X, y, reset=True, y_numeric=False)
-        self.classes_ = _two_classes(y, None)
+        self.classes_ = self._labels(y, None)
         self.__dict__.pop("state_", None)
         return self._learn(X, self._encode(y), sample_weight, revisit=True)
 
     @all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
-        """Learn from further rows; the first call needs both labels, in y or in `classes`."""
+        """Learn from further rows; the first call needs all labels, in y or in `classes`."""
         first = not hasattr(self, "state_")
         X, y = self._check_rows(X, y, reset=first, y_numeric=False)
         if first:
-            self.classes_ = _two_classes(y, classes)
+            self.classes_ = self._labels(y, classes)
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
                 f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
@@ -272,25 +218,50 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the coefficients averaged over."""
-        positive = np.clip(self._predictive(X)[0].astype(np.float64), 0, 1)
-        return np.column_stack([1 - positive, positive])
+        found = np.clip(self._predictive(X)[0].astype(np.float64), 0, 1)
+        if found.ndim == 1:
+            return np.column_stack([1 - found, found])
+        return found / found.sum(axis=1, keepdims=True)
 
     def predict(self, X) -> np.ndarray:
-        """The likelier class."""
-        positive = self.decision_function(X) > 0
-        return self.classes_[positive.astype(int)]
+        """The class whose predictor has the largest posterior mean."""
+        found = self.decision_function(X)
+        index = (found > 0).astype(int) if found.ndim == 1 else np.argmax(found, axis=1)
+        return self.classes_[index]
 
     def decision_function(self, X) -> np.ndarray:
-        """The posterior mean of the log-odds."""
+        """The posterior mean of the log-odds, or of the predictor of each class."""
         return self._predictive(X)[2]
 
     @property
     def coef_(self) -> np.ndarray:
-        return np.asarray(self.posterior_.mean)[None, : self.n_features_in_]
+        return self._table()[:, : self.n_features_in_]
 
     @property
     def intercept_(self) -> np.ndarray:
-        return np.array([float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0])
+        table = self._table()
+        return table[:, -1] if self.fit_intercept else np.zeros(len(table))
+
+    def _table(self) -> np.ndarray:
+        return np.asarray(self.posterior_.mean).reshape(self._outputs(), -1)
+
+    def _outputs(self) -> int:
+        return len(self.classes_) if len(self.classes_) > 2 else 1
+
+    def _labels(self, y: np.ndarray, classes) -> np.ndarray:
+        """The labels, from y or as given."""
+        check_classification_targets(y)
+        found = np.unique(y if classes is None else classes)
+        if len(found) < 2:
+            raise ValueError(
+                f"LogisticRegression needs two classes or more; got 1 class: {found.tolist()}. "
+                "Give rows of all, or name all in partial_fit(..., classes=[...])."
+            )
+        if len(found) > 2 and self.scheme == "qkf":
+            raise ValueError(
+                f"scheme='qkf' is for two classes and y has {len(found)}; use scheme='implicit'."
+            )
+        return found
 
     def _encode(self, y: np.ndarray) -> np.ndarray:
         unknown = np.setdiff1d(y, self.classes_)
@@ -298,18 +269,14 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
             raise ValueError(
                 f"y contains {unknown[:1].tolist()[0]!r}, which is not one of {self.classes_.tolist()}."
             )
-        return (y == self.classes_[1]).astype(float)
+        return np.searchsorted(self.classes_, y).astype(float)
 
     def _check_model(self) -> None:
         pass
 
-    def _stream_likelihood(self) -> Likelihood:
-        return Bernoulli()
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+    def _stream_likelihood(self) -> Bernoulli | Softmax:
+        classes = len(self.classes_)
+        return Bernoulli() if classes == 2 else Softmax.of(classes)
 
 
 @documented
@@ -359,21 +326,3 @@ class PoissonRegression(StreamingRegressor, FixedLikelihood):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
-
-
-def _two_classes(y: np.ndarray, classes) -> np.ndarray:
-    """The two labels, from y or as given."""
-    check_classification_targets(y)
-    target = type_of_target(y, input_name="y")
-    if target != "binary":
-        raise ValueError(
-            f"Only binary classification is supported. The type of the target is {target}. "
-            "Fit one model per class (one-vs-rest), or merge classes."
-        )
-    found = np.unique(y if classes is None else classes)
-    if len(found) != 2:
-        raise ValueError(
-            f"LogisticRegression needs two classes; got {len(found)} class: {found[:5].tolist()}. "
-            "Give rows of both, or name both in partial_fit(..., classes=[...])."
-        )
-    return found

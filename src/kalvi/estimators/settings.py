@@ -32,6 +32,8 @@ INTERCEPT_WIDTH = 10.0
 
 BLOCK_BYTES = 2**29
 """A block of dense rows for a low-rank posterior takes at most this much memory."""
+TOGETHER = 96
+"""Predictors of several classes that a block of rows for a full covariance has."""
 LARGEST_BLOCK, MANY = 256, 4096
 """Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
 about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
@@ -86,20 +88,27 @@ def _first_bad(name: str, array: Any) -> str | None:
     return f"Input {name} contains {value} in {where} ({bad.size} such values in all)."
 
 
-def make_prior(settings: dict[str, Any], scale: Any, n_features: int, dtype: Any) -> Updatable:
-    """The Gaussian over the coefficients, the intercept last, for one value of the prior scale."""
+def make_prior(
+    settings: dict[str, Any], scale: Any, shape: tuple[int, int], dtype: Any
+) -> Updatable:
+    """The Gaussian over the coefficients, the intercept last, for one value of the prior scale.
+
+    `shape` is the number of features and of predictors, which all have the same prior.
+    """
+    n_features, outputs = shape
     dim = n_features + bool(settings["fit_intercept"])
-    if settings["rank"] is not None and settings["rank"] > dim:
+    if settings["rank"] is not None and settings["rank"] > dim * outputs:
         raise ValueError(
-            f"rank={settings['rank']} exceeds the {dim} parameters; "
-            f"choose rank ≤ {dim}, or None for a full covariance."
+            f"rank={settings['rank']} exceeds the {dim * outputs} parameters; "
+            f"choose rank ≤ {dim * outputs}, or None for a full covariance."
         )
     if settings["prior"] is not None:
-        return _given_prior(settings["prior"], settings["rank"], dim, dtype)
+        return _given_prior(settings["prior"], settings["rank"], dim * outputs, dtype)
     mean = _per_feature("prior_mean", settings["prior_mean"], n_features, dim, 0.0)
     width = INTERCEPT_WIDTH * float(np.max(scale))
     std = _per_feature("prior_scale", scale, n_features, dim, width)
-    return _structure(mean.astype(dtype), std.astype(dtype), settings["rank"])
+    mean, std = (np.tile(a, outputs).astype(dtype) for a in (mean, std))
+    return _structure(mean, std, settings["rank"])
 
 
 def check_passes(passes: Any, revisitable: bool) -> None:
@@ -111,16 +120,18 @@ def check_passes(passes: Any, revisitable: bool) -> None:
         )
 
 
-def schedule(setting: Any, dim: int, rank: int | None, dtype: Any) -> Schedule:
-    """Blocks of the given size, or of sizes that suit the number of parameters."""
+def schedule(setting: Any, dim: int, rank: int | None, dtype: Any, outputs: int = 1) -> Schedule:
+    """Blocks of the given size, or of sizes that suit the parameters of each of the row's predictors."""
     if setting != "auto":
         return Schedule(int(setting), growing=False)
     if rank is None:
-        return Schedule(16 if dim < 256 else 32, growing=False)
-    fitting = BLOCK_BYTES // (np.dtype(dtype).itemsize * dim)
+        few = 16 if dim < 256 else 32
+        return Schedule(few if outputs == 1 else max(TOGETHER // outputs, 1), growing=False)
+    fitting = BLOCK_BYTES // (np.dtype(dtype).itemsize * dim * outputs**2)
     size = 1 << (max(fitting, 1).bit_length() - 1)
     cheap = LARGEST_BLOCK if dim < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
-    return Schedule(int(np.clip(size, FIRST_BLOCK, min(cheap, LARGEST_BLOCK))))
+    most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
+    return Schedule(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
 
 def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable:
@@ -139,7 +150,7 @@ def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatabl
     if prior.dim != dim:
         raise ValueError(
             f"prior has {prior.dim} parameters but this model has {dim} "
-            "(one a feature, and the intercept last if there is one)."
+            "(one a feature, and the intercept last if there is one; for each class if there are several)."
         )
     if rank is None:
         dense = prior.to_dense()
