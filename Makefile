@@ -43,6 +43,7 @@ bench: .venv/bench.stamp
 reproduce: .venv/experiments.stamp
 	$(BIN)/kalvi reproduce rvga $(ARGS)
 	$(BIN)/kalvi reproduce lrvga $(ARGS)
+	$(BIN)/kalvi reproduce factor_analysis $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -16,7 +16,11 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-PAPERS = {"rvga": "kalvi.experiments.rvga", "lrvga": "kalvi.experiments.lrvga"}
+PAPERS = {
+    "rvga": "kalvi.experiments.rvga",
+    "lrvga": "kalvi.experiments.lrvga",
+    "factor_analysis": "kalvi.experiments.factor_analysis",
+}
 
 
 class Refusal(click.ClickException):
@@ -43,7 +47,8 @@ def main() -> None:
 )
 @click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
 def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
-    """Draw the figures of a paper (rvga, lrvga), or one FIGURE (5, table2), and test its claims."""
+    """Draw the figures of a PAPER (rvga, lrvga, factor_analysis) or one FIGURE (5, 5.1, table2), and test
+    its claims."""
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
@@ -57,9 +62,9 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
         for name in bar:
             bar.set_postfix_str(name)
             result = figures[name](quick)
-            stem = folder / (f"figure_{_padded(name)}" if name.isdigit() else name)
-            _write_table(stem.with_suffix(".csv"), result.table)
-            plots.save(result.draw(), stem.with_suffix(".png"))
+            stem = f"figure_{_padded(name)}" if name[0].isdigit() else name
+            _write_table(folder / f"{stem}.csv", result.table)
+            plots.save(result.draw(), folder / f"{stem}.png")
             claims += result.claim_rows()
         ending = f"_{_padded(figure)}" if figure else ""
         _write_table(folder / f"claims{ending}.csv", claims)
@@ -129,9 +134,9 @@ def _padded(name: str) -> str:
 
 def _range_of(names: Iterable[str]) -> str:
     """What a paper has, for a person who asked for something else."""
-    numbers = [int(name) for name in names if name.isdigit()]
-    tables = "".join(f", {name}" for name in names if not name.isdigit())
-    return f"figures {min(numbers)} to {max(numbers)}{tables}"
+    numbers = [name for name in names if name[0].isdigit()]
+    tables = "".join(f", {name}" for name in names if not name[0].isdigit())
+    return f"figures {numbers[0]} to {numbers[-1]}{tables}"
 
 
 def _folder(path: Path) -> Path:
