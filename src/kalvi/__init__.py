@@ -32,6 +32,8 @@ _HOMES = {
         "StudentT",
     ),
     "kalvi.custom": ("Custom",),
+    "kalvi.vectors": ("MultiNormal", "Softmax", "VectorLikelihood"),
+    "kalvi.predictors": ("Linear", "MultiLinear", "Predictor"),
     "kalvi.logistic": ("InverseProbit", "ScaleMixture"),
     "kalvi.algorithms.base": ("Batch", "Rule"),
     "kalvi.algorithms.sites": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),

@@ -72,11 +72,17 @@ from kalvi.models import Model as Model
 from kalvi.networks import Network as Network
 from kalvi.networks import Perceptron as Perceptron
 from kalvi.networks import network as network
+from kalvi.predictors import Linear as Linear
+from kalvi.predictors import MultiLinear as MultiLinear
+from kalvi.predictors import Predictor as Predictor
 from kalvi.projections import EM as EM
 from kalvi.projections import Eigen as Eigen
 from kalvi.projections import Projection as Projection
 from kalvi.pytrees import Flat as Flat
 from kalvi.run import fit as fit
 from kalvi.run import resume as resume
+from kalvi.vectors import MultiNormal as MultiNormal
+from kalvi.vectors import Softmax as Softmax
+from kalvi.vectors import VectorLikelihood as VectorLikelihood
 
 __version__: str

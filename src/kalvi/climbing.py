@@ -31,8 +31,6 @@ Matrix = Float[Array, "d d"]
 
 RIDGE = 1e-12
 """Keeps Anderson's least squares solvable when past steps repeat; it changes the way, not the optimum."""
-ROUGHNESS = 1e-2
-"""The error of rough integrals, relative to the bound or to a nat a row."""
 MEMORY = 8
 """Past steps that Anderson's method combines."""
 
@@ -88,12 +86,13 @@ def climb(
     rows: Scalar,
     tolerance: float,
     max_passes: int | Int[Array, ""],
-    rough: bool = False,
+    rough: float = 0.0,
     memory: int = MEMORY,
 ) -> tuple[Point, Int[Array, ""], Bool[Array, ""]]:
     """The best Gaussian, how many were visited, and whether the gap is below the tolerance there.
 
-    visit(mean, root) makes the sums at N(mean, root rootᵀ); `rows` is how much data they are over.
+    visit(mean, root) makes the sums at N(mean, root rootᵀ); `rows` is how much data they are over, and
+    `rough` the error of their integrals, relative to the bound or to a nat a row.
     """
     here = _at(visit, precision, shift)
     # rounding in a sum of n terms is what the bound can be known to
@@ -108,7 +107,7 @@ def climb(
         fall = (here.elbo - there.elbo) / (n + jnp.abs(here.elbo))
         rising = fall <= slack / n
         if rough:
-            rising = rising | ((fall <= ROUGHNESS) & (there.gap < here.gap))
+            rising = rising | ((fall <= rough) & (there.gap < here.gap))
         secant = _secant(here, there)
         longer = jnp.clip(length * jnp.clip(secant, 0.3, 2.0), 0.01, 1.0)
         shorter = length * jnp.clip(secant, 0.1, 0.5)

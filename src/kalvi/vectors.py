@@ -45,6 +45,8 @@ Label = Float[Array, "*o"]
 
 STEPS = 200
 """Natural-gradient steps at most."""
+ROUGHNESS = 1e-2
+"""The error of E[log p] of wide laws, relative to itself or to a nat."""
 MEMORY = 5
 """Past steps that are combined."""
 SHARE = 102.4
@@ -273,7 +275,7 @@ def solve_implicit(
         rows=weight,
         tolerance=eps**1.25,
         max_passes=STEPS,
-        rough=True,
+        rough=ROUGHNESS,
         memory=MEMORY,
     )
     wide = root @ linalg.root_from_precision(here.precision)

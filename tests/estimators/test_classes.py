@@ -71,6 +71,10 @@ def test_fit_is_the_optimum_of_the_bound(fitted):
     scale = np.concatenate([np.sqrt(np.diag(cov)), np.diag(lower)[index[0]]])
     assert np.max(np.abs(slope * scale)) < 1e-3  # nats a deviation: integrals, and differences
     assert abs(fitted.elbo_ - at(here)) < 1e-3
+    rising = [
+        kalvi.LogisticRegression(prior_scale=2.0, passes=n).fit(X, Y).elbo_ for n in (2, 3, 5)
+    ]
+    assert np.all(np.diff([*rising, fitted.elbo_]) > 0)
     # the problem is concave in the mean and the root, so this is the only such point
     assert fitted.n_passes_ > 1 and fitted.elbo_gap_ < 1e-10
 

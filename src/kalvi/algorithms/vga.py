@@ -34,6 +34,9 @@ ROWS_AT_ONCE = 2048
 TOLERANCE = 1e-18
 """Default stopping value of the squared natural-gradient norm, in nats: means to 1e-9 deviations."""
 
+ROUGHNESS = 1e-5
+"""Nats a row by which the bound may fall where the integrals of several predictors disagree with it."""
+
 
 class VGA(NamedTuple):
     """The optimal Gaussian, its bound, the passes it took and how far it is from stationary."""
@@ -55,8 +58,8 @@ def vga(
     tolerance: float = TOLERANCE,
 ) -> VGA:
     """The Gaussian that maximises the bound, from a Gaussian `start` (the prior, or one R-VGA pass)."""
-    rough = isinstance(likelihood, VectorLikelihood)
-    visit = _groups(likelihood, prior, batch) if rough else _rows(likelihood, prior, batch)
+    vector = isinstance(likelihood, VectorLikelihood)
+    visit = _groups(likelihood, prior, batch) if vector else _rows(likelihood, prior, batch)
     unroot = linalg.inverse_root(prior.root).T
     whitened = jnp.linalg.solve(start.root, prior.root)
     precision = whitened.T @ whitened
@@ -67,7 +70,7 @@ def vga(
         rows=jnp.sum(batch.weight),
         tolerance=tolerance,
         max_passes=max_passes,
-        rough=rough,
+        rough=ROUGHNESS if vector else 0.0,
     )
     posterior = Dense.from_root(
         prior.mean + prior.root @ here.mean, prior.root @ linalg.root_from_precision(here.precision)
