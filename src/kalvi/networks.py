@@ -98,7 +98,7 @@ class Perceptron(eqx.Module):
     """Layers of the given sizes with an activation between them; parameters are (weights, bias) pairs."""
 
     sizes: tuple[int, ...] = eqx.field(static=True)
-    activation: Callable[[Array], Array] = eqx.field(static=True)
+    activation: str | Callable[[Array], Array] = eqx.field(static=True, default="tanh")
 
     def init(self, key: PRNGKeyArray, dtype: Any) -> list[tuple[Array, Array]]:
         """Weights of variance 1/inputs, biases zero."""
@@ -110,8 +110,10 @@ class Perceptron(eqx.Module):
         ]
 
     def __call__(self, params: Any, x: Float[Array, " i"]) -> Float[Array, " c"]:
+        named = isinstance(self.activation, str)
+        activate = ACTIVATIONS[self.activation] if named else self.activation
         for weights, bias in params[:-1]:
-            x = self.activation(weights @ x + bias)
+            x = activate(weights @ x + bias)
         weights, bias = params[-1]
         return weights @ x + bias
 

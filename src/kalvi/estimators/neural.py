@@ -8,7 +8,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.common import all_or_nothing
-from kalvi.estimators.neural_base import NeuralEstimator, documented, scale, streams
+from kalvi.estimators.neural_base import NeuralEstimator, documented, standard, streams
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.vectors import MultiNormal, Softmax
 
@@ -100,12 +100,11 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
         weight = self._weights(sample_weight, x)
         if fresh:
             self._columns = None if y.ndim == 1 else y.shape[1]
-            self.y_mean_, self.y_scale_ = y.mean(axis=0), scale(y)
-        standard = (y - self.y_mean_) / self.y_scale_
-        if self._columns == 1:
-            standard = standard[:, 0]
-        x = self._scaled(x, fresh=fresh)
-        return self._learn(x, standard, weight, fresh=fresh, shuffle=shuffle)
+            self.y_mean_, self.y_scale_ = standard(y, weight)
+        y = (y - self.y_mean_) / self.y_scale_
+        y = y[:, 0] if self._columns == 1 else y
+        x = self._scaled(x, weight, fresh=fresh)
+        return self._learn(x, y, weight, fresh=fresh, shuffle=shuffle)
 
     def predict(self, X, return_std: bool = False):
         """The mean of y and, if asked, its standard deviation, noise included."""
@@ -201,7 +200,7 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
                 f"y contains {unknown[:1].tolist()[0]!r}, which is not one of {self.classes_.tolist()}."
             )
         codes = np.searchsorted(self.classes_, y).astype(float)
-        x = self._scaled(x, fresh=fresh)
+        x = self._scaled(x, weight, fresh=fresh)
         return self._learn(x, codes, weight, fresh=fresh, shuffle=shuffle)
 
     def predict_proba(self, X) -> np.ndarray:
@@ -210,7 +209,8 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
 
     def predict(self, X) -> np.ndarray:
         """The likeliest class."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        likeliest = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[likeliest]
 
     def predict_parts(self, X) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The probabilities, and the variances of each class's indicator: by the parameters, by chance."""

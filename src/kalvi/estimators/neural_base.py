@@ -151,7 +151,7 @@ class NeuralEstimator(BaseEstimator):
         """The posterior of checked, standardised rows, written to `fitted_`."""
         if fresh:
             sizes = (x.shape[1], *(int(h) for h in self.hidden_sizes), self._outputs())
-            self.perceptron_ = Perceptron(sizes, ACTIVATIONS[self.activation])
+            self.perceptron_ = Perceptron(sizes, self.activation)
             self.dtype_ = self._chosen_dtype(self.perceptron_.n_parameters())
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if shuffle:  # a table may be sorted, and one pass remembers best what came last
@@ -178,13 +178,14 @@ class NeuralEstimator(BaseEstimator):
         size = (
             (SMALL_BATCH if n < SMALL_TABLE else LARGE_BATCH) if self.batch_size == "auto" else None
         )
-        size = min(size or int(self.batch_size), n)
+        # a small table is padded to a power of two, so that tables of about its size compile once
+        size = min(size or int(self.batch_size), 1 << max(n - 1, 1).bit_length())
         missing = -n % size
         parts = [
             np.pad(a.astype(self.dtype_), [(0, missing)] + [(0, 0)] * (a.ndim - 1))
             for a in (x, y, weight)
         ]
-        auto = int(np.clip(STEPS * size / n, FEWEST, MOST))
+        auto = int(np.clip(STEPS * min(size / n, 1), FEWEST, MOST))
         prior = self.prior_precision
         return Problem(
             self.perceptron_,
@@ -249,9 +250,9 @@ class NeuralEstimator(BaseEstimator):
         whole: Any = [np.concatenate(part) for part in zip(*parts, strict=True)]
         return Predicted(*whole)
 
-    def _scaled(self, x: np.ndarray, *, fresh: bool) -> np.ndarray:
+    def _scaled(self, x: np.ndarray, weight: np.ndarray, *, fresh: bool) -> np.ndarray:
         if fresh:
-            self.x_mean_, self.x_scale_ = x.mean(axis=0), scale(x)
+            self.x_mean_, self.x_scale_ = standard(x, weight)
         return (x - self.x_mean_) / self.x_scale_
 
     def _require_fitted(self, name: str) -> None:
@@ -296,11 +297,12 @@ def _mixed(model, components, x) -> Predicted:
     return merged([linearised(model, q, x) for q in components])
 
 
-def scale(columns: np.ndarray) -> Any:
-    """Standard deviations; one where a column does not vary."""
-    std = columns.std(axis=0)
+def standard(columns: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
+    """Means and standard deviations; one where a column does not vary."""
+    mean = np.average(columns, axis=0, weights=weight)
+    std = np.sqrt(np.average((columns - mean) ** 2, axis=0, weights=weight))
     still = std <= 8 * np.finfo(float).eps * np.abs(columns).max(axis=0)
-    return np.where(still, 1.0, std)
+    return mean, np.where(still, 1.0, std)
 
 
 def _check_settings(given: dict[str, Any]) -> None:

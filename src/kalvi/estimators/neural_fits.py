@@ -33,18 +33,21 @@ from kalvi.predictions import squared_residuals
 
 ROUNDS = 10
 """Between rounds of training the prior precisions and the noise are brought up to the evidence."""
-POLISH = 3
-"""Natural-gradient steps of the mean at most, after the training."""
+POLISH, WORTHWHILE = 10, 1e-3
+"""After the training, natural-gradient steps of the mean at most, each of which raises the evidence bound;
+they end with one that gains less than this much for a row."""
 PRETRAINED = 0.75
 """The share of the epochs before SWAG begins to collect."""
 SWAG_RATE = 0.1
 """The constant learning rate of SWAG, as a share of the training's."""
 ROW_NUMBERS = 2**24
 """Numbers in the Jacobian of a batch, where a low-rank precision is learned."""
+ROWS_PER_FACTOR = 4
+"""Rows of the Jacobian of a batch for each factor: more cost more, and say the same."""
 ROUND_BATCHES, LAST_BATCHES = 10, 100
 """Batches that a low-rank precision learns from in each round, and in the end."""
-PASS_ROWS = 256
-"""Rows that a pass for a full covariance holds the Jacobian of."""
+PASS_ROWS, ROUND_ROWS = 256, 2048
+"""Rows that a pass for a full covariance holds the Jacobian of, and rows that stand for all in a round."""
 
 
 class Problem(NamedTuple):
@@ -93,13 +96,17 @@ def fit_vifa(problem: Problem) -> Fitted:
     with _bar(problem, ROUNDS * per_round) as bar:
         for number in range(ROUNDS):
             state = _epochs(problem, rule, state, number * per_round, per_round, bar)
-            q, elbo = learn(problem, model, hyper, state.theta, q, number)
+            q = learn(problem, model, hyper, state.theta, q, number)
             hyper = _brought_up(problem, model, q, hyper)
-            model = model if model.noise() is None else model.with_noise(hyper.noise)
+            model = _noisy(model, hyper)
             rule = eqx.tree_at(
                 lambda r: (r.model, r.prior_precision), rule, (model, hyper.prior_precision)
             )
-    q, elbo = learn(problem, model, hyper, state.theta, q, None)
+    elbo = None
+    if problem.rank is None:
+        model, q, hyper, elbo = _polished(problem, model, hyper, state.theta, q)
+    else:
+        q = _low_rank(problem, model, hyper, state.theta, q, None)
     return Fitted(model, q, np.asarray(hyper.prior_precision), elbo)
 
 
@@ -203,28 +210,38 @@ def _brought_up(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> evi
 
 
 def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
-    """A full covariance at the mean that was trained; in the end the mean is polished."""
-    rule = FullVI(model, hyper.prior_precision, step_size=0.0)
+    """A full covariance at the mean that was trained, from some of the rows."""
     if q is None:
         q = Dense.from_root(theta, jnp.diag(1 / jnp.sqrt(hyper.prior_precision)))
     q = eqx.tree_at(lambda q: q.mean, q, theta)
+    some = problem if number is None else _some_rows(problem, number)
+    rule = FullVI(model, hyper.prior_precision, step_size=0.0)
+    return run.call(FullVI.turn, rule, _passed(some, rule, q)).posterior
 
-    def passed(rule, q):
-        return run.resume(rule, rule.init(q), _cut(problem, PASS_ROWS))
 
-    q = run.call(FullVI.turn, rule, passed(rule, q)).posterior
-    if number is not None:
-        return q, None
-    newton = FullVI(model, hyper.prior_precision, step_size=1.0)
-    here = passed(newton, q)
+def _polished(problem: Problem, model: Model, hyper, theta, q):
+    """Natural-gradient steps of the mean and the covariance, and hyperparameters that follow them."""
+    q = _full(problem, model, hyper, theta, q, None)
+    rule = FullVI(model, hyper.prior_precision)
+    here = _passed(problem, rule, q)
     elbo = _bound(here, hyper)
     for _ in range(POLISH):
-        there = passed(newton, run.call(FullVI.turn, newton, here).posterior)
-        risen = _bound(there, hyper)
-        if not risen > elbo:
+        q = run.call(FullVI.turn, rule, here).posterior
+        found = _brought_up(problem, rule.model, q, hyper)
+        following = FullVI(_noisy(rule.model, found), found.prior_precision)
+        there = _passed(problem, following, q)
+        gain = _bound(there, found) - elbo
+        if not gain > 0:
             break
-        here, elbo = there, risen
-    return here.posterior, elbo
+        rule, here, hyper, elbo = following, there, found, elbo + gain
+        if gain < WORTHWHILE * problem.n_samples:
+            break
+    return rule.model, here.posterior, hyper, elbo
+
+
+def _passed(problem: Problem, rule: FullVI, q: Dense):
+    """What all rows say at q."""
+    return run.resume(rule, rule.init(q), _cut(problem, PASS_ROWS))
 
 
 def _bound(here, hyper: evidence.Hyper) -> float:
@@ -240,13 +257,14 @@ def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | Non
     rule = PrecisionVI(
         model, problem.n_samples, hyper.prior_precision, mean_step=1.0 if number is None else 0.0
     )
-    size = max(ROW_NUMBERS // (len(theta) * model.likelihood.outputs), 1)
-    size = min(size, len(problem.batch.weight))
+    outputs = model.likelihood.outputs
+    size = min(ROW_NUMBERS // len(theta), ROWS_PER_FACTOR * q.precision.factor.shape[1]) // outputs
+    size = min(max(size, 1), len(problem.batch.weight))
     many = LAST_BATCHES if number is None else ROUND_BATCHES
     key = jr.fold_in(problem.key, 2**21 + (ROUNDS if number is None else number))
     q = eqx.tree_at(lambda q: q.mean, q, theta)
     state = run.resume(rule, rule.init(q), _drawn(problem, size, many, key), key=key)
-    return state.posterior, None
+    return state.posterior
 
 
 def _prior(problem: Problem, theta, alpha) -> Any:
@@ -266,12 +284,26 @@ def _cut(problem: Problem, size: int, bar: tqdm | None = None):
             bar.update(size - short)
 
 
+def _some_rows(problem: Problem, number: int) -> Problem:
+    """A problem of fewer rows that weigh as much, others each time; a small one as it is."""
+    n = len(problem.batch.weight)
+    if n <= ROUND_ROWS:
+        return problem
+    part = next(_drawn(problem, ROUND_ROWS, 1, jr.fold_in(problem.key, 2**22 + number)))
+    share = jnp.sum(part.weight) / problem.n_samples
+    return problem._replace(batch=part._replace(weight=part.weight / share))
+
+
 def _drawn(problem: Problem, size: int, many: int, key: PRNGKeyArray):
     """Random batches of rows."""
     n, rng = len(problem.batch.weight), np.random.default_rng(np.asarray(jr.key_data(key)))
     for _ in range(many):
         which = rng.permutation(n)[:size]
         yield Batch(*(a[which] for a in problem.batch))
+
+
+def _noisy(model: Model, hyper: evidence.Hyper) -> Model:
+    return model if model.noise() is None else model.with_noise(hyper.noise)
 
 
 def _with_residual_noise(problem: Problem, model: Model, theta) -> Model:

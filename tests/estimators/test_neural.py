@@ -1,0 +1,133 @@
+"""Bayesian networks as estimators: against exact posteriors where the network is linear, and by use."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+import kalvi
+from kalvi import metrics
+
+
+def curve(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, size=(n, 1))
+    return x, np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=n)
+
+
+def test_a_linear_network_is_a_linear_regression():
+    """No hidden layer, prior and noise given: the exact posterior, in the units of standardised rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3)) * [1, 10, 0.1] + 5
+    y = x @ [1, 0.2, 3] + 0.5 * rng.normal(size=60)
+    model = kalvi.NeuralRegressor(
+        (), prior_precision=2.0, noise_scale=0.5, epochs=20, random_state=0
+    ).fit(x, y)
+    z = np.column_stack([(x - x.mean(0)) / x.std(0), np.ones(60)])
+    t, variance = (y - y.mean()) / y.std(), (0.5 / y.std()) ** 2
+    cov = np.linalg.inv(2 * np.eye(4) + z.T @ z / variance)
+    mean = cov @ z.T @ t / variance
+    np.testing.assert_allclose(model.posterior_.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(model.posterior_.cov, cov, rtol=1e-6, atol=1e-9)
+    found, std = model.predict(x[:5], return_std=True)
+    np.testing.assert_allclose(found, z[:5] @ mean * y.std() + y.mean(), rtol=1e-6)
+    spread = np.einsum("nd,de,ne->n", z[:5], cov, z[:5]) + variance
+    np.testing.assert_allclose(std, np.sqrt(spread) * y.std(), rtol=1e-6)
+    evidence = np.linalg.slogdet(variance * np.eye(60) + z @ z.T / 2)[1]
+    evidence = -(t @ np.linalg.solve(variance * np.eye(60) + z @ z.T / 2, t) + evidence) / 2
+    np.testing.assert_allclose(model.elbo_, evidence - 30 * np.log(2 * np.pi), rtol=1e-6)
+
+
+def test_a_curve():
+    x, y = curve()
+    model = kalvi.NeuralRegressor((10,), epochs=1500, random_state=0).fit(x, y)
+    new, truth = curve(500, 1)
+    mean, std = model.predict(new, return_std=True)
+    assert np.sqrt(np.mean((mean - np.sin(2 * new[:, 0])) ** 2)) < 0.05
+    assert 0.08 < model.noise_scale_ < 0.12
+    assert 0.92 < metrics.coverage(mean, std, truth) < 0.98
+    _, epistemic, aleatoric = model.predict_parts([[0.0], [20.0]])
+    assert epistemic[1] > 100 * epistemic[0]
+    np.testing.assert_allclose(aleatoric, model.noise_scale_**2)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(new), mean)
+    assert model.sample_posterior(3).shape == (3, model.n_parameters_)
+
+
+@pytest.mark.parametrize("method", ["swag", "multiswag"])
+def test_iterates(method):
+    x, y = curve()
+    model = kalvi.NeuralRegressor(
+        (10,), method=method, rank=3, epochs=200, n_members=2, random_state=0
+    ).fit(x, y)
+    assert model.score(x, y) > 0.9
+    _, epistemic, _ = model.predict_parts(x)
+    assert np.all(epistemic > 0)
+    if method == "multiswag":
+        means = [np.asarray(q.mean) for q in model.posterior_.components]
+        assert np.linalg.norm(means[0] - means[1]) > 1  # two runs, two modes
+
+
+def test_one_pass_goes_on():
+    x, y = curve(600)
+    model = kalvi.NeuralRegressor((20,), method="lrvga", random_state=0)
+    for part in np.array_split(np.arange(600), 3):
+        model.partial_fit(x[part], y[part])
+    assert model.score(*curve(300, 1)) > 0.8
+    assert float(model.fitted_.state.rows) == 600
+
+
+def test_low_rank():
+    x, y = curve()
+    model = kalvi.NeuralRegressor((10,), rank=5, epochs=1000, random_state=0).fit(x, y)
+    assert isinstance(model.posterior_, kalvi.LowRankPrecision)
+    assert model.posterior_.precision.factor.shape == (31, 5)
+    assert model.dtype_ == "float32"
+    assert model.score(x, y) > 0.95
+
+
+def test_classes():
+    x, y = load_iris(return_X_y=True)
+    names = np.array(["a", "b", "c"])[y]
+    model = kalvi.NeuralClassifier((4,), epochs=300, random_state=0).fit(x, names)
+    p, epistemic, aleatoric = model.predict_parts(x)
+    assert model.score(x, names) > 0.95
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    np.testing.assert_allclose(epistemic + aleatoric, p * (1 - p), atol=1e-6)
+    far = model.predict_proba(x[:1] + 100)
+    assert far.max() < 0.999  # no certainty where nothing was seen
+
+
+def test_several_targets():
+    x, y = curve()
+    both = np.column_stack([y, 3 * np.cos(x[:, 0])])
+    model = kalvi.NeuralRegressor((10,), epochs=1000, random_state=0).fit(x, both)
+    mean, std = model.predict(x, return_std=True)
+    assert mean.shape == std.shape == (200, 2)
+    assert model.noise_scale_.shape == (2,)
+    assert model.score(x, both) > 0.95
+
+
+def test_refusals():
+    x, y = curve(20)
+    bad = {
+        "method must be one of vifa, swag": {"method": "x"},
+        "hidden_sizes must be a tuple of positive integers": {"hidden_sizes": (0,)},
+        "rank must be 'auto', None or an integer of at least 2": {"rank": 1},
+        "rank=1000 exceeds the 151 parameters": {"rank": 1000},
+        "epochs must be 'auto' or a positive integer": {"epochs": 0},
+        "noise_scale must be a positive number": {"noise_scale": -1.0},
+        "learning_rate must be a positive number": {"learning_rate": "auto"},
+        "needs a rank of at least 2, or 'auto'; got rank=None": {"method": "swag", "rank": None},
+    }
+    for message, given in bad.items():
+        with pytest.raises(ValueError, match=message):
+            kalvi.NeuralRegressor(**given).fit(x, y)
+    with pytest.raises(AttributeError) as raised:
+        kalvi.NeuralRegressor().partial_fit(x, y)
+    assert "partial_fit needs a method of one pass" in str(raised.value.__cause__)
+    with pytest.raises(ValueError, match="needs two classes or more"):
+        kalvi.NeuralClassifier().fit(x, np.zeros(20))
+    with pytest.raises(ValueError, match="sample_weight must be non-negative"):
+        kalvi.NeuralRegressor().fit(x, y, sample_weight=-np.ones(20))
