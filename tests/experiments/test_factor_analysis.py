@@ -27,15 +27,17 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def test_figures_and_claims(tmp_path):
-    result = run("reproduce", "factor_analysis", "--quick", "--out", tmp_path)
+def reproduced(folder):
+    """The claims that `kalvi reproduce` writes."""
+    result = run("reproduce", "factor_analysis", "--quick", "--out", folder)
     assert result.exit_code == 0, result.output
-    folder = tmp_path / "factor_analysis"
-    names = ["claims.csv", "figure_5.1.csv", "figure_5.1.png", "figure_5.2.csv", "figure_5.2.png"]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    with open(folder / "claims.csv", newline="") as file:
-        claims = list(csv.DictReader(file))
-    judged = [claim for claim in claims if "randomised SVD" not in claim["claim"]]
+    with open(folder / "factor_analysis" / "claims.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow  # compiles every method
+def test_figures_and_claims(tmp_path):
+    judged = [c for c in reproduced(tmp_path) if "randomised SVD" not in c["claim"]]
     held = [claim["claim"] for claim in judged if claim["verdict"] == "held"]
     assert len(judged) == 8 and len(held) == len(HELD)
     assert all(found.startswith(said) for found, said in zip(held, HELD, strict=True))
@@ -43,6 +45,32 @@ def test_figures_and_claims(tmp_path):
         last = {method: panel.mean(method, 2000) for method in factor_analysis_fits.METHODS}
         assert last["eigen, our default"] < 1.1 * last["batch SVD converged"]
         assert last["online EM, ours"] < 0.6 * last["online EM as printed"]
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_claims_follow_the_numbers(tmp_path, monkeypatch, better):
+    """Two trials of invented distances, in which online EM is as good as the best or as bad as none."""
+    settings = factor_analysis.settings(False)[::4]
+    share = {"online EM as printed": 1.0 if better else 9.0, "SGA as printed": 3.0}
+
+    def invented(setting):
+        found = {
+            (m, t): factor_analysis_fits.Fit(share.get(m, 1.0) / np.sqrt(t), 1 / np.sqrt(t), 1e3)
+            for m in factor_analysis_fits.METHODS
+            for t in setting.times
+        }
+        return factor_analysis.Panel(setting, [found, found])
+
+    panels = [invented(setting) for setting in settings]
+    monkeypatch.setattr(factor_analysis, "panels", lambda quick: panels)
+    claims = {c["claim"]: c["verdict"] == "held" for c in reproduced(tmp_path)}
+    names = ["claims.csv", "figure_5.1.csv", "figure_5.1.png", "figure_5.2.csv", "figure_5.2.png"]
+    assert sorted(path.name for path in (tmp_path / "factor_analysis").iterdir()) == names
+    for panel in panels:
+        hard, said = panel.setting.spectrum == (1, 1000), panel.setting.label
+        beats = next(held for text, held in claims.items() if text.startswith(f"{said}: online"))
+        matches = next(held for text, held in claims.items() if text.startswith(f"{said}: at T"))
+        assert beats == better and matches == (better != hard)
 
 
 def test_a_figure_that_is_not_there(tmp_path):
