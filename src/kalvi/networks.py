@@ -110,8 +110,8 @@ class Perceptron(eqx.Module):
         ]
 
     def __call__(self, params: Any, x: Float[Array, " i"]) -> Float[Array, " c"]:
-        named = isinstance(self.activation, str)
-        activate = ACTIVATIONS[self.activation] if named else self.activation
+        chosen = self.activation
+        activate = ACTIVATIONS[chosen] if isinstance(chosen, str) else chosen
         for weights, bias in params[:-1]:
             x = activate(weights @ x + bias)
         weights, bias = params[-1]
