@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from kalvi import metrics
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
@@ -54,6 +54,23 @@ def test_log_loss_and_brier():
     p, y = np.array([0.9, 0.2, 0.5]), np.array([1, 0, 1])
     np.testing.assert_allclose(metrics.log_loss(p, y), -np.log([0.9, 0.8, 0.5]).mean())
     np.testing.assert_allclose(metrics.brier(p, y), (0.01 + 0.04 + 0.25) / 3)
+
+
+def test_scores_of_several_classes():
+    p = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
+    y = np.array([0, 2, 0])
+    np.testing.assert_allclose(metrics.log_loss(p, y), -np.log([0.7, 0.8, 0.3]).mean())
+    # in one bin: the likeliest classes have 0.633 on average, two of three are right
+    np.testing.assert_allclose(metrics.calibration_error(p, y, bins=1), 2 / 3 - 1.9 / 3)
+    uniform, certain = metrics.entropy(np.array([[0.25] * 4, [0, 1, 0, 0]]))
+    np.testing.assert_allclose([uniform, certain], [np.log(4), 0], atol=1e-12)
+
+
+def test_log_score():
+    mean, std, y = np.array([0.0, 1.0]), np.array([1.0, 2.0]), np.array([0.5, -1.0])
+    np.testing.assert_allclose(
+        metrics.log_score(mean, std, y), stats.norm(mean, std).logpdf(y).mean()
+    )
 
 
 def test_log_loss_of_a_wrong_certainty_is_large_but_finite():

@@ -32,8 +32,12 @@ def elbo(q: Gaussian, prior: Gaussian, likelihood: Likelihood, batch: Batch) -> 
 
 
 def log_loss(probability: np.ndarray, y: np.ndarray) -> float:
-    """Mean −log p(y) in nats, for the probability that y = 1."""
-    chosen = np.where(np.asarray(y) == 1, probability, 1 - np.asarray(probability))
+    """Mean −log p(y) in nats, for the probability that y = 1, or a column for each class y = 0, 1, …"""
+    probability, y = np.asarray(probability), np.asarray(y)
+    if probability.ndim == 2:
+        chosen = probability[np.arange(len(y)), y.astype(int)]
+    else:
+        chosen = np.where(y == 1, probability, 1 - probability)
     return float(-np.mean(np.log(np.maximum(chosen, np.finfo(float).tiny))))
 
 
@@ -54,9 +58,27 @@ def calibration(probability: np.ndarray, y: np.ndarray, bins: int = 10) -> Calib
 
 
 def calibration_error(probability: np.ndarray, y: np.ndarray, bins: int = 10) -> float:
-    """Expected calibration error: the mean gap between predicted and observed frequency."""
+    """Expected calibration error: the mean gap between predicted and observed frequency.
+
+    With a column for each class, that of the likeliest class being right.
+    """
+    if np.ndim(probability) == 2:
+        likeliest = np.argmax(probability, axis=1)
+        y, probability = likeliest == np.asarray(y), np.max(probability, axis=1)
     table = calibration(probability, y, bins)
     return float(np.average(np.abs(table.predicted - table.observed), weights=table.count))
+
+
+def entropy(probability: np.ndarray) -> np.ndarray:
+    """−Σ p log p of each row, in nats."""
+    p = np.asarray(probability, float)
+    return -np.sum(p * np.log(np.maximum(p, np.finfo(float).tiny)), axis=1)
+
+
+def log_score(mean: np.ndarray, std: np.ndarray, y: np.ndarray) -> float:
+    """The mean log density of y under N(mean, std²)."""
+    square = ((np.asarray(y) - mean) / std) ** 2
+    return float(-np.mean(square + np.log(2 * np.pi * np.square(std))) / 2)
 
 
 def coverage(mean: np.ndarray, std: np.ndarray, y: np.ndarray, level: float = 0.95) -> float:
