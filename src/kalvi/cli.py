@@ -20,6 +20,7 @@ PAPERS = {
     "rvga": "kalvi.experiments.rvga",
     "lrvga": "kalvi.experiments.lrvga",
     "factor_analysis": "kalvi.experiments.factor_analysis",
+    "vifa": "kalvi.experiments.vifa",
 }
 
 
@@ -47,8 +48,8 @@ def main() -> None:
 )
 @click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
 def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
-    """Draw the figures of a PAPER (rvga, lrvga, factor_analysis) or one FIGURE (5, 5.1, table2), and test
-    its claims."""
+    """Draw the figures of a PAPER (rvga, lrvga, factor_analysis, vifa) or one FIGURE (5, 5.1, table2), and
+    test its claims. Of a whole paper, figures whose data are missing are left out and named at the end."""
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
@@ -58,10 +59,17 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
             raise ValueError(f"{paper} has {_range_of(figures)}; got {figure}.")
         folder = _folder(out / paper)
         claims: list[dict[str, Any]] = []
+        missing: dict[str, Exception] = {}
         bar = tqdm([figure] if figure else list(figures), desc=f"{paper} figures", unit="figure")
         for name in bar:
             bar.set_postfix_str(name)
-            result = figures[name](quick)
+            try:
+                result = figures[name](quick)
+            except (OSError, ValueError) as error:
+                if figure is not None:
+                    raise
+                missing[name] = error
+                continue
             stem = f"figure_{_padded(name)}" if name[0].isdigit() else name
             _write_table(folder / f"{stem}.csv", result.table)
             plots.save(result.draw(), folder / f"{stem}.png")
@@ -70,6 +78,9 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
         _write_table(folder / f"claims{ending}.csv", claims)
     _print_claims(claims)
     click.echo(f"wrote {folder}")
+    if missing:
+        names, reason = " and ".join(missing), str(next(iter(missing.values())))
+        raise Refusal(f"{paper} {names} could not be made: {reason}")
 
 
 @main.command()

@@ -162,7 +162,7 @@ def trials(settings: tuple[Setting, ...], quick: bool) -> dict[Setting, list[Tri
         windows = path.shape[1] // setting.window
         means = path[:, : windows * setting.window].reshape(len(path), windows, -1, 2).mean(axis=2)
         ends = zip(problems, trained[:, -1], means, strict=True)
-        found[setting] = [Trial(p, end, mean, _score(p, mean)) for p, end, mean in ends]
+        found[setting] = [Trial(p, end, mean, _scored(p, mean)) for p, end, mean in ends]
     return found
 
 
@@ -171,8 +171,12 @@ def _orders(problems: list[Problem], batch: int, epochs: int, replaced: bool) ->
     return np.stack([orders(rng, N, batch, epochs, replaced) for rng in generators])
 
 
-def _score(p: Problem, samples: np.ndarray) -> Score:
-    mean, cov = samples.mean(axis=0), np.cov(samples.T)
+def _scored(p: Problem, samples: np.ndarray) -> Score:
+    return score(p, samples.mean(axis=0), np.cov(samples.T))
+
+
+def score(p: Problem, mean: np.ndarray, cov: np.ndarray) -> Score:
+    """How far a Gaussian is from the posterior."""
     with precision.matching("float64"):
         distance = float(wasserstein(Dense(mean, cov), Dense(p.mean, p.cov)))
     norm = np.linalg.norm
