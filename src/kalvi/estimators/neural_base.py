@@ -24,9 +24,9 @@ from kalvi.predictions import Predicted, ensemble, linearised, merged
 FULL_COVARIANCE = 1500
 """rank="auto" keeps the full covariance of at most this many parameters."""
 LOW_RANK = 20
-STEPS, FEWEST, MOST = 8000, 20, 1500
-"""epochs="auto" makes about so many steps of training, in epochs between the other two."""
 SMALL_TABLE, SMALL_BATCH, LARGE_BATCH = 5000, 128, 512
+SMALL_STEPS, LARGE_STEPS, FEWEST, MOST = 8000, 16000, 20, 1500
+"""epochs="auto" makes about so many steps of training, in epochs between the other two."""
 PREDICTED_NUMBERS, PREDICTED_ROWS = 2**23, 1024
 """Predictions are made for at most so many numbers of the Jacobian, and rows, at once."""
 
@@ -42,7 +42,8 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         None keeps the full covariance, d² numbers; an integer d (rank + 2). "auto" is None up to 1500
         parameters and 20 beyond, and 20 for SWAG.
     epochs : "auto" or int, default "auto"
-        Passes of the training; "auto" makes about 8000 steps. Not used by "lrvga".
+        Passes of the training; "auto" makes about 8000 steps, or 16000 with 5000 rows and more. Not used
+        by "lrvga".
     batch_size : "auto" or int, default "auto"
         Rows of a training step; "auto" is 128, or 512 with 5000 rows and more.
     learning_rate : float, default 0.01
@@ -185,7 +186,8 @@ class NeuralEstimator(BaseEstimator):
             np.pad(a.astype(self.dtype_), [(0, missing)] + [(0, 0)] * (a.ndim - 1))
             for a in (x, y, weight)
         ]
-        auto = int(np.clip(STEPS * min(size / n, 1), FEWEST, MOST))
+        steps = SMALL_STEPS if n < SMALL_TABLE else LARGE_STEPS
+        auto = int(np.clip(steps * min(size / n, 1), FEWEST, MOST))
         prior = self.prior_precision
         return Problem(
             self.perceptron_,

@@ -33,9 +33,8 @@ from kalvi.predictions import squared_residuals
 
 ROUNDS = 10
 """Between rounds of training the prior precisions and the noise are brought up to the evidence."""
-POLISH, WORTHWHILE = 10, 1e-3
-"""After the training, natural-gradient steps of the mean at most, each of which raises the evidence bound;
-they end with one that gains less than this much for a row."""
+POLISH = 3
+"""Natural-gradient steps of the mean at most, after the training; one makes a linear model exact."""
 PRETRAINED = 0.75
 """The share of the epochs before SWAG begins to collect."""
 SWAG_RATE = 0.1
@@ -102,11 +101,9 @@ def fit_vifa(problem: Problem) -> Fitted:
             rule = eqx.tree_at(
                 lambda r: (r.model, r.prior_precision), rule, (model, hyper.prior_precision)
             )
-    elbo = None
+    q, elbo = learn(problem, model, hyper, state.theta, q, None), None
     if problem.rank is None:
-        model, q, hyper, elbo = _polished(problem, model, hyper, state.theta, q)
-    else:
-        q = _low_rank(problem, model, hyper, state.theta, q, None)
+        q, elbo = _polished(problem, model, hyper, q)
     return Fitted(model, q, np.asarray(hyper.prior_precision), elbo)
 
 
@@ -210,38 +207,32 @@ def _brought_up(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> evi
 
 
 def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
-    """A full covariance at the mean that was trained, from some of the rows."""
+    """A full covariance at the mean that was trained: from some of the rows, in the end from all."""
     if q is None:
         q = Dense.from_root(theta, jnp.diag(1 / jnp.sqrt(hyper.prior_precision)))
     q = eqx.tree_at(lambda q: q.mean, q, theta)
-    some = problem if number is None else _some_rows(problem, number)
+    rows = problem if number is None else _some_rows(problem, number)
     rule = FullVI(model, hyper.prior_precision, step_size=0.0)
-    return run.call(FullVI.turn, rule, _passed(some, rule, q)).posterior
-
-
-def _polished(problem: Problem, model: Model, hyper, theta, q):
-    """Natural-gradient steps of the mean and the covariance, and hyperparameters that follow them."""
-    q = _full(problem, model, hyper, theta, q, None)
-    rule = FullVI(model, hyper.prior_precision)
-    here = _passed(problem, rule, q)
-    elbo = _bound(here, hyper)
-    for _ in range(POLISH):
-        q = run.call(FullVI.turn, rule, here).posterior
-        found = _brought_up(problem, rule.model, q, hyper)
-        following = FullVI(_noisy(rule.model, found), found.prior_precision)
-        there = _passed(problem, following, q)
-        gain = _bound(there, found) - elbo
-        if not gain > 0:
-            break
-        rule, here, hyper, elbo = following, there, found, elbo + gain
-        if gain < WORTHWHILE * problem.n_samples:
-            break
-    return rule.model, here.posterior, hyper, elbo
+    return run.call(FullVI.turn, rule, _passed(rows, rule, q)).posterior
 
 
 def _passed(problem: Problem, rule: FullVI, q: Dense):
     """What all rows say at q."""
     return run.resume(rule, rule.init(q), _cut(problem, PASS_ROWS))
+
+
+def _polished(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
+    """Natural-gradient steps as long as the bound rises, and the bound."""
+    rule = FullVI(model, hyper.prior_precision)
+    here = _passed(problem, rule, q)
+    elbo = _bound(here, hyper)
+    for _ in range(POLISH):
+        there = _passed(problem, rule, run.call(FullVI.turn, rule, here).posterior)
+        risen = _bound(there, hyper)
+        if not risen > elbo:
+            break
+        here, elbo = there, risen
+    return here.posterior, elbo
 
 
 def _bound(here, hyper: evidence.Hyper) -> float:
