@@ -59,12 +59,19 @@ class Network(Predictor):
         self, theta: Float[Array, " d"], x: Float[Array, "n ..."]
     ) -> tuple[Float[Array, "n c"], Float[Array, "m d"]]:
         """f of each input and the rows ∂f/∂θ, the outputs of one input side by side: m = n c."""
+        identity = jnp.eye(self.outputs, dtype=theta.dtype)
+        return self.linearise_along(theta, x, jnp.broadcast_to(identity, (len(x), *identity.shape)))
 
-        def one(x):
+    def linearise_along(
+        self, theta: Float[Array, " d"], x: Float[Array, "n ..."], frames: Float[Array, "n c r"]
+    ) -> tuple[Float[Array, "n c"], Float[Array, "m d"]]:
+        """f of each input, and the rows Bᵀ ∂f/∂θ for r directions of its outputs, the columns of B."""
+
+        def one(x, frame):
             f, pull = jax.vjp(lambda theta: self(theta, x), theta)
-            return f, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(self.outputs, dtype=f.dtype))
+            return f, jax.vmap(lambda direction: pull(direction)[0])(frame.T)
 
-        f, rows = jax.vmap(one)(x)
+        f, rows = jax.vmap(one)(x, frames)
         return f, rows.reshape(-1, theta.shape[0])
 
 

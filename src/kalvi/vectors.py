@@ -87,6 +87,11 @@ class VectorLikelihood(eqx.Module):
     def information(self, f: Vector) -> Matrix:
         """The Fisher information of f in one y."""
 
+    def at(self, y: Label, f: Vector) -> VectorExpected:
+        """Log-probability and gradient at f, and the Fisher information for the curvature."""
+        value, gradient = jax.value_and_grad(lambda f: self.log_prob(f, y))(f)
+        return VectorExpected(value, gradient, self.information(f))
+
     @abstractmethod
     def expect(self, y: Label, mean: Vector, cov: Matrix) -> VectorExpected:
         """Expected log-probability, gradient and curvature under f ~ N(mean, cov)."""

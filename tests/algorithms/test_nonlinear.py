@@ -70,6 +70,29 @@ def test_a_linear_classifier_is_that_of_rvga():
     laws.assert_close(one.log_evidence, two.log_evidence, 1e-9)
 
 
+def test_directions():
+    """Two directions hold all that three classes can say; one holds less, but the gradient whole."""
+    batch = rows()._replace(
+        y=jnp.asarray(np.random.default_rng(1).integers(0, 3, 24).astype(float))
+    )
+    model, prior = Model(linear(outputs=3), Softmax(3)), Dense(np.zeros(3 * D), np.eye(3 * D))
+    whole, two, one = (
+        run.fit(NetworkRVGA(model, EKF(), directions=directions), prior, [batch])
+        for directions in (None, 2, 1)
+    )
+    laws.same_gaussian(two.posterior, whole.posterior.mean, whole.posterior.cov)
+    assert np.all(np.linalg.eigvalsh(one.posterior.cov - whole.posterior.cov) > -1e-9)
+    first = jax.tree.map(lambda a: a[:1], batch)
+    steps = [
+        run.fit(
+            NetworkRVGA(model, EKF(), directions=k, look_ahead=0), prior, [first]
+        ).posterior.mean
+        for k in (None, 1)
+    ]
+    # three equally likely classes have the same curvature in every direction: the same step
+    np.testing.assert_allclose(steps[0], steps[1], atol=1e-12)
+
+
 def test_look_ahead_ends_at_the_most_likely_parameters():
     """Linearised again and again, one block is Gauss–Newton for log p(θ | y), here with SciPy's optimum."""
     net, theta = Perceptron((1, 2, 1), jnp.tanh).network(jr.key(1), jnp.float64)
@@ -181,5 +204,7 @@ def test_refusals():
     rule = NetworkRVGA(model, samples=2)
     with pytest.raises(ValueError, match=r"NetworkRVGA\(samples=2\) draws samples and needs a key"):
         rule.update(rule.init(prior), rows())
+    with pytest.raises(ValueError, match="directions= is for classes"):
+        NetworkRVGA(model, learn_noise=True, directions=1)
     with pytest.raises(TypeError, match="needs a likelihood with a noise variance"):
         NetworkRVGA(Model(linear(), Bernoulli()), learn_noise=True)

@@ -32,8 +32,10 @@ from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.groups import Groups, solve_groups
 from kalvi.algorithms.sites import Implicit, Scheme
+from kalvi.frames import Framed, framed
 from kalvi.gaussians import Updatable
 from kalvi.models import Model
+from kalvi.vectors import VectorLikelihood
 
 Scalar = Float[Array, ""]
 
@@ -61,6 +63,9 @@ class NetworkRVGA(Rule[Passing]):
         How an observation updates its linearised predictors.
     look_ahead : int, default 1
         How often a block's linearisation is moved to the mean it led to.
+    directions : int or None, default None
+        Rows that an observation with several outputs may have: the cost of a block grows with their square.
+        The gradient and the leading eigenvectors of the Fisher information are kept; None keeps all.
     samples : int or None, default None
         Average gradients and Fisher information over this many draws of the parameters instead; `scheme`
         is not used then, and a key is needed.
@@ -73,6 +78,7 @@ class NetworkRVGA(Rule[Passing]):
     model: Model
     scheme: Scheme = Implicit()
     look_ahead: int = eqx.field(static=True, default=1)
+    directions: int | None = eqx.field(static=True, default=None)
     samples: int | None = eqx.field(static=True, default=None)
     learn_noise: bool = eqx.field(static=True, default=False)
     block_size: int = eqx.field(static=True, default=8)
@@ -82,6 +88,11 @@ class NetworkRVGA(Rule[Passing]):
             raise TypeError(
                 "learn_noise=True needs a likelihood with a noise variance, Normal or MultiNormal; "
                 f"got {type(self.model.likelihood).__name__}."
+            )
+
+        if self.learn_noise and self.directions is not None:
+            raise ValueError(
+                "directions= is for classes; an output with noise needs its own row: use directions=None."
             )
 
     def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Passing:
@@ -119,8 +130,8 @@ class NetworkRVGA(Rule[Passing]):
             found.posterior() if self.samples is None else self._sampled(model, q, block, key)
         )
         law = first.groups
-        surprise = jax.vmap(lambda *row: model.likelihood.log_predictive(*row))(
-            block.y, law.mean, law.cov, block.weight
+        surprise = jax.vmap(lambda *row: first.likelihood.log_predictive(*row))(
+            first.y, law.mean, law.cov, block.weight
         )
         return Passing(
             posterior,
@@ -134,14 +145,22 @@ class NetworkRVGA(Rule[Passing]):
 
     def _linear(self, model: Model, q: Updatable, centre: Float[Array, " d"], block: Batch):
         """The sites of a block whose network is linearised at `centre`."""
-        f, rows = model.linearise(centre, block.x)
+        likelihood, f, rows, y = self._rows(model, centre, block)
         mean = f + (rows @ (q.mean - centre)).reshape(f.shape)
         view = q.view(rows)
         ones = jnp.ones_like(block.weight)
-        groups = solve_groups(
-            self.scheme, model.likelihood, mean, view.cov, block.y, block.weight, ones
-        )
-        return _Absorbed(rows, groups, view)
+        groups = solve_groups(self.scheme, likelihood, mean, view.cov, y, block.weight, ones)
+        return _Absorbed(rows, groups, view, likelihood, y)
+
+    def _rows(self, model: Model, centre: Float[Array, " d"], block: Batch):
+        """The likelihood, its predictors at `centre`, their rows, and the labels; along frames if asked."""
+        likelihood = model.likelihood
+        if self.directions is None or self.directions >= likelihood.outputs:
+            return likelihood, *model.linearise(centre, block.x), block.y
+        f = model.predictor.values(centre, block.x)
+        frames, y = framed(likelihood, self.directions, f, block.y)
+        rows = model.predictor.linearise_along(centre, block.x, frames)[1]
+        return Framed(likelihood, self.directions), jnp.zeros_like(frames[:, 0]), rows, y
 
     def _look_ahead(
         self, model: Model, q: Updatable, centre: Float[Array, " d"], block: Batch
@@ -196,6 +215,8 @@ class _Absorbed(eqx.Module):
     rows: Float[Array, "m d"]
     groups: Groups
     view: Any
+    likelihood: VectorLikelihood
+    y: Float[Array, "n *o"]
 
     def centre(self, q: Updatable) -> Float[Array, " d"]:
         """The mean that the block leads to."""

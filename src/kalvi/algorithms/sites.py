@@ -150,8 +150,8 @@ class EKF(Scheme):
     def group(
         self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
     ) -> VectorSite:
-        gradient = jax.grad(lambda f: likelihood.log_prob(f, y))(mean)
-        return gain_after(weight * gradient, weight * likelihood.information(mean), cov)
+        _, gradient, information = likelihood.at(y, mean)
+        return gain_after(weight * gradient, weight * information, cov)
 
     def quick(self) -> "EKF":
         return self

@@ -25,7 +25,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi import linalg
 from kalvi.algorithms.base import Batch
 from kalvi.gaussians import Gaussian, LowRankCovariance
-from kalvi.vectors import VectorExpected, VectorLikelihood
 
 Scalar = Float[Array, ""]
 
@@ -152,7 +151,7 @@ def linearised(
         f, rows = jax.vmap(lambda theta: model.linearise(theta, batch.x))(theta)
         f, rows = f.reshape(-1, f.shape[-1]), rows.reshape(-1, rows.shape[-1])
         y = jnp.tile(batch.y, (draws,) + (1,) * (batch.y.ndim - 1))
-        local = jax.vmap(lambda f, y: _at(model.likelihood, f, y))(f, y)
+        local = jax.vmap(lambda y, f: model.likelihood.at(y, f))(y, f)
         weight = jnp.tile(weight, draws) / draws
     return Curved(
         rows,
@@ -172,15 +171,9 @@ def curvature_diagonal(
         rows = jax.vmap(lambda x, y: slope(theta, x, y))(batch.x, batch.y)
         return weight @ rows**2
     f, rows = model.linearise(theta, batch.x)
-    local = jax.vmap(lambda f, y: _at(model.likelihood, f, y))(f, batch.y)
+    local = jax.vmap(lambda y, f: model.likelihood.at(y, f))(batch.y, f)
     curvature = weight[:, None, None] * local.curvature
     return Curved(rows, local.gradient, curvature, jnp.sum(local.value)).diagonal()
-
-
-def _at(likelihood: VectorLikelihood, f: Float[Array, " c"], y: Array) -> VectorExpected:
-    """The gradient at f, and the Fisher information for the curvature."""
-    value, gradient = jax.value_and_grad(lambda f: likelihood.log_prob(f, y))(f)
-    return VectorExpected(value, gradient, likelihood.information(f))
 
 
 def spreads(q: Gaussian, rows: Float[Array, "m d"], outputs: int) -> Float[Array, "n c c"]:
