@@ -242,12 +242,13 @@ def _bound(here, hyper: evidence.Hyper) -> float:
 
 
 def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | None):
-    """A precision of low rank, from some batches at the mean that was trained."""
+    """A precision of low rank, from some batches at the mean that was trained.
+
+    The mean stays: a batch has a few rows a factor, too few to say where it should go.
+    """
     if q is None:
         q = _prior(problem, theta, hyper.prior_precision)
-    rule = PrecisionVI(
-        model, problem.n_samples, hyper.prior_precision, mean_step=1.0 if number is None else 0.0
-    )
+    rule = PrecisionVI(model, problem.n_samples, hyper.prior_precision, mean_step=0.0)
     outputs = model.likelihood.outputs
     size = min(ROW_NUMBERS // len(theta), ROWS_PER_FACTOR * q.precision.factor.shape[1]) // outputs
     size = min(max(size, 1), len(problem.batch.weight))
