@@ -11,10 +11,14 @@ from benchmarks import CORES, rvga
 from benchmarks.accuracy import accuracy
 from benchmarks.collectors import collectors
 from benchmarks.lrvga import lrvga
+from benchmarks.mnist import mnist
+from benchmarks.network_memory import network_memory
+from benchmarks.networks import networks
 from benchmarks.streams import streams
 
 PARTS = {**rvga.PARTS, "lrvga": lrvga, "accuracy": accuracy, "streams": streams}
-PARTS["collectors"] = collectors
+PARTS |= {"collectors": collectors, "networks": networks, "mnist": mnist}
+PARTS["network_memory"] = network_memory
 
 PACKAGES = ("kalvi", "jax", "numpy", "scipy", "bayesianbandits", "river", "scikit-learn")
 
@@ -60,6 +64,7 @@ def main():
         "parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; default {usual}"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, a minute or two")
+    parser.add_argument("--rows", type=int, help="of the one pass of mnist; default 12288")
     parser.add_argument("--out", type=Path, help="default results/bench_rvga.md or _PART.md")
     args = parser.parse_args()
     if unknown := set(args.parts) - set(PARTS):
@@ -71,7 +76,8 @@ def main():
             reports[path] = Report()
             reports[path].line("# Benchmarks")
             reports[path].line(machine())
-        PARTS[name](reports[path], args.quick)
+        further = {"rows": args.rows} if name == "mnist" else {}
+        PARTS[name](reports[path], args.quick, **further)
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(reports[path].text))
 
