@@ -76,7 +76,7 @@ class Network(Predictor):
 
 
 def network(
-    function: Callable[[Any, Array], Array], params: Any, example: Array
+    function: Callable[[Any, Array], Array], params: Any, example: Any
 ) -> tuple[Network, Float[Array, " d"]]:
     """The network of function(params, x), and its parameters as a vector.
 

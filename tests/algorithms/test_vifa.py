@@ -295,3 +295,28 @@ def test_refusals():
         wrong.update(wrong.init(q), batch, key=jr.key(0))
     with pytest.raises(ValueError, match="gives 1 numbers for an input and Softmax needs 3"):
         Model(linear(), Softmax(3))
+
+
+def test_the_default_does_not_run_away():
+    """Single pairs of draws on a small network in float32, steep enough to diverge without a bound."""
+    net, theta = Perceptron((2, 12, 1)).network(jr.key(0), jnp.float32)
+    x = jr.normal(jr.key(1), (64, 2), jnp.float32)
+    batch = Batch(x, jnp.sin(2 * x[:, 0]), jnp.ones(64, jnp.float32))
+    rule = vifa.VIFA(Model(net, Normal(np.float32(0.05))), np.float32(64), batch_size=16)
+    q = rule.start(theta, 4, batch, key=jr.key(2))
+    q = run.fit(rule, q, [batch] * 300, key=jr.key(3)).posterior
+    assert np.mean((net.values(q.mean, x)[:, 0] - batch.y) ** 2) < 0.1
+    laws.positive_definite(q)
+
+
+def test_dropped_directions_do_not_overshoot():
+    """Rank one where eight directions are stiff, from a mean far away: the mean still arrives."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 8)) @ rng.normal(size=(8, 20))
+    y = x @ rng.normal(size=20)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(400))
+    rule = vifa.PrecisionVI(Model(linear(20), Normal(1.0)), 400.0, 1.0, step_size=0.9, decay=1e9)
+    start = LowRankPrecision(jnp.zeros(20), jnp.zeros((20, 1)), jnp.ones(20))
+    q = run.fit(rule, start, [batch] * 300, key=jr.key(0)).posterior
+    mean, _ = posterior_of(batch, 1.0, 1.0)
+    np.testing.assert_allclose(x @ np.asarray(q.mean), x @ mean, atol=0.05 * np.std(y))

@@ -120,8 +120,9 @@ class NetworkRVGA(Rule[Passing]):
         return jax.lax.scan(advance, state, (blocks, keys))[0]
 
     def _absorb(self, state: Passing, block: Batch, key: PRNGKeyArray) -> Passing:
-        model = self.model.with_noise(state.noise) if self.learn_noise else self.model
-        q = state.posterior
+        q, model = state.posterior, self.model
+        model = jax.tree.map(lambda a: jnp.asarray(a, q.mean.dtype), model)  # of the likelihood
+        model = model.with_noise(state.noise) if self.learn_noise else model
         first = found = self._linear(model, q, q.mean, block)
         if self.look_ahead and self.samples is None:
             centre = self._look_ahead(model, q, first.centre(q), block)

@@ -48,11 +48,14 @@ class Scheme(eqx.Module):
     ) -> Site:
         """Step ξ and curvature γ of the row."""
 
-    @abstractmethod
     def group(
         self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
     ) -> VectorSite:
         """Step ξ and curvature Γ of an observation with c predictors."""
+        raise TypeError(
+            f"{type(self).__name__} is for likelihoods of one predictor and {type(likelihood).__name__} "
+            f"has {likelihood.outputs}; use Implicit()."
+        )
 
     @abstractmethod
     def quick(self) -> "Scheme":
@@ -171,14 +174,6 @@ class QKF(Scheme):
         centre, slope = likelihood.bound(y)
         curvature = weight * likelihood.bound_curvature(jnp.sqrt(var + (mean - centre) ** 2))
         return _gain_after(weight * slope - curvature * (mean - centre), curvature, var)
-
-    def group(
-        self, likelihood: VectorLikelihood, y: Label, mean: Vector, cov: Matrix, weight: Scalar
-    ) -> VectorSite:
-        raise TypeError(
-            f"QKF is for likelihoods of one predictor and {type(likelihood).__name__} has "
-            f"{likelihood.outputs}; use Implicit()."
-        )
 
     def quick(self) -> "QKF":
         return self

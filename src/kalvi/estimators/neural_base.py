@@ -25,7 +25,7 @@ FULL_COVARIANCE = 1500
 """rank="auto" keeps the full covariance of at most this many parameters."""
 LOW_RANK = 20
 SMALL_TABLE, SMALL_BATCH, LARGE_BATCH = 5000, 128, 512
-SMALL_STEPS, LARGE_STEPS, FEWEST, MOST = 8000, 16000, 20, 1500
+SMALL_STEPS, LARGE_STEPS, FEWEST, MOST = 8000, 16000, 20, 4000
 """epochs="auto" makes about so many steps of training, in epochs between the other two."""
 PREDICTED_NUMBERS, PREDICTED_ROWS = 2**23, 1024
 """Predictions are made for at most so many numbers of the Jacobian, and rows, at once."""
@@ -46,7 +46,7 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         by "lrvga".
     batch_size : "auto" or int, default "auto"
         Rows of a training step; "auto" is 128, or 512 with 5000 rows and more.
-    learning_rate : float, default 0.01
+    learning_rate : float, default 0.03
         Adam's; it falls to a hundredth along a cosine.
     prior_precision : "auto" or float, default "auto"
         Of the parameters of standardised data. "auto" learns one for each weight matrix and bias
@@ -91,7 +91,7 @@ class NeuralEstimator(BaseEstimator):
         rank="auto",
         epochs="auto",
         batch_size="auto",
-        learning_rate=0.01,
+        learning_rate=0.03,
         prior_precision="auto",
         n_members=5,
         predictive="auto",

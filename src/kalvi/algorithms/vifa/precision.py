@@ -6,8 +6,9 @@ itself (Khan & Rue 2023, "The Bayesian learning rule"): with Λ = diag α + (N/M
 
     W Wᵀ + Ψ ← project((1 − ρ)(W Wᵀ + Ψ) + ρ Λ),      c ← c + ρ (W Wᵀ + Ψ)⁻¹ (∇ log p − α (c − m₀)),
 
-the projection that of L-RVGA, ρₜ = ρ₀/(1 + t/τ). The step of c cannot overshoot a quadratic bound: the new
-precision is at least ρ Λ.
+the projection that of L-RVGA, ρₜ = ρ₀/(1 + t/τ). Before the projection the new precision is at least ρ Λ,
+so that the step of c cannot overshoot a quadratic bound; where the projection drops stiff directions it
+could, and the step is made no longer than 1/λ_max((W Wᵀ + Ψ)⁻¹ Λ).
 """
 
 from typing import Any
@@ -20,6 +21,7 @@ from kalvi import linalg, projections
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.vifa.gradients import Curved, linearised
 from kalvi.algorithms.vifa.rule import Descent, in_batches
+from kalvi.algorithms.vifa.steps import stiffness
 from kalvi.gaussians import Gaussian, LowRankPrecision
 
 Scalar = Float[Array, ""]
@@ -75,9 +77,10 @@ class PrecisionVI(Rule[Descent]):
         alpha = jnp.broadcast_to(self.prior_precision, q.mean.shape).astype(q.mean.dtype)
         factor, diag = blended(q, curved, alpha, rate)
         force = curved.force() - alpha * (q.mean - self.prior_mean)
-        moved = q.with_parts(q.mean, factor, diag)
-        step = (self.mean_step * rate).astype(rate.dtype) * moved.covariance.matvec(force)
-        moved = moved.with_parts(q.mean + step, factor, diag)
+        covariance = linalg.LowRankPlusDiagonal(diag, factor).inverse()
+        length = jnp.minimum(rate, 1 / stiffness(covariance, curved, alpha))
+        step = (self.mean_step * length).astype(rate.dtype) * covariance.matvec(force)
+        moved = q.with_parts(q.mean + step, factor, diag)
         return Descent(moved, None, state.steps + 1)
 
 

@@ -20,13 +20,14 @@ from jaxtyping import Array, Float, Int
 
 from kalvi.algorithms.vifa.gradients import Curved, Slopes
 from kalvi.gaussians import LowRankCovariance
+from kalvi.linalg import LowRankPlusDiagonal
 
 Scalar = Float[Array, ""]
 
 POWER_ITERATIONS = 8
 FARTHEST = 0.5
-"""No step changes log ψ by more than this, nor the columns of F by more than this many of q's deviations
-in the mean: single draws have heavy tails."""
+"""No step changes log ψ by more than this, nor the columns of F, nor (where no curvature bounds it) the
+mean by more than this many of q's deviations on average: single draws have heavy tails."""
 
 
 class Step(eqx.Module):
@@ -89,7 +90,7 @@ class Preconditioned(Step):
     def __call__(self, q, slopes, memory, number, curved, prior_precision):
         rate = self.step_size / (1 + number / self.decay)
         if curved is not None:
-            rate = jnp.minimum(rate, 1 / stiffness(q, curved, prior_precision))
+            rate = jnp.minimum(rate, 1 / stiffness(q.covariance, curved, prior_precision))
         turn = q.covariance.matvec(slopes.factor)
         square = jnp.sum(turn * slopes.factor) / max(turn.shape[1], 1)  # of ½ S G_F, in q's units
         rate = jnp.minimum(
@@ -97,19 +98,22 @@ class Preconditioned(Step):
         )
         log_diag = jnp.clip(-rate * slopes.log_diag, -FARTHEST, FARTHEST)
         shift = -rate * q.covariance.matvec(slopes.mean)
+        if curved is None:
+            size = jnp.sqrt(-rate * (shift @ slopes.mean) / len(shift))  # in q's deviations
+            shift = shift * jnp.minimum(FARTHEST / jnp.maximum(size, FARTHEST / 2), 1)
         return moved(q, Slopes(shift, -rate / 2 * turn, log_diag)), memory
 
 
-def stiffness(q: LowRankCovariance, curved: Curved, prior_precision: Array) -> Scalar:
+def stiffness(covariance: LowRankPlusDiagonal, curved: Curved, prior_precision: Array) -> Scalar:
     """λ_max(S Λ), Λ = α + H, by power iterations: from below, and close where it matters."""
 
     def iterate(_, carry):
         v, _ = carry
-        image = q.covariance.matvec(prior_precision * v + curved.times(v))
+        image = covariance.matvec(prior_precision * v + curved.times(v))
         size = jnp.sqrt(jnp.sum(image**2))
         return image / jnp.maximum(size, jnp.finfo(v.dtype).tiny), size
 
-    v = jr.normal(jr.key(0), q.mean.shape, q.mean.dtype)
+    v = jr.normal(jr.key(0), covariance.diag.shape, covariance.diag.dtype)
     v = v / jnp.sqrt(jnp.sum(v**2))
     return jax.lax.fori_loop(0, POWER_ITERATIONS, iterate, (v, jnp.ones((), v.dtype)))[1]
 
