@@ -34,18 +34,21 @@ def main():
     parser.add_argument(
         "--chunk", type=int, default=2000, help="rows that go to the device at once"
     )
+    parser.add_argument(
+        "--directions", type=int, help="rows of the Jacobian an observation has; all ten"
+    )
     parser.add_argument("--tested", type=int, default=10_000)
     parser.add_argument("parts", nargs="*", default=["pass", "iterates"], metavar="pass | iterates")
     args = parser.parse_args()
     print(jax.devices()[0].device_kind, "JAX", jax.__version__, flush=True)
     rows = digits(args.tested)
     if "pass" in args.parts:
-        _pass(rows, args.rows, args.chunk)
+        _pass(rows, args.rows, args.chunk, args.directions)
     if "iterates" in args.parts:
         _iterates(rows)
 
 
-def _pass(rows, count, chunk):
+def _pass(rows, count, chunk, directions):
     shape, model, theta = network()
     times = [time.perf_counter()]
 
@@ -59,7 +62,7 @@ def _pass(rows, count, chunk):
             )
 
     part = rows._replace(x=rows.x[:count], y=rows.y[:count])
-    state = one_pass(model, shape, theta, part, chunk, after)
+    state = one_pass(model, shape, theta, part, chunk, after, directions)
     later = (times[-1] - times[1]) / max(len(times) - 2, 1) / chunk
     print(
         f"one pass: {times[-1] - times[0]:.1f} s, {1e3 * later:.3f} ms a row after the first chunk"

@@ -110,11 +110,13 @@ def collected(rule, theta, rows: Digits, methods: tuple[str, ...], count: int = 
     return {name: collector.posterior for name, collector in collectors.items()}, spent
 
 
-def one_pass(model: Model, shape: Perceptron, theta, rows: Digits, chunk: int, after=None):
+def one_pass(
+    model: Model, shape: Perceptron, theta, rows: Digits, chunk: int, after=None, directions=None
+):
     """L-RVGA over the rows once, from the prior that the parameters were drawn from."""
     alpha = jnp.asarray(shape.fan_in(), jnp.float32)
     prior = LowRankPrecision(theta, jnp.zeros((len(theta), RANK), jnp.float32), alpha)
-    rule = NetworkRVGA(model, EKF(), look_ahead=0, block_size=BLOCK)
+    rule = NetworkRVGA(model, EKF(), look_ahead=0, block_size=BLOCK, directions=directions)
     state = rule.init(prior)
     for first in range(0, len(rows.y) - chunk + 1, chunk):
         part = _batch(rows.x[first : first + chunk], rows.y[first : first + chunk])
