@@ -1,8 +1,9 @@
 """python laplace_peer.py rows.npz told.json: one Laplace approximation by laplace-torch.
 
-Needs `pip install torch laplace-torch` (tried with 2.15.0 and 0.3), in any environment; BENCH_TORCH names its Python. Immer et
-al. (2021): Adam, Kronecker-factored Gauss-Newton, and a gradient step of the prior precisions of the layers
-and of the noise by the marginal likelihood after every epoch. Inputs and targets come standardised.
+Needs `pip install torch laplace-torch` (tried with 2.15.0 and 0.3), in any environment; BENCH_TORCH names
+its Python. Immer et al. (2021): Adam, Kronecker-factored Gauss-Newton, and a gradient step of the prior
+precisions of the layers and of the noise by the marginal likelihood after every epoch. Inputs and targets
+come standardised.
 """
 
 import json
