@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from kalvi import run
-from kalvi.gaussians import Dense, LowRankCovariance
+from kalvi.algorithms.vifa.gradients import spreads
+from kalvi.gaussians import Dense, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.models import Model
 from kalvi.networks import Perceptron, network
@@ -93,6 +94,23 @@ def test_classes_by_either_way(classes):
     for found in (one, two):
         p = np.asarray(found.mean)
         np.testing.assert_allclose(found.epistemic + found.aleatoric, p * (1 - p), atol=1e-8)
+
+
+def test_spreads_keep_their_digits():
+    """Strong factors in float32: covariances of predictors against float64, none negative."""
+    rng = np.random.default_rng(0)
+    d, wide = 60, 1e2 * rng.normal(size=(60, 4))
+    rows = (
+        rng.normal(size=(9, d)) @ (wide @ wide.T) / 1e4
+    )  # along the factors, where little is left
+    exact = LowRankPrecision(np.zeros(d), wide, np.full(d, 0.1))
+    short = LowRankPrecision(*(np.float32(a) for a in (np.zeros(d), wide, np.full(d, 0.1))))
+    found = np.asarray(spreads(short, jnp.asarray(rows, jnp.float32), 3))
+    wanted = np.asarray(spreads(exact, jnp.asarray(rows), 3))
+    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-3 * np.abs(wanted).max())
+    assert np.linalg.eigvalsh(found).min() > -1e-6 * np.abs(wanted).max()
+    dense = rows @ np.linalg.solve(np.asarray(exact.precision.to_dense()), rows.T)
+    np.testing.assert_allclose(wanted[1], dense[3:6, 3:6], rtol=1e-5)
 
 
 def test_merged_is_the_mixture():

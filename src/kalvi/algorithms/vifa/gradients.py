@@ -180,8 +180,8 @@ def spreads(q: Gaussian, rows: Float[Array, "m d"], outputs: int) -> Float[Array
     """The covariance of the predictors of each observation."""
     if outputs == 1:
         return q.marginal_variance(rows)[:, None, None]
-    images = q.matvec(rows.T).T.reshape(-1, outputs, rows.shape[1])
-    return jnp.einsum("ncd,nbd->ncb", rows.reshape(images.shape), images)
+    # not rows Σ rowsᵀ by a product with Σ, which cancels where factors of a precision are strong
+    return jax.vmap(lambda one: q.marginal(one)[1])(rows.reshape(-1, outputs, rows.shape[1]))
 
 
 def _normals(q: LowRankCovariance, n: int, key: PRNGKeyArray):
