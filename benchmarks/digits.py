@@ -26,7 +26,7 @@ from kalvi.networks import Perceptron
 from kalvi.predictions import ensemble, linearised
 from kalvi.vectors import Softmax
 
-RANK, BLOCK, POINTS, DRAWS = 20, 8, 64, 30
+RANK, BLOCK, POINTS, DRAWS = 20, 8, 512, 30
 EPOCHS, BATCH, RATE, PRIOR = 20, 256, 2e-3, 1.0
 """Of Adam, for the point estimate, whose rate falls along a cosine; and the prior precision."""
 CALM, COLLECTED, BETWEEN = 1.0, 60, 12_800
