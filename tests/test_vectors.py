@@ -135,6 +135,13 @@ def test_predictions_are_proper():
         assert_close(surprise(label, mean, cov, jnp.asarray(2.5)), 2.5 * np.log(p[y]), 1e-13)
 
 
+def test_few_points_and_wide_laws():
+    """Sixty-four points for ten classes are coarse, but probabilities of a known symmetry stay right."""
+    p, _ = Softmax(10, 64).predict(jnp.zeros(10), 50 * jnp.eye(10))
+    np.testing.assert_allclose(p, 0.1, atol=0.03)
+    np.testing.assert_allclose(jnp.sum(p), 1, rtol=1e-12)
+
+
 def test_a_nearly_certain_class_keeps_its_digits():
     mean = jnp.asarray([50.0, 0.0, -5.0])
     found = expect(Softmax(3), *arrays(0.0, mean, np.zeros((3, 3))))

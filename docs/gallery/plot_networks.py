@@ -21,7 +21,7 @@ x = np.concatenate([rng.uniform(-3, -1, 80), rng.uniform(1, 3, 80)])[:, None]
 y = np.sin(2 * x[:, 0]) + 0.15 * rng.normal(size=160)
 grid = np.linspace(-4.5, 4.5, 200)[:, None]
 
-learned = kalvi.NeuralRegressor((20,), epochs=1500, random_state=0).fit(x, y)
+learned = kalvi.NeuralRegressor((20,), learning_rate=0.1, random_state=0).fit(x, y)
 passed = kalvi.NeuralRegressor((20,), method="lrvga", random_state=0)
 for _ in range(8):  # one pass over eight times as many rows
     more = np.where(rng.random(160) < 0.5, rng.uniform(-3, -1, 160), rng.uniform(1, 3, 160))

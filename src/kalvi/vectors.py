@@ -193,7 +193,7 @@ class Softmax(VectorLikelihood):
         basis, points, weights = (jnp.asarray(a, mean.dtype) for a in rule[:3])
         reduced = basis.T @ cov @ basis
         variance = jnp.trace(reduced) / len(reduced)
-        near = jnp.maximum(rule.distance**2 * variance - 4, 0)
+        near = jnp.clip(rule.distance**2 * variance - 4, 0, variance)
         left = 1 - near / jnp.maximum(variance, 1)
         root = jnp.sqrt(left) * linalg.semidefinite_root(reduced)
         width = jnp.sqrt(1 + float(np.pi / 4) * near)

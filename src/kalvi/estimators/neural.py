@@ -55,7 +55,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
         rank="auto",
         epochs="auto",
         batch_size="auto",
-        learning_rate=0.03,
+        learning_rate=0.01,
         prior_precision="auto",
         noise_scale="auto",
         n_members=5,

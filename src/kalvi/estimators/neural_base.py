@@ -46,7 +46,7 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         by "lrvga".
     batch_size : "auto" or int, default "auto"
         Rows of a training step; "auto" is 128, or 512 with 5000 rows and more.
-    learning_rate : float, default 0.03
+    learning_rate : float, default 0.01
         Adam's; it falls to a hundredth along a cosine.
     prior_precision : "auto" or float, default "auto"
         Of the parameters of standardised data. "auto" learns one for each weight matrix and bias
@@ -91,7 +91,7 @@ class NeuralEstimator(BaseEstimator):
         rank="auto",
         epochs="auto",
         batch_size="auto",
-        learning_rate=0.03,
+        learning_rate=0.01,
         prior_precision="auto",
         n_members=5,
         predictive="auto",
