@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= auto
 export KALVI_DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data))
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
-export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.5
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.1
 
 .PHONY: demo test test-slow check format bench reproduce docs all clean
 

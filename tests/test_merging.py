@@ -116,6 +116,7 @@ def test_refused(posteriors, prior, error, message):
         merge(posteriors, prior)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_over_many_merges():
     # float32: the prior must not be subtracted away
     prior = LowRankPrecision(

@@ -1,5 +1,6 @@
 import jax
 import numpy as np
+import pytest
 
 from kalvi import run
 from kalvi.algorithms.grid import SideBySide, stack, take
@@ -9,6 +10,7 @@ from kalvi.likelihoods import Bernoulli
 from tests import problems
 
 
+@pytest.mark.slow
 def test_each_entry_is_the_rule_alone():
     problem = problems.binary()
     batch = problems.batch(problem.x, problem.y)

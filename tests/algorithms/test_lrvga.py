@@ -104,7 +104,7 @@ def test_a_block_needs_little_memory_beside_the_state():
     assert program.temp_size_in_bytes < 0.5 * prior.precision.factor.nbytes
 
 
-@pytest.mark.parametrize("projection", [Eigen(), EM(2)])
+@pytest.mark.parametrize("projection", [Eigen(), pytest.param(EM(2), marks=pytest.mark.slow)])
 def test_a_hundred_thousand_float32_blocks_stay_sound(projection):
     # badly scaled inputs under a flat prior; the mean and the precision against float64
     rng = np.random.default_rng(0)
@@ -132,7 +132,10 @@ def test_a_hundred_thousand_float32_blocks_stay_sound(projection):
     assert np.max(np.abs(np.asarray(early.mean) - np.asarray(exact.mean)) / std) < 0.5
 
 
-@pytest.mark.parametrize("scheme", [MirrorProx(), MirrorProx(extra_covariance=False)])
+@pytest.mark.parametrize(
+    "scheme",
+    [MirrorProx(), pytest.param(MirrorProx(extra_covariance=False), marks=pytest.mark.slow)],
+)
 def test_sampled_expectations_approach_the_integrals(scheme):
     x, _, y = drawn(6, 3)
     prior, rows = LowRankPrecision(np.zeros(3), np.zeros((3, 2)), np.ones(3)), batch(x, y)

@@ -151,13 +151,15 @@ def test_noise_is_learned():
 
 def test_rows_without_weight_change_nothing():
     batch = rows()
-    rule = NetworkRVGA(Model(linear(), Normal(0.09)))
+    rule = NetworkRVGA(Model(linear(), Normal(0.09)), learn_noise=True)
     prior = Dense(np.zeros(D), np.eye(D))
     some = jax.tree.map(lambda a: a[:16], batch)
     none = batch._replace(weight=jnp.where(jnp.arange(24) < 16, 1.0, 0.0))
     one, two = run.fit(rule, prior, [some]), run.fit(rule, prior, [none])
     laws.same_gaussian(one.posterior, two.posterior.mean, two.posterior.cov)
     laws.assert_close(one.log_evidence, two.log_evidence, 1e-12)
+    laws.assert_close(one.noise, two.noise, 1e-12)
+    assert int(one.blocks) == int(two.blocks) == 2
 
 
 def test_a_network_learns_in_one_pass():
@@ -204,6 +206,8 @@ def test_refusals():
     rule = NetworkRVGA(model, samples=2)
     with pytest.raises(ValueError, match=r"NetworkRVGA\(samples=2\) draws samples and needs a key"):
         rule.update(rule.init(prior), rows())
+    with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
+        NetworkRVGA(model, samples=0)
     with pytest.raises(ValueError, match="directions= is for classes"):
         NetworkRVGA(model, learn_noise=True, directions=1)
     with pytest.raises(TypeError, match="needs a likelihood with a noise variance"):

@@ -192,9 +192,9 @@ def test_any_log_likelihood():
 
 def test_precision_vi():
     """Rank = d: the exact posterior of a linear model; below it, as good in the mean."""
-    batch, model = section_6_1(), Model(linear(2), Normal(10.0))
+    batch, model = section_6_1(n=200), Model(linear(2), Normal(10.0))
     exact = posterior_of(batch, 0.01, 10.0)
-    rule = vifa.PrecisionVI(model, 1000.0, 0.01, batch_size=100)
+    rule = vifa.PrecisionVI(model, 200.0, 0.01, batch_size=20)
     start = LowRankPrecision(jnp.zeros(2), jnp.zeros((2, 2)), jnp.full(2, 0.01))
     q = run.fit(rule, start, [batch] * 100, key=jr.key(0)).posterior
     mean_error, cov_error = errors(q, *exact)
@@ -290,6 +290,13 @@ def test_refusals():
     q = rule.start(jnp.zeros(D), 2, batch, key=jr.key(0))
     with pytest.raises(ValueError, match="needs a key"):
         rule.update(rule.init(q), batch)
+    with pytest.raises(TypeError, match="Wrap a function log_prob"):
+        vifa.VIFA(lambda theta, x, y: 0.0, 20.0)
+    plain = LogLikelihood(lambda theta, x, y: theta @ x)
+    with pytest.raises(TypeError, match="GaussNewton linearises a predictor and needs a Model"):
+        vifa.VIFA(plain, 20.0, estimator=vifa.GaussNewton())
+    with pytest.raises(ValueError, match="step_size must be between 0 and 1; got 1"):
+        vifa.PrecisionVI(model, 20.0, step_size=1.0)
     wrong = vifa.VIFA(LogLikelihood(lambda theta, x, y: theta * x), 20.0)
     with pytest.raises(ValueError, match=r"one number for one observation; it gave shape \(5,\)"):
         wrong.update(wrong.init(q), batch, key=jr.key(0))
@@ -312,10 +319,10 @@ def test_the_default_does_not_run_away():
 def test_dropped_directions_do_not_overshoot():
     """Rank one where eight directions are stiff, from a mean far away: the mean still arrives."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 8)) @ rng.normal(size=(8, 20))
+    x = rng.normal(size=(40, 8)) @ rng.normal(size=(8, 20))
     y = x @ rng.normal(size=20)
-    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(400))
-    rule = vifa.PrecisionVI(Model(linear(20), Normal(1.0)), 400.0, 1.0, step_size=0.9, decay=1e9)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(40))
+    rule = vifa.PrecisionVI(Model(linear(20), Normal(1.0)), 40.0, 1.0, step_size=0.9, decay=1e9)
     start = LowRankPrecision(jnp.zeros(20), jnp.zeros((20, 1)), jnp.ones(20))
     q = run.fit(rule, start, [batch] * 300, key=jr.key(0)).posterior
     mean, _ = posterior_of(batch, 1.0, 1.0)

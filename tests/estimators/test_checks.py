@@ -8,10 +8,16 @@ import kalvi
 ESTIMATORS = [
     kalvi.LinearRegression(),
     kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8, passes=1),
-    kalvi.LogisticRegression(),
     kalvi.PoissonRegression(),
     kalvi.FactorAnalysis(n_components=1),
     kalvi.FactorAnalysis(n_components=1, method="batch_em"),
+]
+
+
+LONG = [  # a minute or two each on a fresh machine: every size of table compiles
+    kalvi.LogisticRegression(),
+    kalvi.NeuralRegressor((2,), epochs=100, learning_rate=0.1, random_state=0),
+    kalvi.NeuralClassifier((2,), epochs=100, learning_rate=0.1, random_state=0),
 ]
 
 
@@ -24,6 +30,14 @@ def not_at_all(estimator) -> dict[str, str]:
         "check_sample_weight_equivalence_on_dense_data": reason,
         "check_sample_weight_equivalence_on_sparse_data": reason,
     }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
+@pytest.mark.filterwarnings("ignore:the network fits y exactly")
+@parametrize_with_checks(LONG)
+def test_long_sklearn_check(estimator, check):
+    check(estimator)
 
 
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")

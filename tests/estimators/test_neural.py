@@ -55,7 +55,7 @@ def test_a_curve():
     assert model.sample_posterior(3).shape == (3, model.n_parameters_)
 
 
-@pytest.mark.parametrize("method", ["swag", "multiswag"])
+@pytest.mark.parametrize("method", ["swag", pytest.param("multiswag", marks=pytest.mark.slow)])
 def test_iterates(method):
     x, y = curve()
     model = kalvi.NeuralRegressor(
@@ -87,6 +87,31 @@ def test_low_rank():
     assert model.score(x, y) > 0.95
 
 
+def test_weights_are_repeats():
+    """Twice the weight is each row twice; a thousandth of it leaves nearly the prior; none is no row."""
+    x, y = curve(30)
+    model = kalvi.NeuralRegressor(
+        (3,), epochs=20, noise_scale=0.1, prior_precision=1.0, random_state=0
+    )
+    twice = model.fit(np.vstack([x, x]), np.append(y, y)).predict(x, return_std=True)
+    weighted = model.fit(x, y, sample_weight=np.full(30, 2.0)).predict(x, return_std=True)
+    np.testing.assert_allclose(weighted, twice, rtol=1e-6)
+    some = np.where(np.arange(30) < 20, 1.0, 0.0)
+    less = model.fit(x[:20], y[:20]).predict(x, return_std=True)
+    np.testing.assert_allclose(model.fit(x, y, some).predict(x, return_std=True), less, rtol=1e-6)
+    wide = model.fit(x, y, np.full(30, 1e-3)).predict(x, return_std=True)[1]
+    assert wide.mean() > 2 * less[1].mean()
+
+
+def test_units_do_not_matter():
+    x, y = curve(30)
+    model = kalvi.NeuralRegressor((3,), epochs=20, random_state=0)
+    plain = model.fit(x, y).predict(x)
+    for scale in (1e-100, 1e100):  # beyond these the variance of y is no number
+        found = model.fit(scale * x, scale * y).predict(scale * x)
+        np.testing.assert_allclose(found / scale, plain, rtol=1e-6)
+
+
 def test_classes():
     x, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]
@@ -99,6 +124,7 @@ def test_classes():
     assert far.max() < 0.999  # no certainty where nothing was seen
 
 
+@pytest.mark.slow
 def test_several_targets():
     x, y = curve()
     both = np.column_stack([y, 3 * np.cos(x[:, 0])])
@@ -129,5 +155,14 @@ def test_refusals():
     assert "partial_fit needs a method of one pass" in str(raised.value.__cause__)
     with pytest.raises(ValueError, match="needs two classes or more"):
         kalvi.NeuralClassifier().fit(x, np.zeros(20))
+    with pytest.raises(ValueError, match="two rows or more to learn their scales"):
+        kalvi.NeuralRegressor(method="lrvga").partial_fit(x[:1], y[:1])
+    begun = kalvi.NeuralClassifier((2,), method="lrvga").partial_fit(x, y > 0)
+    with pytest.raises(ValueError, match="differ from those of the first call"):
+        begun.partial_fit(x, y > 0, classes=[1, 2])
+    with pytest.raises(ValueError, match="the network was begun with"):
+        begun.set_params(hidden_sizes=(3,)).partial_fit(x, y > 0)
+    with pytest.raises(ValueError, match="check its units"):
+        begun.set_params(hidden_sizes=(2,)).predict([[1e300]])
     with pytest.raises(ValueError, match="sample_weight must be non-negative"):
         kalvi.NeuralRegressor().fit(x, y, sample_weight=-np.ones(20))

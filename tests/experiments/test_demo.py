@@ -27,6 +27,7 @@ def test_predictions_are_calibrated(outcome):
     assert outcome.calibration_error < 0.02
 
 
+@pytest.mark.slow
 def test_every_row_is_seen_once(outcome):
     assert outcome.seen[-1] == outcome.rows == 10_000
     assert np.all(np.diff(outcome.seen) > 0)

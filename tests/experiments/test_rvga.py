@@ -97,7 +97,9 @@ def test_claims_on_the_stored_rows(data, number):
     )
 
 
-@pytest.mark.parametrize("number", [1, 2, 6, 8, 12, 13, 15])
+@pytest.mark.parametrize(
+    "number", [1, 2, 12, 13, 15, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 8))]
+)
 def test_figures_from_generated_rows(monkeypatch, number):
     monkeypatch.delenv("KALVI_DATA", raising=False)
     result = rvga.FIGURES[number](True)

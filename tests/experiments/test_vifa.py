@@ -49,6 +49,7 @@ def test_the_entropy_is_taken_away():
     np.testing.assert_allclose(whole.log_diag - found.log_diag, expected[1], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_table_6_2():
     result = vifa_posterior.table_6_2(True)
     judged(result, REFUTED)

@@ -18,6 +18,12 @@ class Batch(NamedTuple):
     weight: Float[Array, " b"]
 
 
+def shares(weight: Float[Array, " b"]) -> Float[Array, " b"]:
+    """The weights as parts of their sum; zero where all are."""
+    total = jnp.sum(weight)
+    return weight / jnp.where(total > 0, total, 1)
+
+
 class Rule(eqx.Module, Generic[State]):
     """An algorithm: how a state begins, and what a block of rows does to it."""
 

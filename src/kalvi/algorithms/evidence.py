@@ -50,7 +50,7 @@ def updated(
     alpha = jnp.clip(gamma / jnp.maximum(size, LEAST / MOST), LEAST, MOST)[groups]
     determined = jnp.sum(gamma) / len(squares)
     spent = jnp.minimum(determined, MOST_DETERMINED * rows)
-    noise = jnp.maximum(squares / jnp.maximum(rows - spent, 1), SMALLEST_NOISE)
+    noise = jnp.maximum(squares / (rows - spent), SMALLEST_NOISE)
     return Hyper(
         _between(hyper.prior_precision, alpha, damping),
         _between(hyper.noise, noise, damping),

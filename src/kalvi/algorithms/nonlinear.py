@@ -29,7 +29,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi import linalg
-from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.base import Batch, Rule, shares
 from kalvi.algorithms.groups import Groups, solve_groups
 from kalvi.algorithms.sites import Implicit, Scheme
 from kalvi.frames import Framed, framed
@@ -84,6 +84,13 @@ class NetworkRVGA(Rule[Passing]):
     block_size: int = eqx.field(static=True, default=8)
 
     def __check_init__(self):
+        least = {"look_ahead": 0, "directions": 1, "samples": 1, "block_size": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name} must be at least {smallest}; got {value}.")
+        if self.samples is not None and self.directions is not None:
+            raise ValueError("directions= is for linearised blocks; use samples=None with it.")
         if self.learn_noise and self.model.noise() is None:
             raise TypeError(
                 "learn_noise=True needs a likelihood with a noise variance, Normal or MultiNormal; "
@@ -139,7 +146,7 @@ class NetworkRVGA(Rule[Passing]):
             self._noise(state, block, law) if self.learn_noise else state.noise,
             state.log_evidence + jnp.sum(jnp.where(block.weight > 0, surprise, 0)),
             state.rows + jnp.sum(block.weight),
-            state.blocks + 1,
+            state.blocks + jnp.any(block.weight > 0),
             state.unsolved
             + jnp.sum((block.weight > 0) & (found.groups.solved == 0)).astype(jnp.int32),
         )
@@ -175,7 +182,7 @@ class NetworkRVGA(Rule[Passing]):
 
     def _sampled(self, model: Model, q: Updatable, block: Batch, key: PRNGKeyArray) -> Updatable:
         """The explicit step with sampled expectations, and its look-aheads."""
-        draws = self.samples or 1
+        draws: Any = self.samples
         away = q.sample(key, draws) - q.mean[None, :]
         centre, posterior = q.mean, q
         for _ in range(1 + self.look_ahead):
@@ -206,8 +213,7 @@ class NetworkRVGA(Rule[Passing]):
             law.cov, taken, inner
         )
         residual = (block.y.reshape(shape) - after) ** 2 + jnp.maximum(var, 0)
-        total = jnp.maximum(jnp.sum(block.weight), 1)
-        fresh = block.weight @ residual / total
+        fresh = shares(block.weight) @ residual
         step = jnp.where(jnp.sum(block.weight) > 0, (state.blocks + 2.0) ** -NOISE_POWER, 0)
         return state.noise + step.astype(fresh.dtype) * (fresh - state.noise)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.base import Batch, Rule, shares
 from kalvi.algorithms.vifa.rule import in_batches
 
 Scalar = Float[Array, ""]
@@ -77,5 +77,5 @@ class Training(Rule[Trained]):
     def loss(self, theta: Float[Array, " d"], batch: Batch) -> Scalar:
         """−log p(θ | D)/N, from a batch of the N rows."""
         terms = jax.vmap(lambda x, y: self.model.log_prob(theta, x, y))(batch.x, batch.y)
-        fit = jnp.sum(batch.weight * terms) / jnp.maximum(jnp.sum(batch.weight), 1)
+        fit = shares(batch.weight) @ terms
         return jnp.sum(self.prior_precision * theta**2) / (2 * self.n_samples) - fit

@@ -8,7 +8,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.common import all_or_nothing
-from kalvi.estimators.neural_base import NeuralEstimator, documented, standard, streams
+from kalvi.estimators.neural_base import NeuralEstimator, standard, streams
+from kalvi.estimators.neural_settings import documented
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.vectors import MultiNormal, Softmax
 
@@ -194,6 +195,10 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
                 raise ValueError(
                     f"NeuralClassifier needs two classes or more; got 1 class: {self.classes_.tolist()}."
                 )
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
+            )
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(
@@ -227,7 +232,7 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
         return 1 if len(self.classes_) == 2 else len(self.classes_)
 
     def _likelihood(self) -> Any:
-        return Bernoulli() if self._outputs() == 1 else Softmax(len(self.classes_))
+        return Bernoulli() if self._outputs() == 1 else Softmax.of(len(self.classes_))
 
     def _learns_noise(self) -> bool:
         return False

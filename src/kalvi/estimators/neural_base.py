@@ -1,23 +1,26 @@
 """What the neural estimators share: a network, its posterior by one of the methods, and predictions."""
 
 from abc import abstractmethod
-from numbers import Real
 from typing import Any
+from warnings import warn
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kalvi import run
 from kalvi.algorithms.base import Batch
+from kalvi.algorithms.evidence import SMALLEST_NOISE
 from kalvi.estimators import settings
 from kalvi.estimators.neural_fits import FITS, Fitted, Problem, fit_lrvga
+from kalvi.estimators.neural_settings import check_settings
 from kalvi.gaussians.mixture import Mixture
-from kalvi.networks import ACTIVATIONS, Perceptron
+from kalvi.networks import Perceptron
 from kalvi.precision import matching
 from kalvi.predictions import Predicted, ensemble, linearised, merged
 
@@ -29,40 +32,6 @@ SMALL_STEPS, LARGE_STEPS, FEWEST, MOST = 8000, 16000, 20, 4000
 """epochs="auto" makes about so many steps of training, in epochs between the other two."""
 PREDICTED_NUMBERS, PREDICTED_ROWS = 2**23, 1024
 """Predictions are made for at most so many numbers of the Jacobian, and rows, at once."""
-
-PARAMETERS = """hidden_sizes : tuple of int, default (50,)
-        Units of the hidden layers; () is a linear model.
-    activation : {"tanh", "relu", "gelu", "silu", "softplus", "sin"}, default "tanh"
-    method : {"vifa", "swag", "multiswag", "lrvga"}, default "vifa"
-        "vifa": training, then variational inference of the covariance, in rounds that also learn the
-        prior precision of each layer and the noise. "swag": the Gaussian of the iterates of training at a
-        constant rate. "multiswag": a mixture of several of those. "lrvga": one pass over the rows, which
-        `partial_fit` can go on with.
-    rank : "auto", int or None, default "auto"
-        None keeps the full covariance, d² numbers; an integer d (rank + 2). "auto" is None up to 1500
-        parameters and 20 beyond, and 20 for SWAG.
-    epochs : "auto" or int, default "auto"
-        Passes of the training; "auto" makes about 8000 steps, or 16000 with 5000 rows and more. Not used
-        by "lrvga".
-    batch_size : "auto" or int, default "auto"
-        Rows of a training step; "auto" is 128, or 512 with 5000 rows and more.
-    learning_rate : float, default 0.01
-        Adam's; it falls to a hundredth along a cosine.
-    prior_precision : "auto" or float, default "auto"
-        Of the parameters of standardised data. "auto" learns one for each weight matrix and bias
-        vector ("vifa"), takes the inputs of each layer ("lrvga") or 1 (SWAG).
-    n_members : int, default 5
-        Training runs of "multiswag".
-    predictive : {"auto", "linearised", "ensemble"}, default "auto"
-        How the posterior is averaged over: the network made linear at the mean, or draws of the
-        parameters; "auto" is the first but for SWAG.
-    n_draws : int, default 30
-        Draws of an ensemble.
-    dtype : {"auto", "float64", "float32"}, default "auto"
-        "auto" is float64 for a full covariance and float32 otherwise.
-    random_state : int, RandomState or None
-    verbose : bool, default False
-        Show a progress bar."""
 
 
 def streams(self: "NeuralEstimator") -> bool:
@@ -150,11 +119,19 @@ class NeuralEstimator(BaseEstimator):
         self, x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, fresh: bool, shuffle: bool
     ) -> Any:
         """The posterior of checked, standardised rows, written to `fitted_`."""
+        some = weight > 0
+        x, y, weight = x[some], y[some], weight[some]
         if fresh:
             sizes = (x.shape[1], *(int(h) for h in self.hidden_sizes), self._outputs())
             self.perceptron_ = Perceptron(sizes, self.activation)
             self.dtype_ = self._chosen_dtype(self.perceptron_.n_parameters())
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            self.structure_ = self._structure()
+        elif self.structure_ != self._structure():
+            raise ValueError(
+                f"the network was begun with {self.structure_} and the parameters say "
+                f"{self._structure()} now; call fit to start again, or set them back."
+            )
         if shuffle:  # a table may be sorted, and one pass remembers best what came last
             order = np.random.default_rng(self._seed).permutation(len(y))
             x, y, weight = x[order], y[order], weight[order]
@@ -168,11 +145,41 @@ class NeuralEstimator(BaseEstimator):
         self.__dict__.pop("elbo_", None)
         if self.fitted_.elbo is not None:
             self.elbo_ = self.fitted_.elbo
-        if not np.all(np.isfinite(np.asarray(self.fitted_.posterior.mean))):
+        self._check_outcome()
+        return self
+
+    def _check_outcome(self) -> None:
+        """Refuse a posterior that is not finite, and say what the user must know of one that is."""
+        q, noise = self.fitted_.posterior, self.fitted_.model.noise()
+        numbers = [q.mean, q.variance(), jnp.zeros(1) if noise is None else noise]
+        if not all(np.all(np.isfinite(np.asarray(a))) for a in numbers):
             raise FloatingPointError(
                 "the training diverged; lower learning_rate, or use dtype='float64'."
             )
-        return self
+        unsolved = 0 if self.fitted_.state is None else int(self.fitted_.state.unsolved)
+        if unsolved:
+            warn(
+                f"the implicit equations of {unsolved} rows were not solved to precision.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        if noise is not None and self._learns_noise() and np.any(noise <= SMALLEST_NOISE):
+            warn(
+                "the network fits y exactly, so the noise cannot be learned and is taken as "
+                f"{np.sqrt(SMALLEST_NOISE):g} deviations of y; give noise_scale= if it is known.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _structure(self) -> dict[str, Any]:
+        """The parameters that a posterior depends on and that must not change between calls."""
+        return {
+            "hidden_sizes": tuple(self.hidden_sizes),
+            "activation": self.activation,
+            "method": self.method,
+            "rank": self.rank,
+            "dtype": self.dtype,
+        }
 
     def _problem(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Problem:
         n = len(y)
@@ -228,13 +235,13 @@ class NeuralEstimator(BaseEstimator):
     def _predicted(self, x) -> Predicted:
         """Predictions for raw inputs, in the units of standardised y."""
         check_is_fitted(self)
-        _check_settings(self.get_params())
+        check_settings(self.get_params())
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, dtype=np.float64)
-        rows = ((rows - self.x_mean_) / self.x_scale_).astype(self.dtype_)
+        rows = self._cast((rows - self.x_mean_) / self.x_scale_)
         how = self.predictive
         if how == "auto":
-            how = "ensemble" if self.method in ("swag", "multiswag") else "linearised"
+            how = "ensemble" if self.structure_["method"] in ("swag", "multiswag") else "linearised"
         model, q = self.fitted_.model, self.fitted_.posterior
         width = self.perceptron_.n_parameters() * self._outputs()
         few = max(1 << max(len(rows) - 1, 0).bit_length(), 8)
@@ -254,15 +261,30 @@ class NeuralEstimator(BaseEstimator):
 
     def _scaled(self, x: np.ndarray, weight: np.ndarray, *, fresh: bool) -> np.ndarray:
         if fresh:
+            if len(x) < 2:
+                raise ValueError(
+                    f"{type(self).__name__} needs two rows or more to learn their scales; got 1 sample."
+                )
             self.x_mean_, self.x_scale_ = standard(x, weight)
         return (x - self.x_mean_) / self.x_scale_
+
+    def _cast(self, rows: np.ndarray) -> np.ndarray:
+        """Standardised rows in the network's precision."""
+        limit = float(np.sqrt(np.finfo(self.dtype_).max))
+        far = np.flatnonzero(np.any(np.abs(rows) > limit, axis=1))
+        if far.size:
+            raise ValueError(
+                f"row {far[0]} of X is more than {limit:.0e} deviations from the rows of the fit; "
+                "check its units."
+            )
+        return rows.astype(self.dtype_)
 
     def _require_fitted(self, name: str) -> None:
         if "fitted_" not in self.__dict__:
             raise AttributeError(f"{name} is there after fit.")
 
     def _checked(self, x, y, *, reset: bool, **how: Any) -> tuple[np.ndarray, np.ndarray]:
-        _check_settings(self.get_params())
+        check_settings(self.get_params())
         with settings.located(X=x, y=y):
             checked: Any = validate_data(self, x, y, reset=reset, dtype=np.float64, **how)
         return checked
@@ -301,51 +323,9 @@ def _mixed(model, components, x) -> Predicted:
 
 def standard(columns: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
     """Means and standard deviations; one where a column does not vary."""
-    mean = np.average(columns, axis=0, weights=weight)
-    std = np.sqrt(np.average((columns - mean) ** 2, axis=0, weights=weight))
-    still = std <= 8 * np.finfo(float).eps * np.abs(columns).max(axis=0)
-    return mean, np.where(still, 1.0, std)
-
-
-def _check_settings(given: dict[str, Any]) -> None:
-    """Refuse parameters that mean nothing, with what was needed."""
-    choices = {
-        "activation": ACTIVATIONS,
-        "method": FITS,
-        "predictive": ("auto", "linearised", "ensemble"),
-        "dtype": ("auto", "float64", "float32", np.float64, np.float32),
-    }
-    for name, allowed in choices.items():
-        if given[name] not in allowed:
-            names = ", ".join(str(choice) for choice in list(allowed)[:6])
-            raise ValueError(f"{name} must be one of {names}; got {given[name]!r}.")
-    sizes = given["hidden_sizes"]
-    if not isinstance(sizes, tuple | list) or not all(_whole(h) for h in sizes):
-        raise ValueError(f"hidden_sizes must be a tuple of positive integers; got {sizes!r}.")
-    for name in ("epochs", "batch_size"):
-        if given[name] != "auto" and not _whole(given[name]):
-            raise ValueError(f"{name} must be 'auto' or a positive integer; got {given[name]!r}.")
-    for name in ("n_members", "n_draws"):
-        if not _whole(given[name]):
-            raise ValueError(f"{name} must be a positive integer; got {given[name]!r}.")
-    rank = given["rank"]
-    if rank not in ("auto", None) and not (_whole(rank) and rank >= 2):
-        raise ValueError(f"rank must be 'auto', None or an integer of at least 2; got {rank!r}.")
-    for name in ("prior_precision", "noise_scale", "learning_rate"):
-        value = given.get(name, "auto")
-        if value == "auto" and name != "learning_rate":
-            continue
-        if not isinstance(value, Real) or not 0 < float(value) < np.inf:
-            raise ValueError(f"{name} must be a positive number; got {value!r}.")
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
-
-
-def documented(cls):
-    """Write the common parameters where the docstring says PARAMETERS."""
-    cls.__doc__ = (cls.__doc__ or "").replace(
-        "PARAMETERS", "Parameters\n    ----------\n    " + PARAMETERS
-    )
-    return cls
+    largest = np.abs(columns).max(axis=0)
+    unit = np.where(largest > 0, largest, 1.0)  # squares of the columns themselves might overflow
+    mean = np.average(columns / unit, axis=0, weights=weight)
+    std = np.sqrt(np.average((columns / unit - mean) ** 2, axis=0, weights=weight))
+    still = std <= 8 * np.finfo(float).eps
+    return mean * unit, np.where(still, 1.0, std * unit)

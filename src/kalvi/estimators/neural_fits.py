@@ -8,6 +8,7 @@ lrvga      one pass over the rows, nothing trained before
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -91,10 +92,10 @@ def fit_vifa(problem: Problem) -> Fitted:
     state: Trained = rule.init(theta)
     learn = _full if problem.rank is None else _low_rank
     q: Any = None
-    per_round = max(problem.epochs // ROUNDS, 1)
-    with _bar(problem, ROUNDS * per_round) as bar:
-        for number in range(ROUNDS):
-            state = _epochs(problem, rule, state, number * per_round, per_round, bar)
+    ends = np.linspace(0, problem.epochs, min(ROUNDS, problem.epochs) + 1).astype(int)
+    with _bar(problem, problem.epochs) as bar:
+        for number, (first, last) in enumerate(pairwise(ends)):
+            state = _epochs(problem, rule, state, int(first), int(last - first), bar)
             q = learn(problem, model, hyper, state.theta, q, number)
             hyper = _brought_up(problem, model, q, hyper)
             model = _noisy(model, hyper)
@@ -288,9 +289,14 @@ def _some_rows(problem: Problem, number: int) -> Problem:
 
 def _drawn(problem: Problem, size: int, many: int, key: PRNGKeyArray):
     """Random batches of rows."""
-    n, rng = len(problem.batch.weight), np.random.default_rng(np.asarray(jr.key_data(key)))
+    real = np.flatnonzero(np.asarray(problem.batch.weight) > 0)  # the others are padding
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)))
     for _ in range(many):
-        which = rng.permutation(n)[:size]
+        which = (
+            real[rng.integers(0, len(real), size)]
+            if len(real) < size
+            else rng.permutation(real)[:size]
+        )
         yield Batch(*(a[which] for a in problem.batch))
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.vifa.gradients import linearised
+from kalvi.algorithms.vifa.rule import need_predictor
 from kalvi.gaussians import Dense
 from kalvi.models import Model
 
@@ -48,6 +49,9 @@ class FullVI(Rule[Pass]):
     model: Model
     prior_precision: Array = eqx.field(converter=jnp.asarray, default=1.0)
     step_size: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def __check_init__(self):
+        need_predictor(self.model, "FullVI")
 
     def init(self, prior: Dense, *, key: PRNGKeyArray | None = None) -> Pass:
         """From a first q."""

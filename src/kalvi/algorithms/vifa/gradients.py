@@ -23,8 +23,9 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi import linalg
-from kalvi.algorithms.base import Batch
+from kalvi.algorithms.base import Batch, shares
 from kalvi.gaussians import Gaussian, LowRankCovariance
+from kalvi.models import LogLikelihood
 
 Scalar = Float[Array, ""]
 
@@ -139,7 +140,7 @@ def linearised(
     key: PRNGKeyArray | None = None,
 ) -> Curved:
     """The batch as rows of predictors under q, weighted to stand for `total` rows."""
-    weight = batch.weight * (total / jnp.maximum(jnp.sum(batch.weight), 1))
+    weight = total * shares(batch.weight)
     if draws is None:
         f, rows = model.linearise(q.mean, batch.x)
         local = jax.vmap(lambda *law: model.likelihood.expect(*law))(
@@ -165,8 +166,8 @@ def curvature_diagonal(
     model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar
 ) -> Float[Array, " d"]:
     """diag H at θ; without a predictor, of the squared gradients."""
-    weight = batch.weight * (total / jnp.maximum(jnp.sum(batch.weight), 1))
-    if not hasattr(model, "linearise"):
+    weight = total * shares(batch.weight)
+    if isinstance(model, LogLikelihood):
         slope = jax.grad(model.log_prob)
         rows = jax.vmap(lambda x, y: slope(theta, x, y))(batch.x, batch.y)
         return weight @ rows**2
@@ -195,7 +196,7 @@ def _gradient(model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar
 
     def loss(theta):
         terms = jax.vmap(lambda x, y: model.log_prob(theta, x, y))(batch.x, batch.y)
-        return -jnp.sum(batch.weight * terms) * total / jnp.maximum(jnp.sum(batch.weight), 1)
+        return -total * (shares(batch.weight) @ terms)
 
     return jax.grad(loss)(theta)
 

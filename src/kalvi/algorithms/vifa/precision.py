@@ -20,9 +20,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi import linalg, projections
 from kalvi.algorithms.base import Batch, Rule
 from kalvi.algorithms.vifa.gradients import Curved, linearised
-from kalvi.algorithms.vifa.rule import Descent, in_batches
+from kalvi.algorithms.vifa.rule import Descent, in_batches, need_predictor
 from kalvi.algorithms.vifa.steps import stiffness
 from kalvi.gaussians import Gaussian, LowRankPrecision
+from kalvi.precision import is_traced
 
 Scalar = Float[Array, ""]
 
@@ -36,7 +37,7 @@ class PrecisionVI(Rule[Descent]):
     n_samples : float
         N, the rows of which a batch is a sample.
     prior_precision : float or array of shape (d,)
-        α of the prior N(prior_mean, diag α⁻¹).
+        α of the prior N(prior_mean, diag α⁻¹); the mean is 0 unless given.
     step_size, decay : float
         ρ₀ (below 1) and τ.
     mean_step : float, default 1
@@ -57,6 +58,11 @@ class PrecisionVI(Rule[Descent]):
     mean_step: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
     draws: int | None = eqx.field(static=True, default=None)
     batch_size: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        need_predictor(self.model, "PrecisionVI")
+        if not is_traced(self.step_size) and not 0 < float(self.step_size) < 1:
+            raise ValueError(f"step_size must be between 0 and 1; got {float(self.step_size):g}.")
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
         """From a first q, such as the prior about a trained mean."""

@@ -24,9 +24,16 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from kalvi import linalg
 from kalvi.algorithms.base import Batch, Rule
-from kalvi.algorithms.vifa.gradients import Antithetic, Estimator, Slopes, curvature_diagonal
+from kalvi.algorithms.vifa.gradients import (
+    Antithetic,
+    Estimator,
+    GaussNewton,
+    Slopes,
+    curvature_diagonal,
+)
 from kalvi.algorithms.vifa.steps import Preconditioned, Step
 from kalvi.gaussians import Gaussian, LowRankCovariance
+from kalvi.models import LogLikelihood, Model
 
 Scalar = Float[Array, ""]
 
@@ -46,9 +53,9 @@ class VIFA(Rule[Descent]):
     ----------
     model : Model or LogLikelihood
     n_samples : float
-        N, the rows of which a batch is a sample.
+        N, the total weight of the rows of which a batch is a sample.
     prior_precision : float or array of shape (d,)
-        α of the prior N(prior_mean, diag α⁻¹).
+        α of the prior N(prior_mean, diag α⁻¹); the mean is 0 unless given.
     estimator : Estimator, default Antithetic()
         How the gradient of the expected log-likelihood is estimated; `GaussNewton()` is far less noisy
         where the model has a predictor.
@@ -65,6 +72,15 @@ class VIFA(Rule[Descent]):
     estimator: Estimator = Antithetic()
     step: Step = Preconditioned()
     batch_size: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if isinstance(self.estimator, GaussNewton):
+            need_predictor(self.model, "GaussNewton")
+        elif not isinstance(self.model, Model | LogLikelihood):
+            raise TypeError(
+                f"VIFA needs a Model or a LogLikelihood; got {type(self.model).__name__}. "
+                "Wrap a function log_prob(theta, x, y) in LogLikelihood."
+            )
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
         """From a first q."""
@@ -99,6 +115,15 @@ class VIFA(Rule[Descent]):
             q, slopes, state.memory, state.steps, found.curved, self.prior_precision
         )
         return Descent(q, memory, state.steps + 1)
+
+
+def need_predictor(model: Any, name: str) -> None:
+    """Refuse a model that has no predictor to linearise."""
+    if not isinstance(model, Model):
+        raise TypeError(
+            f"{name} linearises a predictor and needs a Model; got {type(model).__name__}. "
+            "Any log-likelihood goes with VIFA and Antithetic()."
+        )
 
 
 def divergence_slopes(q: LowRankCovariance, precision: Array, prior_mean: Array) -> Slopes:
