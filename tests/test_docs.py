@@ -15,12 +15,7 @@ import kalvi
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-SCRIPTS = [  # all of them run in `make docs` as well
-    pytest.param(
-        script, marks=() if script.stem == "plot_stream" else pytest.mark.slow, id=script.stem
-    )
-    for script in sorted((DOCS / "gallery").glob("plot_*.py"))
-]
+SCRIPTS = sorted((DOCS / "gallery").glob("plot_*.py"))
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(kalvi.__path__, "kalvi.")
@@ -80,7 +75,8 @@ def test_the_examples_of_the_docstrings_run(name):
             check(test)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.slow  # `make docs` runs them as well
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_the_gallery_runs(script, tmp_path):
     environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONWARNINGS": "error"}
     done = subprocess.run(

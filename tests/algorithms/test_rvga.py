@@ -119,13 +119,13 @@ def test_mirror_prox_iterated_is_the_implicit_scheme():
 
 # blocks and weights ---------------------------------------------------------------------------------
 
-SEARCHED = ("custom", "student", "laplace")
+SEARCHED = ("custom", "laplace", "probit", "student")
 COMBINATIONS = [
     pytest.param(
         row.scheme,
         o,
         id=f"{row.name}-{o.name}",
-        # the general search for a site: probit's is the same, and compiling each takes half a minute
+        # the general search for a site, itself tested in test_implicit, compiles for half a minute each
         marks=[pytest.mark.slow] if row.name == "implicit" and o.name in SEARCHED else [],
     )
     for row in FILTERS

@@ -63,6 +63,7 @@ def test_table_6_2():
     assert abs(transient["covariance error"] - 0.2055) < 2 * 0.0369
 
 
+@pytest.mark.slow
 def test_printed_the_data_count_as_one_row():
     found = vifa_posterior.descents(True)[vifa_posterior.TEMPERED]
     for seed, p in enumerate(found.problems):
