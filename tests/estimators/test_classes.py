@@ -112,6 +112,7 @@ def test_a_posterior_is_a_prior(streamed):
     same(then.partial_fit(X[20:], Y[20:], classes=np.unique(Y)), streamed)
 
 
+@pytest.mark.slow
 def test_low_rank_streams_and_climbs(fitted):
     parts = kalvi.LogisticRegression(rank=4, prior_scale=2.0)
     for rows in (slice(0, 3), slice(3, 48)):
@@ -125,6 +126,7 @@ def test_low_rank_streams_and_climbs(fitted):
     np.testing.assert_allclose(climbed.predict_proba(X), fitted.predict_proba(X), atol=0.01)
 
 
+@pytest.mark.slow
 def test_automatic_and_separate_scales():
     auto = kalvi.LogisticRegression(prior_scale="auto", passes=1).fit(X, Y)
     chosen = kalvi.LogisticRegression(prior_scale=auto.prior_scale_, passes=1).fit(X, Y)

@@ -76,6 +76,7 @@ def test_waiting_rows_count_before_their_block_is_full():
     np.testing.assert_array_equal(model.coef_, thawed.coef_)
 
 
+@pytest.mark.slow
 def test_all_the_rank_loses_nothing():
     low = kalvi.LogisticRegression(rank=D + 1, passes=1).fit(X, BINARY)
     full = kalvi.LogisticRegression(passes=1).fit(X, BINARY)

@@ -14,6 +14,7 @@ def outcome():
     return demo.learn(stream)
 
 
+@pytest.mark.slow
 def test_loss_is_near_the_truths(outcome):
     # d/2 log n nats are the price of learning d coefficients from n rows; allow it twice
     price = 2 * demo.DIM / 2 * np.log(outcome.rows) / outcome.rows
