@@ -79,7 +79,7 @@ def test_linearised_regression():
     np.testing.assert_allclose(found.aleatoric, 0.2)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_classes_by_either_way(classes):
     """A network linear in its parameters: draws and integrals must agree, and the parts add up."""
     outputs = 1 if classes == 2 else classes

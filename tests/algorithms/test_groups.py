@@ -109,6 +109,7 @@ def test_weights_are_repetitions():
 # classes --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES, ids=named)
 def test_two_classes_are_the_logistic_of_their_difference(scheme):
     x, y = classes(c=2)

@@ -104,7 +104,8 @@ def test_a_block_needs_little_memory_beside_the_state():
     assert program.temp_size_in_bytes < 0.5 * prior.precision.factor.nbytes
 
 
-@pytest.mark.parametrize("projection", [Eigen(), pytest.param(EM(2), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("projection", [Eigen(), EM(2)])
 def test_a_hundred_thousand_float32_blocks_stay_sound(projection):
     # badly scaled inputs under a flat prior; the mean and the precision against float64
     rng = np.random.default_rng(0)

@@ -125,8 +125,8 @@ COMBINATIONS = [
         row.scheme,
         o,
         id=f"{row.name}-{o.name}",
-        # the general search for a site, itself tested in test_implicit, compiles for half a minute each
-        marks=[pytest.mark.slow] if row.name == "implicit" and o.name in SEARCHED else [],
+        # sites by quadrature and a general search, both tested by themselves, compile for long
+        marks=[pytest.mark.slow] if o.name in SEARCHED else [],
     )
     for row in FILTERS
     for o in LIKELIHOODS
@@ -449,7 +449,8 @@ def long_stream(n, dtype, seed=0):
     return state
 
 
-@pytest.mark.parametrize("n", [100_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [100_000, 10_000_000])
 def test_many_float32_updates_stay_near_float64(n):
     single, double = long_stream(n, np.float32), long_stream(n, np.float64)
     positive_definite(single.posterior)
