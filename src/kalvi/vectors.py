@@ -115,9 +115,8 @@ class Softmax(VectorLikelihood):
     """y ∈ {0, …, classes − 1} with P(y = k) ∝ exp(fₖ).
 
     Errors of the integrals with 512 points, in E[log p] and in probabilities and curvatures, largest
-    over a few random laws with variances of f about
+    over a few random laws with variances of f about 0.01, 1, 10 and 100::
 
-                      0.01              1                10               100
         2 classes     1e-13             1e-13            1e-13            1e-13
         3             5e-11, 2e-11      2e-9, 2e-10      2e-5, 2e-4       5e-2, 3e-3
         5             1e-7, 3e-7        2e-3, 1e-3       4e-3, 5e-3       4e-2, 1e-2
