@@ -206,6 +206,9 @@ def test_refusals():
     rule = NetworkRVGA(model, samples=2)
     with pytest.raises(ValueError, match=r"NetworkRVGA\(samples=2\) draws samples and needs a key"):
         rule.update(rule.init(prior), rows())
+    tall = rows()._replace(y=rows().y[:, None])
+    with pytest.raises(ValueError, match=r"one number a row; got shape \(24, 1\)"):
+        NetworkRVGA(model).update(NetworkRVGA(model).init(prior), tall)
     with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
         NetworkRVGA(model, samples=0)
     with pytest.raises(ValueError, match="directions= is for classes"):

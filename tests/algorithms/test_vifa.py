@@ -292,6 +292,9 @@ def test_refusals():
         rule.update(rule.init(q), batch)
     with pytest.raises(TypeError, match="Wrap a function log_prob"):
         vifa.VIFA(lambda theta, x, y: 0.0, 20.0)
+    nowhere = vifa.VIFA(LogLikelihood(lambda theta, x, y: jnp.log(-1 - theta[0] ** 2)), 20.0)
+    with pytest.raises(ValueError, match="not finite at the first mean"):
+        nowhere.start(jnp.zeros(D), 2, batch, key=jr.key(0))
     plain = LogLikelihood(lambda theta, x, y: theta @ x)
     with pytest.raises(TypeError, match="GaussNewton linearises a predictor and needs a Model"):
         vifa.VIFA(plain, 20.0, estimator=vifa.GaussNewton())

@@ -141,7 +141,8 @@ def test_a_hundred_thousand_sparse_features_never_become_dense():
     probability = model.predict_proba(x[:4])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 4 * n * d * 0.6  # the table as dense float32 numbers
+    # blocks of 8 rows of floats, twice, and what compiling leaves: 12.8 MB where the dense table has 24
+    assert peak < 4 * n * d * 0.6
     assert np.all((probability > 0) & (probability < 1))
     assert model.posterior_.variance().shape == (d + 1,)
     seen = np.asarray((x != 0).sum(axis=0)).ravel() > 0

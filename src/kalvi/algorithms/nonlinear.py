@@ -34,8 +34,8 @@ from kalvi.algorithms.groups import Groups, solve_groups
 from kalvi.algorithms.sites import Implicit, Scheme
 from kalvi.frames import Framed, framed
 from kalvi.gaussians import Updatable
-from kalvi.models import Model
-from kalvi.vectors import VectorLikelihood
+from kalvi.models import Model, OneOutput
+from kalvi.vectors import Softmax, VectorLikelihood
 
 Scalar = Float[Array, ""]
 
@@ -114,6 +114,8 @@ class NetworkRVGA(Rule[Passing]):
                 f"NetworkRVGA(samples={self.samples}) draws samples and needs a key; got None."
             )
         n = len(batch.weight)
+        if isinstance(self.model.likelihood, OneOutput | Softmax) and batch.y.ndim != 1:
+            raise ValueError(f"y must have one number a row; got shape {batch.y.shape}.")
         size = min(self.block_size, n)
         padded = jax.tree.map(
             lambda a: jnp.pad(a, [(0, -n % size)] + [(0, 0)] * (a.ndim - 1)), batch

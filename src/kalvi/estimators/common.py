@@ -48,11 +48,10 @@ PARAMETERS = """rank : int or None, default None
 Class = TypeVar("Class", bound=type)
 
 
-def documented(cls: Class) -> Class:
+def documented(cls: Class, parameters: str = PARAMETERS) -> Class:
     """Write the common parameters where the docstring says PARAMETERS."""
-    cls.__doc__ = (cls.__doc__ or "").replace(
-        "PARAMETERS", "Parameters\n    ----------\n    " + PARAMETERS
-    )
+    heading = "Parameters\n    ----------\n    "
+    cls.__doc__ = (cls.__doc__ or "").replace("PARAMETERS", heading + parameters)
     return cls
 
 

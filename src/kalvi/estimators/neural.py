@@ -1,5 +1,6 @@
 """Bayesian neural networks as scikit-learn estimators."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,9 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi.estimators.common import all_or_nothing
+from kalvi.estimators.common import all_or_nothing, documented
 from kalvi.estimators.neural_base import NeuralEstimator, standard, streams
-from kalvi.estimators.neural_settings import documented
+from kalvi.estimators.neural_settings import PARAMETERS
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.vectors import MultiNormal, Softmax
 
@@ -17,7 +18,7 @@ FIRST_NOISE = 0.3
 """The variance of the noise of standardised y, before it is learned."""
 
 
-@documented
+@partial(documented, parameters=PARAMETERS)
 class NeuralRegressor(RegressorMixin, NeuralEstimator):
     """Regression by a network with a posterior over its parameters.
 
@@ -147,7 +148,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
         return tags
 
 
-@documented
+@partial(documented, parameters=PARAMETERS)
 class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     """Classification by a network with a posterior over its parameters.
 

@@ -43,14 +43,6 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         Show a progress bar."""
 
 
-def documented(cls):
-    """Write the common parameters where the docstring says PARAMETERS."""
-    cls.__doc__ = (cls.__doc__ or "").replace(
-        "PARAMETERS", "Parameters\n    ----------\n    " + PARAMETERS
-    )
-    return cls
-
-
 def check_settings(given: dict[str, Any]) -> None:
     """Refuse parameters that mean nothing, with what was needed."""
     choices = {

@@ -14,6 +14,7 @@ could, and the step is made no longer than 1/λ_max((W Wᵀ + Ψ)⁻¹ Λ).
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -104,8 +105,5 @@ def blended(
 def unit_rows(curved: Curved) -> Float[Array, "m d"]:
     """Rows whose squares add up to H: R J for R Rᵀ = Γ of each observation."""
     n, c, _ = curved.curvature.shape
-    if c == 1:
-        return linalg.scale_rows(jnp.sqrt(jnp.maximum(curved.curvature.ravel(), 0)), curved.rows)
-    values, vectors = jnp.linalg.eigh(curved.curvature)
-    roots = vectors * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]
+    roots = jax.vmap(linalg.semidefinite_root)(curved.curvature)
     return jnp.einsum("nbc,nbd->ncd", roots, curved.rows.reshape(n, c, -1)).reshape(n * c, -1)

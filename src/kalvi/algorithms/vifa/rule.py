@@ -34,6 +34,7 @@ from kalvi.algorithms.vifa.gradients import (
 from kalvi.algorithms.vifa.steps import Preconditioned, Step
 from kalvi.gaussians import Gaussian, LowRankCovariance
 from kalvi.models import LogLikelihood, Model
+from kalvi.precision import is_traced
 
 Scalar = Float[Array, ""]
 
@@ -97,6 +98,11 @@ class VIFA(Rule[Descent]):
         """A first q about `mean`: ψ = 1/(α + diag H) of one batch, and F = ½ ψ^{1/2} Q, Q orthonormal."""
         if not 0 < rank <= len(mean):
             raise ValueError(f"rank must be between 1 and the {len(mean)} parameters; got {rank}.")
+        values = jax.vmap(lambda x, y: self.model.log_prob(mean, x, y))(batch.x, batch.y)
+        if not is_traced(values) and not bool(jnp.all(jnp.isfinite(values))):
+            raise ValueError(
+                "the log-likelihood of some rows is not finite at the first mean; start from another."
+            )
         total = self.n_samples.astype(mean.dtype)
         diag = 1 / (self.prior_precision + curvature_diagonal(self.model, mean, batch, total))
         directions = jnp.linalg.qr(jr.normal(key, (len(mean), rank), mean.dtype))[0]
