@@ -57,6 +57,14 @@ _HOMES = {
     ),
     "kalvi.algorithms.laplace": ("laplace",),
     "kalvi.algorithms.vga": ("vga",),
+    "kalvi.algorithms.proximal_point": (
+        "ConjugateModel",
+        "Family",
+        "GammaFamily",
+        "NormalFamily",
+        "NormalMeanPrecision",
+        "ProximalPoint",
+    ),
     "kalvi.algorithms.swag": ("FASWAG", "SWA", "SWAG", "PathRule", "WindowAverage"),
     "kalvi.algorithms.vifa": (
         "VIFA",
@@ -80,10 +88,13 @@ _HOMES = {
     "kalvi.checkpoints": ("load", "save"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = ["__version__", *_HOME]
+_MODULES = ("kernels",)  # whose names are too common to stand alone
+__all__ = ["__version__", *_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"kalvi.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'kalvi' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

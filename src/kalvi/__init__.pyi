@@ -1,5 +1,6 @@
 """The names of `kalvi`, for type checkers and editors; they are loaded when first used."""
 
+from kalvi import kernels as kernels
 from kalvi.algorithms.base import Batch as Batch
 from kalvi.algorithms.base import Rule as Rule
 from kalvi.algorithms.factor_analysis import SGA as SGA
@@ -16,6 +17,12 @@ from kalvi.algorithms.general import SigmaPoints as SigmaPoints
 from kalvi.algorithms.general import ZerothOrder as ZerothOrder
 from kalvi.algorithms.laplace import laplace as laplace
 from kalvi.algorithms.nonlinear import NetworkRVGA as NetworkRVGA
+from kalvi.algorithms.proximal_point import ConjugateModel as ConjugateModel
+from kalvi.algorithms.proximal_point import Family as Family
+from kalvi.algorithms.proximal_point import GammaFamily as GammaFamily
+from kalvi.algorithms.proximal_point import NormalFamily as NormalFamily
+from kalvi.algorithms.proximal_point import NormalMeanPrecision as NormalMeanPrecision
+from kalvi.algorithms.proximal_point import ProximalPoint as ProximalPoint
 from kalvi.algorithms.revisit import Revisit as Revisit
 from kalvi.algorithms.rvga import RVGA as RVGA
 from kalvi.algorithms.sites import EKF as EKF
