@@ -1,0 +1,40 @@
+"""Covariance functions of Gaussian processes, and their hyperparameters as one vector.
+
+A kernel says what the values of a random function at rows x and z have to do with each other:
+
+    kernel(x, z)         the covariances (n, m) of the function at other places
+    kernel.diagonal(x)   the variances (n,)
+    kernel.gram(x)       the covariance matrix (n, n) of the function at the rows x: kernel(x, x) with its
+                         diagonal from `diagonal`
+
+Only noise tells the last two apart: a `White` kernel draws anew at every row, so that two rows of equal x
+have different noise and kernel(x, z) has none at all. `+` and `*` make new kernels, also with a number:
+`1.4 * RBF(2.0) + White(0.1)`.
+
+All hyperparameters are positive. They are kept as they are given and take the dtype of the rows when used.
+`flatten` gives the logarithms of those that may be learned, `names` says what they are.
+"""
+
+from kalvi.kernels.base import Constant, Fixed, Kernel, Product, Sum
+from kalvi.kernels.hyperparameters import flatten, names
+from kalvi.kernels.others import Function, Linear, White
+from kalvi.kernels.stationary import RBF, Matern12, Matern32, Matern52, Periodic, Stationary
+
+__all__ = [
+    "RBF",
+    "Constant",
+    "Fixed",
+    "Function",
+    "Kernel",
+    "Linear",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Periodic",
+    "Product",
+    "Stationary",
+    "Sum",
+    "White",
+    "flatten",
+    "names",
+]

@@ -1,0 +1,56 @@
+"""The hyperparameters of a kernel as one vector of logarithms, and back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kalvi.kernels.base import Fixed, Kernel, Product, Sum
+
+
+def flatten(
+    kernel: Kernel,
+) -> tuple[Float[Array, " p"], Callable[[Float[Array, " p"]], Kernel]]:
+    """The logarithms of the free hyperparameters, and the way from such a vector back to a kernel."""
+    leaves, structure = jax.tree.flatten(kernel, is_leaf=_is_fixed)
+    free = [k for k, leaf in enumerate(leaves) if not _is_fixed(leaf)]
+    shapes = [np.shape(leaves[k]) for k in free]
+    ends = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
+    logs = [jnp.ravel(jnp.log(jnp.asarray(leaves[k]))) for k in free]
+
+    def rebuild(theta: Float[Array, " p"]) -> Kernel:
+        filled = list(leaves)
+        for k, shape, start, end in zip(free, shapes, ends[:-1], ends[1:], strict=True):
+            filled[k] = jnp.exp(theta[start:end]).reshape(shape)
+        return jax.tree.unflatten(structure, filled)
+
+    return jnp.concatenate(logs) if logs else jnp.zeros(0), rebuild
+
+
+def names(kernel: Kernel) -> list[str]:
+    """What the entries of `flatten` are, such as "RBF.length_scale[2]"; alike kernels are numbered."""
+    entries = jax.tree_util.tree_flatten_with_path(kernel, is_leaf=_is_fixed)[0]
+    found, owners = [], {}
+    for path, leaf in entries:
+        if _is_fixed(leaf):
+            continue
+        owner, depth = kernel, 0
+        while isinstance(owner, Sum | Product):
+            owner, depth = getattr(owner, path[depth].name), depth + 1
+        kind, place = type(owner).__name__, path[:depth]
+        alike = owners.setdefault(kind, [])
+        if place not in alike:
+            alike.append(place)
+        found.append((kind, alike.index(place) + 1, jax.tree_util.keystr(path[depth:]), leaf))
+    return [
+        f"{kind}{number if len(owners[kind]) > 1 else ''}{field}{suffix}"
+        for kind, number, field, leaf in found
+        for suffix in ([f"[{k}]" for k in range(np.size(leaf))] if np.ndim(leaf) else [""])
+    ]
+
+
+def _is_fixed(node: Any) -> bool:
+    return isinstance(node, Fixed)

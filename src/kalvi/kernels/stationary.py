@@ -1,0 +1,150 @@
+"""Kernels of the distance between two rows.
+
+It is needed squared, in units of the length scales, and comes from one matrix product of centred inputs:
+a² + b² − 2ab, which is wrong by at most 2 (i + 2) eps (a² + b²) for i inputs. What is not larger than that
+is taken for zero, so that equal rows are at distance zero exactly. No array has more than n · m entries.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kalvi.kernels.base import Cross, Kernel, Numbers, Others, PerRow, Rows, each, positive, shown
+
+
+class Stationary(Kernel):
+    """A function of the distance between two rows in units of the length scales; its variance is 1."""
+
+    length_scale: eqx.AbstractVar[Numbers]
+
+    @abstractmethod
+    def profile(self, square: Cross) -> Cross:
+        """The covariance at a squared distance."""
+
+    def __call__(self, x: Rows, z: Others) -> Cross:
+        scale = each(self, "length_scale", x)
+        x, z = _centred(x, z)
+        return self.profile(_squares(x / scale, z / scale))
+
+    def diagonal(self, x: Rows) -> PerRow:
+        return jnp.ones(x.shape[0], x.dtype)
+
+    def __repr__(self) -> str:
+        return shown(self, "length_scale")
+
+
+class RBF(Stationary):
+    """exp(−d²/2), d = |(x − z) / length_scale|: smooth functions.
+
+    Parameters
+    ----------
+    length_scale : positive number, or a vector with one for each input (ARD)
+
+    Examples
+    --------
+    >>> from kalvi import kernels
+    >>> 1.44 * kernels.RBF([2.0, 0.5]) + kernels.White(0.1)
+    1.44 * RBF(length_scale=[2, 0.5]) + White(variance=0.1)
+    """
+
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = positive(length_scale, "RBF's length_scale", vector=True)
+
+    def profile(self, square: Cross) -> Cross:
+        return jnp.exp(-square / 2)
+
+
+class Matern12(Stationary):
+    """exp(−d): continuous functions without derivatives (the Ornstein–Uhlenbeck process)."""
+
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = positive(length_scale, "Matern12's length_scale", vector=True)
+
+    def profile(self, square: Cross) -> Cross:
+        return jnp.exp(-_root(square))
+
+
+class Matern32(Stationary):
+    """(1 + √3 d) exp(−√3 d): functions with one derivative."""
+
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = positive(length_scale, "Matern32's length_scale", vector=True)
+
+    def profile(self, square: Cross) -> Cross:
+        d = _root(3 * square)
+        return (1 + d) * jnp.exp(-d)
+
+
+class Matern52(Stationary):
+    """(1 + √5 d + 5d²/3) exp(−√5 d): functions with two derivatives."""
+
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = positive(length_scale, "Matern52's length_scale", vector=True)
+
+    def profile(self, square: Cross) -> Cross:
+        d = _root(5 * square)
+        return (1 + d + d**2 / 3) * jnp.exp(-d)
+
+
+class Periodic(Kernel):
+    """∏ᵢ exp(−2 sin²(π (xᵢ − zᵢ)/periodᵢ) / length_scaleᵢ²), MacKay (1998), a factor for each input.
+
+    It is the RBF kernel of points on circles, since |e^{ia} − e^{ib}|² = 4 sin²((a − b)/2). With several
+    inputs it differs from scikit-learn's ExpSineSquared, which takes the sine of the Euclidean distance
+    and is then not positive semidefinite.
+    """
+
+    length_scale: Numbers
+    period: Numbers
+
+    def __init__(self, length_scale=1.0, period=1.0):
+        self.length_scale = positive(length_scale, "Periodic's length_scale", vector=True)
+        self.period = positive(period, "Periodic's period", vector=True)
+
+    def __call__(self, x: Rows, z: Others) -> Cross:
+        scale, period = (each(self, name, x) for name in ("length_scale", "period"))
+
+        def circles(rows: Rows) -> Float[Array, "n j"]:
+            angle = 2 * np.pi * (rows / period)
+            return jnp.concatenate([jnp.cos(angle) / scale, jnp.sin(angle) / scale], axis=1)
+
+        x, z = _centred(x, z)
+        return jnp.exp(-_squares(circles(x), circles(z)) / 2)
+
+    def diagonal(self, x: Rows) -> PerRow:
+        return jnp.ones(x.shape[0], x.dtype)
+
+    def __repr__(self) -> str:
+        return shown(self, "length_scale", "period")
+
+
+def _centred(x: Rows, z: Others) -> tuple[Rows, Others]:
+    """Both sets of rows from the middle of the second: what is far away has no digits to spare."""
+    centre = jax.lax.stop_gradient(jnp.mean(z, axis=0))[None]
+    return x - centre, z - centre
+
+
+def _squares(a: Float[Array, "n j"], b: Float[Array, "m j"]) -> Cross:
+    """|a − b|² of all pairs; zero where it is within rounding of zero."""
+    sizes = jnp.sum(a**2, axis=1)[:, None] + jnp.sum(b**2, axis=1)[None, :]
+    square = sizes - 2 * (a @ b.T)
+    rounding = 2 * (a.shape[1] + 2) * float(jnp.finfo(a.dtype).eps)
+    return jnp.where(square > rounding * sizes, square, 0)
+
+
+def _root(square: Cross) -> Cross:
+    """√square, with a derivative of zero at zero."""
+    away = square > 0
+    return jnp.where(away, jnp.sqrt(jnp.where(away, square, 1)), 0)
