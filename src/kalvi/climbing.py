@@ -1,22 +1,24 @@
 """The ascent of a variational bound over Gaussians by natural gradients.
 
-In coordinates where the prior is N(0, I), a Gaussian N(m, Λ⁻¹) with h = Λ m and the sums over the data
+A point has natural parameters, a bound and a target: natural parameters that are its own at the optimum.
+The plain step goes a length ρ ≤ 1 of the way to the target; ρ follows the secant of the bound's slope along
+the step. Steps are combined with the last few by Anderson's method. No step is taken that lowers the bound:
+a combined one that would is replaced by a plain one, a plain one that would is shortened. Where the
+integrals are rough, so that the bound and its gradient agree only to their error, a step that lowers the
+norm of the gradient may lower the bound by as much.
+
+For a Gaussian kept as a matrix, N(m, Λ⁻¹) with h = Λ m in coordinates where the prior is N(0, I), the sums
+over the data
 
     fit = Σ E[log p],      g = Σ E[∇ log p],      G = −Σ E[∇² log p]
 
-has the bound fit − KL(q ‖ prior), and target natural parameters Λ* = I + G, h* = Λ* m + g − m, which are
-its own at the optimum. The plain step goes a length ρ ≤ 1 of the way from (Λ, h) to them; ρ follows the
-secant of the bound's slope along the step. Steps are combined with the last few by Anderson's method. No
-step is taken that lowers the bound: a combined one that would is replaced by a plain one, a plain one
-that would is shortened. Where the integrals are rough, so that the bound and its gradient agree only to
-their error, a step that lowers the norm of the gradient may lower the bound by as much.
-
-The squared natural-gradient norm |g − m|²_Σ + ½ |Σ^{1/2}(Λ* − Λ)Σ^{1/2}|² bounds the gap in nats near the
-optimum and stops the ascent.
+give the bound fit − KL(q ‖ prior) and the target Λ* = I + G, h* = Λ* m + g − m. The squared
+natural-gradient norm |g − m|²_Σ + ½ |Σ^{1/2}(Λ* − Λ)Σ^{1/2}|² bounds the gap in nats near the optimum and
+stops the ascent.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +43,53 @@ class Sums(NamedTuple):
     fit: Scalar
     gradient: Vector
     curvature: Matrix
+
+
+class Place(Protocol):
+    """What the ascent asks of a point; a pytree."""
+
+    @property
+    def elbo(self) -> Scalar:
+        """The bound."""
+        ...
+
+    @property
+    def natural(self) -> Float[Array, " n"]:
+        """The natural parameters."""
+        ...
+
+    @property
+    def way(self) -> Float[Array, " n"]:
+        """From them to the target."""
+        ...
+
+    @property
+    def felt(self) -> Float[Array, " k"]:
+        """The way in units of the Gaussian's own deviations, to compare ways by."""
+        ...
+
+    @property
+    def gap(self) -> Scalar:
+        """The squared natural-gradient norm, or a bound on it."""
+        ...
+
+    @property
+    def blur(self) -> Scalar | float:
+        """Nats that rounding may put on the bound, beside that of a sum over the rows."""
+        ...
+
+    @property
+    def moments(self) -> tuple[Array, ...]:
+        """What the bound is a function of."""
+        ...
+
+    @property
+    def slopes(self) -> tuple[Array, ...]:
+        """Its derivatives with respect to them."""
+        ...
+
+
+Somewhere = TypeVar("Somewhere", bound=Place)
 
 
 class Point(NamedTuple):
@@ -77,34 +126,60 @@ class Point(NamedTuple):
     def gap(self) -> Scalar:
         return self.felt @ self.felt
 
+    @property
+    def blur(self) -> float:
+        return 0.0
+
+    @property
+    def moments(self) -> tuple[Array, ...]:
+        return self.mean, self.cov
+
+    @property
+    def slopes(self) -> tuple[Array, ...]:
+        return self.gradient, (self.precision - self.target) / 2
+
+
+def climb_gaussian(
+    visit: Callable[[Vector, Matrix], Sums], precision: Matrix, shift: Vector, **limits: Any
+) -> tuple[Point, Int[Array, ""], Bool[Array, ""]]:
+    """`climb` over (Λ, h); visit(mean, root) makes the sums at N(mean, root rootᵀ)."""
+    d = len(shift)
+
+    def at(natural: Float[Array, " n"]) -> Point:
+        precision = natural[d:].reshape(d, d)
+        return _at(visit, (precision + precision.T) / 2, natural[:d])
+
+    return climb(at, jnp.concatenate([shift, precision.ravel()]), **limits)
+
 
 def climb(
-    visit: Callable[[Vector, Matrix], Sums],
-    precision: Matrix,
-    shift: Vector,
+    at: Callable[[Float[Array, " n"]], Somewhere],
+    start: Float[Array, " n"],
     *,
     rows: Scalar,
-    tolerance: float,
+    tolerance: float | Scalar,
     max_passes: int | Int[Array, ""],
     rough: float = 0.0,
     memory: int = MEMORY,
-) -> tuple[Point, Int[Array, ""], Bool[Array, ""]]:
-    """The best Gaussian, how many were visited, and whether the gap is below the tolerance there.
+) -> tuple[Somewhere, Int[Array, ""], Bool[Array, ""]]:
+    """The best point, how many were visited, and whether the gap is below the tolerance there.
 
-    visit(mean, root) makes the sums at N(mean, root rootᵀ); `rows` is how much data they are over, and
-    `rough` the error of their integrals, relative to the bound or to a nat a row.
+    at(natural parameters) makes a point; `rows` is how much data its sums are over, and `rough` the error
+    of their integrals, relative to the bound or to a nat a row.
     """
-    here = _at(visit, precision, shift)
+    here = at(start)
     # rounding in a sum of n terms is what the bound can be known to
     n = 1 + rows
-    slack = 8 * float(jnp.finfo(shift.dtype).eps) * n
-    floor = jnp.maximum(tolerance, slack**2)
+    slack = 8 * float(jnp.finfo(start.dtype).eps) * n
+
+    def close(here: Somewhere) -> Bool[Array, ""]:
+        return here.gap <= jnp.maximum(jnp.maximum(tolerance, slack**2), here.blur)
 
     def advance(state):
         here, past, length, passes = state
         combined = past.count > 0
-        there = _at(visit, *_step(here, past, length))
-        fall = (here.elbo - there.elbo) / (n + jnp.abs(here.elbo))
+        there = at(_step(here, past, length))
+        fall = (here.elbo - there.elbo - here.blur) / (n + jnp.abs(here.elbo))
         rising = fall <= slack / n
         if rough:
             rising = rising | ((fall <= rough) & (there.gap < here.gap))
@@ -118,11 +193,11 @@ def climb(
 
     def going(state):
         here, _, length, passes = state
-        return (here.gap > floor) & (passes < max_passes) & (length > 1e-8)
+        return ~close(here) & (passes < max_passes) & (length > 1e-8)
 
-    state = (here, _nothing(here, memory), jnp.ones((), shift.dtype), 1)
+    state = (here, _nothing(here, memory), jnp.ones((), start.dtype), 1)
     here, _, _, passes = jax.lax.while_loop(going, advance, state)
-    return here, jnp.asarray(passes), here.gap <= floor
+    return here, jnp.asarray(passes), close(here)
 
 
 def _at(visit: Callable[[Vector, Matrix], Sums], precision: Matrix, shift: Vector) -> Point:
@@ -142,16 +217,19 @@ class _Past(NamedTuple):
 
     moved: Float[Array, "k n"]
     turned: Float[Array, "k n"]
-    felt: Float[Array, "k n"]
+    felt: Float[Array, "k f"]
     count: Int[Array, ""]
 
 
-def _nothing(here: Point, memory: int) -> _Past:
-    empty = jnp.zeros((memory, here.felt.shape[0]), here.felt.dtype)
-    return _Past(empty, empty, empty, jnp.zeros((), jnp.int32))
+def _nothing(here: Place, memory: int) -> _Past:
+    def empty(like: Array) -> Array:
+        return jnp.zeros((memory, like.shape[0]), like.dtype)
+
+    natural = empty(here.natural)
+    return _Past(natural, natural, empty(here.felt), jnp.zeros((), jnp.int32))
 
 
-def _remember(past: _Past, here: Point, there: Point, rising: Bool[Array, ""]) -> _Past:
+def _remember(past: _Past, here: Place, there: Place, rising: Bool[Array, ""]) -> _Past:
     """The past with one more step, or nothing where the step was refused."""
 
     def push(rows: Float[Array, "k n"], new: Float[Array, " n"]) -> Float[Array, "k n"]:
@@ -165,24 +243,20 @@ def _remember(past: _Past, here: Point, there: Point, rising: Bool[Array, ""]) -
     )
 
 
-def _step(here: Point, past: _Past, length: Scalar) -> tuple[Matrix, Vector]:
+def _step(here: Place, past: _Past, length: Scalar) -> Float[Array, " n"]:
     """Anderson's combination of the past with the way to the target; the plain step without a past."""
     gram = past.felt @ past.felt.T
     ridge = RIDGE * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny
     share = jnp.linalg.solve(gram + ridge * linalg.identity_like(gram), past.felt @ here.felt)
-    move = length * here.way - share @ (past.moved + length * past.turned)
-    natural = here.natural + move
-    d = len(here.mean)
-    precision = natural[d:].reshape(d, d)
-    return (precision + precision.T) / 2, natural[:d]
+    return here.natural + length * here.way - share @ (past.moved + length * past.turned)
 
 
-def _secant(here: Point, there: Point) -> Scalar:
+def _secant(here: Place, there: Place) -> Scalar:
     """The share of the step at which the bound's slope along it vanishes; 2 if it does not."""
-    move, spread = there.mean - here.mean, there.cov - here.cov
+    moves = [b - a for a, b in zip(here.moments, there.moments, strict=True)]
 
-    def slope(at: Point) -> Scalar:
-        return at.gradient @ move + jnp.sum((at.precision - at.target) * spread) / 2
+    def slope(at: Place) -> Scalar:
+        return jnp.stack([jnp.sum(s * m) for s, m in zip(at.slopes, moves, strict=True)]).sum()
 
     first, last = slope(here), slope(there)
     bounded = jnp.isfinite(last) & (first > last)

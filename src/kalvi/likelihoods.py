@@ -11,6 +11,7 @@ and, for a given f, log_prob and the moments of y.
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -30,6 +31,9 @@ Moments = tuple[Scalar, Scalar]
 
 class Likelihood(eqx.Module):
     """p(y | f) for scalar y and f; `vmap` does the rest."""
+
+    log_concave: ClassVar[bool] = False
+    """Whether log p is concave in f, so that no curvature is negative."""
 
     @abstractmethod
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
@@ -85,6 +89,8 @@ class SuperGaussian(Likelihood):
 class Normal(SuperGaussian):
     """y = f + noise of the given variance; every scheme is then the Kalman filter."""
 
+    log_concave: ClassVar[bool] = True
+
     variance: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
@@ -126,6 +132,8 @@ class Normal(SuperGaussian):
 
 class Bernoulli(SuperGaussian):
     """y ∈ {0, 1} with log-odds f; `integrals` chooses the accurate or the paper's Gaussian integrals."""
+
+    log_concave: ClassVar[bool] = True
 
     integrals: LogisticIntegrals = ScaleMixture()
 
@@ -172,6 +180,8 @@ class Bernoulli(SuperGaussian):
 class Probit(Likelihood):
     """y ∈ {0, 1} with P(y = 1) = Φ(f)."""
 
+    log_concave: ClassVar[bool] = True
+
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return log_ndtr((2 * y - 1) * f)
 
@@ -207,6 +217,8 @@ class Probit(Likelihood):
 class Poisson(Likelihood):
     """Counts y with log-rate f."""
 
+    log_concave: ClassVar[bool] = True
+
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return y * f - jnp.exp(f) - gammaln(y + 1)
 
@@ -241,6 +253,8 @@ class Poisson(Likelihood):
 
 class Laplace(SuperGaussian):
     """y = f + double-exponential noise of the given scale b: median regression."""
+
+    log_concave: ClassVar[bool] = True
 
     scale: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
 

@@ -272,7 +272,7 @@ def solve_implicit(
         value, gradient, curvature = (weight * term for term in expected)
         return climbing.Sums(value, root.T @ gradient, root.T @ curvature @ root)
 
-    here, _, _ = climbing.climb(
+    here, _, _ = climbing.climb_gaussian(
         visit,
         linalg.identity_like(cov),
         jnp.zeros_like(mean),

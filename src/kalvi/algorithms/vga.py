@@ -29,6 +29,7 @@ from kalvi.vectors import VectorLikelihood
 Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
+PerRow = Float[Array, " n"]
 
 ROWS_AT_ONCE = 2048
 TOLERANCE = 1e-18
@@ -54,16 +55,22 @@ def vga(
     batch: Batch,
     start: Dense,
     *,
+    offset: PerRow | None = None,
+    extra: PerRow | None = None,
     max_passes: int | Int[Array, ""] = 1000,
-    tolerance: float = TOLERANCE,
+    tolerance: float | Scalar = TOLERANCE,
 ) -> VGA:
-    """The Gaussian that maximises the bound, from a Gaussian `start` (the prior, or one R-VGA pass)."""
+    """The Gaussian that maximises the bound, from a Gaussian `start` (the prior, or one R-VGA pass).
+
+    The predictor of a row is xᵀθ + offset, with a variance of `extra` beside that of θ.
+    """
     vector = isinstance(likelihood, VectorLikelihood)
-    visit = _groups(likelihood, prior, batch) if vector else _rows(likelihood, prior, batch)
+    rows = [jnp.zeros_like(batch.weight) if a is None else a for a in (offset, extra)]
+    visit = _groups(likelihood, prior, batch) if vector else _rows(likelihood, prior, batch, *rows)
     unroot = linalg.inverse_root(prior.root).T
     whitened = jnp.linalg.solve(start.root, prior.root)
     precision = whitened.T @ whitened
-    here, passes, converged = climbing.climb(
+    here, passes, converged = climbing.climb_gaussian(
         visit,
         precision,
         precision @ (unroot @ (start.mean - prior.mean)),
@@ -90,16 +97,18 @@ def _blocks(size: int, *arrays: Array) -> tuple[Array, ...]:
     return tuple(cut(a) for a in arrays)
 
 
-def _rows(likelihood: Likelihood, prior: Dense, batch: Batch) -> Callable[[Vector, Matrix], Sums]:
+def _rows(
+    likelihood: Likelihood, prior: Dense, batch: Batch, offset: PerRow, extra: PerRow
+) -> Callable[[Vector, Matrix], Sums]:
     """One pass over the rows, in the prior's own coordinates."""
-    offset, z = batch.x @ prior.mean, batch.x @ prior.root
-    blocks = _blocks(ROWS_AT_ONCE, z, offset, batch.y, batch.weight)
+    offset, z = offset + batch.x @ prior.mean, batch.x @ prior.root
+    blocks = _blocks(ROWS_AT_ONCE, z, offset, extra, batch.y, batch.weight)
     expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
 
     def visit(mean: Vector, root: Matrix) -> Sums:
         def add(total, block):
-            z, offset, y, weight = block
-            expected = expect(y, offset + z @ mean, jnp.sum((z @ root) ** 2, axis=1))
+            z, offset, extra, y, weight = block
+            expected = expect(y, offset + z @ mean, jnp.sum((z @ root) ** 2, axis=1) + extra)
             value, pull, bend = (weighted(weight, a) for a in expected)
             curvature = total.curvature + z.T @ linalg.scale_rows(bend, z)
             return Sums(total.fit + jnp.sum(value), total.gradient + z.T @ pull, curvature), None
