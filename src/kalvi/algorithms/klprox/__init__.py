@@ -13,14 +13,28 @@ from kalvi.algorithms.klprox.function_space import (
     predict,
     sites_at,
 )
+from kalvi.algorithms.klprox.sparse import (
+    Chosen,
+    choose,
+    features,
+    sparse_elbo,
+    sparse_klprox,
+    sparse_predict,
+)
 
 __all__ = [
+    "Chosen",
     "Conditioned",
     "KLProx",
     "Latent",
     "Sites",
+    "choose",
     "conditioned",
+    "features",
     "klprox",
     "predict",
     "sites_at",
+    "sparse_elbo",
+    "sparse_klprox",
+    "sparse_predict",
 ]

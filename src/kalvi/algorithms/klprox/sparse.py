@@ -1,0 +1,199 @@
+"""Gaussian processes of many rows through a few inducing points.
+
+Hensman, Matthews & Ghahramani (2015), "Scalable variational Gaussian process classification". With inducing
+points Z and L Lᵀ = k(Z, Z), the latents of the rows are
+
+    f = μ(x) + φ(x)ᵀ w + e,    φ(x) = L⁻¹ k(Z, x),    w ~ N(0, I),    e ~ N(0, k(x, x) − |φ(x)|²),
+
+and the bound leaves the law of e as it is, independent of q(w), row by row:
+
+    ELBO = Σ wᵢ E[log p(yᵢ | fᵢ)] − KL(q(w) ‖ N(0, I)),   fᵢ ~ N(μᵢ + φᵢᵀm, φᵢᵀ S φᵢ + k(xᵢ, xᵢ) − |φᵢ|²).
+
+That is a generalised linear model with as many features as inducing points and an `extra` variance a row,
+whose optimum `vga` finds. For normal noise its bound is Titsias' collapsed one; with every row an inducing
+point it is that of `klprox`. Memory is N · M numbers, time N · M² a pass.
+
+Noise that each row has of its own (`kernels.White`) is part of e: w is what rows share.
+
+In the coordinates w the prior does not depend on the hyperparameters, so that at the optimum the gradient
+of `sparse_elbo` with q held fixed is that of the optimal bound (the envelope theorem).
+
+The diagonal of k(Z, Z) is raised by a share `jitter`, which inducing points that all but repeat one another
+need. It makes w the values at Z with a little noise, which may be induced from like any other variable: the
+bound stays a bound.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float, Int
+
+from kalvi import linalg
+from kalvi.algorithms.base import Batch, weighted
+from kalvi.algorithms.vga import TOLERANCE, VGA, vga
+from kalvi.divergences import kl
+from kalvi.gaussians import Dense
+from kalvi.kernels import Kernel
+from kalvi.likelihoods import Likelihood
+
+Scalar = Float[Array, ""]
+PerRow = Float[Array, " n"]
+Rows = Float[Array, "n i"]
+Inducing = Float[Array, "m i"]
+Root = Float[Array, "m m"]
+
+ROWS_AT_ONCE = 2048
+JITTER = 100.0
+"""In units of the rounding error M · eps of a sum of M terms: 1e-11 for 500 points in float64."""
+
+
+class Chosen(NamedTuple):
+    """Which rows to make inducing points, in the order of their choice."""
+
+    rows: Int[Array, " m"]  # the first `count` of them
+    count: Int[Array, ""]
+    left: Scalar  # the share of the rows' common variance that they do not explain
+
+
+def jitter(inducing: Inducing) -> float:
+    """The share by which the diagonal of k(Z, Z) is raised."""
+    return JITTER * inducing.shape[0] * float(jnp.finfo(inducing.dtype).eps)
+
+
+def choose(kernel: Kernel, x: Rows, m: int) -> Chosen:
+    """Up to m rows, each the one whose value the ones before leave most uncertain.
+
+    This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M. It ends before m
+    when no row is left with a variance above the jitter.
+    """
+    variance = _shared_variance(kernel, x)
+    least = jitter(x[:m]) * jnp.max(variance)
+
+    def unfinished(carry) -> Array:
+        return (carry[3] < m) & (jnp.max(carry[2]) > least)
+
+    def pick(carry):
+        factor, rows, rest, count = carry
+        pivot = jnp.argmax(rest)
+        column = kernel(x, x[pivot][None])[:, 0] - factor[:, pivot] @ factor
+        column = column / jnp.sqrt(rest[pivot])
+        rest = jnp.maximum(rest - column**2, 0).at[pivot].set(0)
+        return factor.at[count].set(column), rows.at[count].set(pivot), rest, count + 1
+
+    start = (jnp.zeros((m, x.shape[0]), x.dtype), jnp.zeros(m, int), variance, jnp.asarray(0))
+    _, rows, rest, count = jax.lax.while_loop(unfinished, pick, start)
+    return Chosen(rows, count, jnp.sum(rest) / jnp.sum(variance))
+
+
+def features(
+    kernel: Kernel, inducing: Inducing, x: Rows
+) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
+    """φ of each row, and the variance that w leaves to its latent."""
+    return _features(kernel, inducing, _root(kernel, inducing), x)
+
+
+def sparse_klprox(
+    likelihood: Likelihood,
+    kernel: Kernel,
+    mean: PerRow,
+    inducing: Inducing,
+    batch: Batch,
+    start: Dense | None = None,
+    *,
+    max_passes: int | Int[Array, ""] = 1000,
+    tolerance: float | Scalar = TOLERANCE,
+) -> VGA:
+    """The Gaussian over w that maximises the bound; `mean` is the prior's at the rows."""
+    phi, extra = features(kernel, inducing, batch.x)
+    prior = standard(inducing)
+    return vga(
+        likelihood,
+        prior,
+        Batch(phi, batch.y, batch.weight),
+        prior if start is None else start,
+        offset=mean,
+        extra=extra,
+        max_passes=max_passes,
+        tolerance=tolerance,
+    )
+
+
+def sparse_elbo(
+    likelihood: Likelihood,
+    kernel: Kernel,
+    mean: PerRow,
+    inducing: Inducing,
+    batch: Batch,
+    q: Dense,
+) -> Scalar:
+    """The bound at q(w), a block of rows at a time, forwards and backwards."""
+    root = _root(kernel, inducing)
+
+    def fit(block) -> Scalar:
+        x, y, mean, weight = block
+        phi, extra = _features(kernel, inducing, root, x)
+        law = mean + phi @ q.mean, q.marginal_variance(phi) + extra
+        value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, *law)
+        return jnp.sum(weighted(weight, value))
+
+    blocks = _blocks("edge", batch.x, batch.y, mean) + _blocks("constant", batch.weight)
+    again = jax.checkpoint(fit)  # a block's features are made anew on the way back, not kept
+    total = jax.lax.scan(lambda sum, block: (sum + again(block), None), 0 * q.mean[0], blocks)[0]
+    return total - kl(q, standard(inducing))
+
+
+def sparse_predict(
+    kernel: Kernel, mean: PerRow, inducing: Inducing, q: Dense, x: Rows
+) -> tuple[PerRow, PerRow]:
+    """Mean and variance of the latents of new rows, where the prior's mean is `mean`."""
+    root = _root(kernel, inducing)
+
+    def law(block) -> tuple[PerRow, PerRow]:
+        x, mean = block
+        phi, extra = _features(kernel, inducing, root, x)
+        return mean + phi @ q.mean, q.marginal_variance(phi) + extra
+
+    means, variances = jax.lax.map(law, _blocks("edge", x, mean))
+    return means.reshape(-1)[: len(x)], variances.reshape(-1)[: len(x)]
+
+
+def standard(inducing: Inducing) -> Dense:
+    """The prior of w."""
+    m = inducing.shape[0]
+    return Dense.from_root(jnp.zeros(m, inducing.dtype), jnp.eye(m, dtype=inducing.dtype))
+
+
+def _root(kernel: Kernel, inducing: Inducing) -> Root:
+    """L. Points may repeat one another when hyperparameters change, so that jitter is always there."""
+    cov = kernel(inducing, inducing)
+    return linalg.cholesky(cov + jitter(inducing) * jnp.diag(jnp.diagonal(cov)))
+
+
+def _features(
+    kernel: Kernel, inducing: Inducing, root: Root, x: Rows
+) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
+    phi = jsl.solve_triangular(root, kernel(inducing, x), lower=True).T
+    # below zero only by rounding
+    return phi, jnp.maximum(kernel.diagonal(x) - jnp.sum(phi**2, axis=1), 0)
+
+
+def _shared_variance(kernel: Kernel, x: Rows) -> PerRow:
+    """The variance of each row without the noise of its own."""
+    return jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(x)
+
+
+def _blocks(fill: str, *arrays: Array) -> tuple[Array, ...]:
+    """The rows of each array in blocks of one size.
+
+    The last is filled with zeros ("constant") or, where derivatives must exist, with the last row ("edge").
+    """
+    n = arrays[0].shape[0]
+    size = min(ROWS_AT_ONCE, n)
+
+    def cut(a: Array) -> Array:
+        padded = jnp.pad(a, [(0, -n % size)] + [(0, 0)] * (a.ndim - 1), mode=fill)
+        return padded.reshape(-1, size, *a.shape[1:])
+
+    return tuple(cut(a) for a in arrays)

@@ -1,0 +1,151 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import linalg as sl
+from scipy import stats
+
+from kalvi import kernels, run
+from kalvi.algorithms.base import Batch
+from kalvi.algorithms.klprox import Latent, klprox, sparse
+from kalvi.algorithms.klprox.sparse import (
+    choose,
+    features,
+    sparse_elbo,
+    sparse_klprox,
+    sparse_predict,
+)
+from kalvi.kernels import RBF, Linear, Matern32, White
+from kalvi.likelihoods import Bernoulli, Normal
+from tests.laws import assert_close, largest_array
+
+KERNEL = 1.7 * Matern32([0.9, 1.4])
+
+
+def problem(n=40, seed=0):
+    """Rows, a mean that differs from row to row, labels and real targets, and uneven weights."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    f = np.sin(2 * x[:, 0]) + x[:, 1]
+    mean, real = 0.3 * x[:, 1] - 0.2, f + 0.3 * rng.normal(size=n)
+    binary = (f + rng.logistic(size=n) > 0).astype(float)
+    return tuple(jnp.asarray(a) for a in (x, mean, real, binary, rng.uniform(0.5, 2, n)))
+
+
+def test_normal_noise_gives_the_collapsed_bound_and_posterior_of_titsias():
+    x, mean, y, _, _ = problem()
+    z, new, variance = x[:9], problem(7, 1)[0], 0.2
+    rows, likelihood = Batch(x, y, jnp.ones(40)), Normal(variance)
+    kernel = KERNEL + White(0.1)
+    found = run.call(sparse_klprox, likelihood, kernel, mean, z, rows)
+
+    kzz, kzx, kzn = (np.asarray(KERNEL(z, a)) for a in (z, x, new))
+    explained = kzx.T @ np.linalg.solve(kzz, kzx)
+    left = np.asarray(kernel.diagonal(x)) - np.diag(explained)  # with the noise of each row
+    cov = explained + variance * np.eye(40)
+    wanted = stats.multivariate_normal(mean, cov).logpdf(y) - left.sum() / (2 * variance)
+    assert_close(found.elbo, wanted, 1e-8)
+    bound = run.call(sparse_elbo, likelihood, kernel, mean, z, rows, found.posterior)
+    assert_close(bound, wanted, 1e-8)
+
+    system = kzz + kzx @ kzx.T / variance
+    centre = 0.5 + kzn.T @ np.linalg.solve(system, kzx @ np.asarray(y - mean)) / variance
+    prior = np.asarray(kernel.diagonal(new)) - np.sum(kzn * np.linalg.solve(kzz, kzn), axis=0)
+    spread = prior + np.sum(kzn * np.linalg.solve(system, kzn), axis=0)
+    got = run.call(sparse_predict, kernel, jnp.full(7, 0.5), z, found.posterior, new)
+    assert_close(got[0], centre, 1e-8)
+    assert_close(got[1], spread, 1e-8)
+
+
+def test_every_row_an_inducing_point_is_no_approximation():
+    x, mean, _, y, weight = problem()
+    new, offset = problem(7, 1)[:2]
+    exact_prior = Latent(mean, KERNEL.gram(x))
+    exact = run.call(
+        lambda *args: klprox(*args, tolerance=1e-18), Bernoulli(), exact_prior, y, weight
+    )
+    rows = Batch(x, y, weight)
+    found = run.call(sparse_klprox, Bernoulli(), KERNEL, mean, x, rows)
+    assert found.converged
+    assert_close(found.elbo, exact.elbo, 1e-8)
+    got = run.call(sparse_predict, KERNEL, offset, x, found.posterior, new)
+    cross, curvature = np.asarray(KERNEL(new, x)), np.asarray(exact.sites.curvature)
+    inverse = np.linalg.inv(np.asarray(exact_prior.cov) + np.diag(1 / curvature))
+    centre = offset + cross @ np.asarray(exact.coefficients)
+    spread = 1.7 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    assert_close(got[0], centre, 1e-8)
+    assert_close(got[1], spread, 1e-8)
+    fewer = run.call(sparse_klprox, Bernoulli(), KERNEL, mean, x[:9], rows)
+    assert fewer.elbo < exact.elbo - 0.1
+
+
+def test_gradients_at_the_optimum_are_those_of_the_optimal_bound(monkeypatch):
+    """Of kernel, mean and likelihood, with blocks that do not divide the rows."""
+    monkeypatch.setattr(sparse, "ROWS_AT_ONCE", 16)
+    x, mean, y, _, weight = problem()
+    rows, z = Batch(x, y, weight), x[:6]
+    theta, rebuild = kernels.flatten(KERNEL + White(0.1))
+    start = jnp.concatenate([theta, jnp.log(jnp.asarray([0.2])), jnp.asarray([0.4])])
+
+    def model(parameters):
+        likelihood = Normal(jnp.exp(parameters[-2]))
+        return likelihood, rebuild(parameters[:-2]), mean + parameters[-1], z, rows
+
+    best = jax.jit(lambda parameters: sparse_klprox(*model(parameters)))
+    q = best(start).posterior
+    value, found = jax.jit(jax.value_and_grad(lambda p: sparse_elbo(*model(p), q)))(start)
+    assert_close(value, best(start).elbo, 1e-12)
+    steps = 1e-5 * np.eye(len(start))
+    wanted = [(best(start + s).elbo - best(start - s).elbo) / 2e-5 for s in steps]
+    assert_close(found, wanted, 1e-7)
+
+
+def test_choices_are_those_of_lapacks_pivoted_cholesky():
+    x = problem(60)[0]
+    chosen = run.call(lambda k, x: choose(k, x, 12), 2.0 * RBF([0.7, 1.1]) + White(3.0), x)
+    cov = 2.0 * np.asarray(RBF([0.7, 1.1]).gram(x))
+    factor, order, _, _ = sl.lapack.dpstrf(cov, lower=1)
+    assert np.array_equal(chosen.rows, order[:12] - 1)
+    factor = np.tril(factor)[:, :12]
+    assert_close(chosen.left, 1 - np.sum(factor**2) / np.trace(cov), 1e-10)
+    assert int(chosen.count) == 12
+
+
+def test_choices_end_when_nothing_is_left():
+    """Linear functions of two inputs have three dimensions, however many rows there are."""
+    x = jnp.concatenate([problem(20)[0]] * 2)
+    chosen = run.call(lambda k, x: choose(k, x, 12), Linear(1.0, 0.5), x)
+    assert int(chosen.count) == 3 and abs(chosen.left) < 1e-12
+    chosen = run.call(lambda k, x: choose(k, x, 12), White(1.0), x)
+    assert int(chosen.count) == 0
+
+
+@pytest.mark.parametrize("length_scale", [1e-3, 1.0, 1e4])
+def test_inducing_points_may_all_but_repeat_one_another(length_scale):
+    """What is explained of each variance, against an eigendecomposition that drops what rounding made."""
+    x = problem(40)[0]
+    z = jnp.concatenate([x[:20], x[:20] + 1e-9, x[:5]])
+    phi, extra = run.call(features, RBF(length_scale), z, x)
+    values, vectors = np.linalg.eigh(np.asarray(RBF(length_scale)(z, z)))
+    kept = values > 1e-8
+    parts = (
+        vectors[:, kept].T @ np.asarray(RBF(length_scale)(z, x)) / np.sqrt(values[kept])[:, None]
+    )
+    assert_close(np.sum(np.asarray(phi) ** 2, axis=1), np.sum(parts**2, axis=0), 1e-6)
+    assert_close(extra, 1 - np.sum(np.asarray(phi) ** 2, axis=1), 1e-9)
+    assert np.all(np.asarray(extra) >= 0)
+
+
+def test_memory_is_that_of_a_block(monkeypatch):
+    monkeypatch.setattr(sparse, "ROWS_AT_ONCE", 10)
+    n, m = 400, 12
+    rows = Batch(jnp.ones((n, 2)), jnp.ones(n), jnp.ones(n))
+    z = problem(m)[0]
+    q = sparse.standard(z)
+    theta, rebuild = kernels.flatten(RBF([1.0, 2.0]))
+
+    def bound(theta, z):
+        return sparse_elbo(Bernoulli(), rebuild(theta), jnp.zeros(n), z, rows, q)
+
+    # the inputs themselves, n · 2 numbers, are larger than a block of features
+    assert largest_array(jax.value_and_grad(bound, (0, 1)), theta, z) <= 2 * n
