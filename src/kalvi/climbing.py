@@ -17,9 +17,11 @@ natural-gradient norm |g − m|²_Σ + ½ |Σ^{1/2}(Λ* − Λ)Σ^{1/2}|² bound
 stops the ascent.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,63 +47,46 @@ class Sums(NamedTuple):
     curvature: Matrix
 
 
-class Place(Protocol):
-    """What the ascent asks of a point; a pytree."""
+class Place(eqx.Module):
+    """What the ascent asks of a point."""
+
+    elbo: Scalar
+    felt: Float[Array, " k"]  # the way to the target in units of the Gaussian's own deviations
+    gap: Scalar  # the squared natural-gradient norm, or a bound on it
+    blur: Scalar  # nats that rounding may put on the bound, beside that of a sum over the rows
 
     @property
-    def elbo(self) -> Scalar:
-        """The bound."""
-        ...
-
-    @property
+    @abstractmethod
     def natural(self) -> Float[Array, " n"]:
         """The natural parameters."""
-        ...
 
     @property
+    @abstractmethod
     def way(self) -> Float[Array, " n"]:
         """From them to the target."""
-        ...
 
     @property
-    def felt(self) -> Float[Array, " k"]:
-        """The way in units of the Gaussian's own deviations, to compare ways by."""
-        ...
-
-    @property
-    def gap(self) -> Scalar:
-        """The squared natural-gradient norm, or a bound on it."""
-        ...
-
-    @property
-    def blur(self) -> Scalar | float:
-        """Nats that rounding may put on the bound, beside that of a sum over the rows."""
-        ...
-
-    @property
+    @abstractmethod
     def moments(self) -> tuple[Array, ...]:
         """What the bound is a function of."""
-        ...
 
     @property
+    @abstractmethod
     def slopes(self) -> tuple[Array, ...]:
         """Its derivatives with respect to them."""
-        ...
 
 
 Somewhere = TypeVar("Somewhere", bound=Place)
 
 
-class Point(NamedTuple):
+class Point(Place):
     """A Gaussian in natural parameters, its bound and its targets."""
 
     precision: Matrix
     shift: Vector  # h
     mean: Vector
     cov: Matrix
-    elbo: Scalar
     sums: Sums
-    felt: Float[Array, " n"]  # the way to the target in units of q's own deviations
 
     @property
     def gradient(self) -> Vector:
@@ -121,14 +106,6 @@ class Point(NamedTuple):
     def way(self) -> Float[Array, " n"]:
         target_shift = self.target @ self.mean + self.gradient
         return jnp.concatenate([target_shift, self.target.ravel()]) - self.natural
-
-    @property
-    def gap(self) -> Scalar:
-        return self.felt @ self.felt
-
-    @property
-    def blur(self) -> float:
-        return 0.0
 
     @property
     def moments(self) -> tuple[Array, ...]:
@@ -209,7 +186,8 @@ def _at(visit: Callable[[Vector, Matrix], Sums], precision: Matrix, shift: Vecto
     away = linalg.identity_like(precision) + sums.curvature - precision
     change = root.T @ away @ root / float(np.sqrt(2))
     felt = jnp.concatenate([root.T @ (sums.gradient - mean), change.ravel()])
-    return Point(precision, shift, mean, root @ root.T, sums.fit - divergence, sums, felt)
+    elbo, exact = sums.fit - divergence, jnp.zeros_like(divergence)
+    return Point(elbo, felt, felt @ felt, exact, precision, shift, mean, root @ root.T, sums)
 
 
 class _Past(NamedTuple):

@@ -3,6 +3,7 @@
 Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational inference".
 """
 
+from kalvi.algorithms.klprox.evidence import Gradient, evidence_gradient
 from kalvi.algorithms.klprox.function_space import (
     Conditioned,
     KLProx,
@@ -25,11 +26,13 @@ from kalvi.algorithms.klprox.sparse import (
 __all__ = [
     "Chosen",
     "Conditioned",
+    "Gradient",
     "KLProx",
     "Latent",
     "Sites",
     "choose",
     "conditioned",
+    "evidence_gradient",
     "features",
     "klprox",
     "predict",

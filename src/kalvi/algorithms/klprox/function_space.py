@@ -10,11 +10,12 @@ natural-gradient step of the sites. With the prior f ~ N(μ, K) and the likeliho
 and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A step goes
 part of the way from (l, γ) to (l*, γ*), the ELBO never falling (`climbing`). γ = 0 is the prior.
 
-Nothing is divided by γ and K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has eigenvalues ≥ 1 and
-T = L⁻¹ S K gives V = K − TᵀT. Where γ K is large that difference has lost its digits and vᵢ = (1 − (B⁻¹)ᵢᵢ)/γᵢ
-has not; (L⁻¹)ᵢⱼ = −Tᵢⱼ sⱼ below the diagonal, so it costs nothing more. For the same reason the pulls of such
-rows enter c = S B⁻¹ S⁻¹ l in this form. Likelihoods that are not log-concave have rows with γ < 0; these are
-taken away in a second step, V = V₁ + T₂ᵀT₂, with L₂ L₂ᵀ = I − S₂ V₁ S₂, which exists only if V is positive.
+Nothing is divided by a small γ and K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has
+eigenvalues ≥ 1 and T = L⁻¹ S K gives V = K − TᵀT. Where γ K is large that difference has lost its digits
+and vᵢ = (1 − (B⁻¹)ᵢᵢ)/γᵢ has not; (L⁻¹)ᵢⱼ = −Tᵢⱼ sⱼ below the diagonal, so it costs nothing more. For the
+same reason the pulls of such rows enter c = S B⁻¹ S⁻¹ l in this form. Likelihoods that are not log-concave
+have rows with γ < 0; these are taken away in a second step, V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂,
+T₂ = L₂⁻¹ S₂ V₁, which exists only if V is positive.
 
 The ascent stops where |e|²_V + ½ (Σ |γ* − γ| v)², e = w E[∂ log p] − c, an upper bound on the squared
 natural-gradient norm in nats, is below the tolerance.
@@ -177,7 +178,7 @@ class _Law(NamedTuple):
         return jnp.maximum(square + jnp.sum((self.gained @ e) ** 2), 0)
 
 
-class _Point(NamedTuple):
+class _Point(climbing.Place):
     """Sites, the Gaussian they make, and the sites it asks for."""
 
     sites: Sites
@@ -185,9 +186,6 @@ class _Point(NamedTuple):
     var: PerRow
     coefficients: PerRow
     expected: Expected  # with the weights of the rows
-    elbo: Scalar
-    gap: Scalar
-    blur: Scalar
 
     @property
     def natural(self) -> Float[Array, " k"]:
@@ -197,12 +195,6 @@ class _Point(NamedTuple):
     def way(self) -> Float[Array, " k"]:
         pull = self.expected.gradient + self.expected.curvature * self.mean
         return jnp.concatenate([pull, self.expected.curvature]) - self.natural
-
-    @property
-    def felt(self) -> Float[Array, " k"]:
-        away = self.expected.gradient - self.coefficients
-        bend = self.expected.curvature - self.sites.curvature
-        return jnp.concatenate([away * jnp.sqrt(self.var), bend * self.var * 0.5**0.5])
 
     @property
     def moments(self) -> tuple[PerRow, PerRow]:
@@ -223,12 +215,13 @@ def _at(
     law = _law(prior, sites, likelihood.log_concave)
     expected = _expect(likelihood, law.mean, law.var, y, weight)
     away = expected.gradient - law.coefficients
-    bend = jnp.sum(jnp.abs(expected.curvature - sites.curvature) * law.var)
+    bend = (expected.curvature - sites.curvature) * law.var
+    felt = jnp.concatenate([away * jnp.sqrt(law.var), bend * float(np.sqrt(0.5))])
     square = law.coefficients @ (law.mean - prior.mean)
     elbo = jnp.sum(expected.value) - (law.log_volume - sites.curvature @ law.var + square) / 2
-    gap = law.spread(prior, away) + bend**2 / 2
+    gap = law.spread(prior, away) + jnp.sum(jnp.abs(bend)) ** 2 / 2
     blur = _blur(law.coefficients, prior.cov)
-    return _Point(sites, law.mean, law.var, law.coefficients, expected, elbo, gap, blur)
+    return _Point(elbo, felt, gap, blur, sites, law.mean, law.var, law.coefficients, expected)
 
 
 def _blur(coefficients: PerRow, cov: Gram) -> Scalar:
