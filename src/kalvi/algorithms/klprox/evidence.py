@@ -3,7 +3,7 @@
 At the optimum over the sites the bound is stationary in them, so its derivatives are those of the ELBO of
 `function_space` with c and Γ held fixed,
 
-    ∂/∂K = ½ (c cᵀ − R),   R = (K + Γ⁻¹)⁻¹ = S B⁻¹ S,      ∂/∂μ = c,      ∂/∂φ = Σ wᵢ ∂/∂φ E_q[log p_φ(yᵢ | fᵢ)]
+    ∂/∂K = ½ (c cᵀ − R),   R = (K + Γ⁻¹)⁻¹ = S B⁻¹ S,   ∂/∂μ = c,   ∂/∂φ = Σ wᵢ ∂/∂φ E_q[log p_φ(yᵢ | fᵢ)]
 
 for the parameters φ of the likelihood. With negative curvatures R = Γ − Γ V Γ.
 """
