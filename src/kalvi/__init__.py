@@ -57,6 +57,7 @@ _HOMES = {
     ),
     "kalvi.algorithms.laplace": ("laplace",),
     "kalvi.algorithms.vga": ("vga",),
+    "kalvi.algorithms.klprox.rule": ("Carried", "Design", "KLProximal"),
     "kalvi.algorithms.proximal_point": (
         "ConjugateModel",
         "Family",

@@ -15,6 +15,9 @@ from kalvi.algorithms.general import Sampling as Sampling
 from kalvi.algorithms.general import SecondOrder as SecondOrder
 from kalvi.algorithms.general import SigmaPoints as SigmaPoints
 from kalvi.algorithms.general import ZerothOrder as ZerothOrder
+from kalvi.algorithms.klprox.rule import Carried as Carried
+from kalvi.algorithms.klprox.rule import Design as Design
+from kalvi.algorithms.klprox.rule import KLProximal as KLProximal
 from kalvi.algorithms.laplace import laplace as laplace
 from kalvi.algorithms.nonlinear import NetworkRVGA as NetworkRVGA
 from kalvi.algorithms.proximal_point import ConjugateModel as ConjugateModel

@@ -4,6 +4,7 @@ Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational infer
 """
 
 from kalvi.algorithms.klprox.evidence import Gradient, evidence_gradient
+from kalvi.algorithms.klprox.fixed import Fixed, fixed
 from kalvi.algorithms.klprox.function_space import (
     Conditioned,
     KLProx,
@@ -14,6 +15,7 @@ from kalvi.algorithms.klprox.function_space import (
     predict,
     sites_at,
 )
+from kalvi.algorithms.klprox.rule import Carried, Design, KLProximal, Proximal, Rows
 from kalvi.algorithms.klprox.sparse import (
     Chosen,
     choose,
@@ -24,16 +26,23 @@ from kalvi.algorithms.klprox.sparse import (
 )
 
 __all__ = [
+    "Carried",
     "Chosen",
     "Conditioned",
+    "Design",
+    "Fixed",
     "Gradient",
     "KLProx",
+    "KLProximal",
     "Latent",
+    "Proximal",
+    "Rows",
     "Sites",
     "choose",
     "conditioned",
     "evidence_gradient",
     "features",
+    "fixed",
     "klprox",
     "predict",
     "sites_at",

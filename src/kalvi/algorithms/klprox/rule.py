@@ -1,0 +1,236 @@
+"""KL-proximal inference in weight space: the document's iteration, on the whole table or by minibatches.
+
+Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational inference", eqs. (15)-(17). With
+the signs of (12), α = −E[∂ log p] and γ = −E[∂² log p] at the marginals of q = N(m, V), and r = 1/(1 + β),
+
+    V⁻¹ ← r V⁻¹ + (1 − r) (Σ⁻¹ + Xᵀ diag(γ) X),                                                   (16)
+    m ← [(1 − r) Σ⁻¹ + r V⁻¹]⁻¹ [(1 − r)(Σ⁻¹μ − Xᵀα) + r V⁻¹m],                                    (17)
+
+is the argmax of the subproblem (15) (where the print lacks a logarithm). The matrix in (17) has none of the
+new curvature, so that long steps (β above 1 or so) overshoot, and β = ∞ is Picard's map, not Newton's.
+With `natural` the mean moves in natural parameters instead,
+
+    V⁻¹m ← r V⁻¹m + (1 − r) (Σ⁻¹μ + Xᵀ(γ ∘ X m − α)),
+
+on the left the new V⁻¹: a natural-gradient step of length 1 − r, with the same optimum and with one
+factorisation instead of two.
+
+Minibatches. The step is taken from where the pass over the rows began, towards what the rows seen since
+then say, each at the Gaussian of its time. After a share s of the `rows` its length is s β/(1 + β): the
+document's step with β_t = s β/(1 + β (1 − s)). No batch's sums stand for the whole table's, so that a pass
+over every row, in any order, ends with a step to which each row has contributed once, and no sampling
+noise is left; the first pass from the prior with β = ∞ is a streaming one. Batches that do not make up
+whole passes (drawn with replacement) leave some d/2 nats, which `decay` averages over the passes.
+
+The first steps from a wide prior can be wild where curvatures vary widely (Poisson, narrow Laplace,
+Student): start from the posterior of a stream (`start`), which solves for every row.
+
+All is done in coordinates where the prior is N(0, I). With γ ≥ 0 the precision stays positive by
+construction. Curvatures of likelihoods that are not log-concave may leave it indefinite: then the step is
+refused and counted, and the Gaussian stays as it was.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kalvi import linalg
+from kalvi.algorithms.base import Batch, Rule, weighted
+from kalvi.algorithms.proximal_point import check_steps, count, step_length
+from kalvi.gaussians import Dense, Gaussian
+from kalvi.likelihoods import Likelihood
+from kalvi.precision import is_traced
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, " d"]
+Matrix = Float[Array, "d d"]
+
+WHOLE = 1 - 1e-5
+"""The share of the rows at which a pass counts as one: their weights are sums of rounded numbers."""
+
+AVERAGING = 0.5
+"""`decay` for minibatches: what fluctuates within passes is averaged, and early passes are forgotten."""
+
+
+class Rows(NamedTuple):
+    """Predictors f = offset + xᵀθ + e with e ~ N(0, extra) of its own, independent of θ, for each row."""
+
+    x: Float[Array, "b d"]
+    offset: Float[Array, " b"]
+    extra: Float[Array, " b"]
+
+
+class Design(eqx.Module):
+    """How the inputs of a batch become rows of predictors, such as the features of inducing points."""
+
+    @abstractmethod
+    def __call__(self, x: Float[Array, "b i"]) -> Rows:
+        """The rows of the inputs."""
+
+
+class Given(Design):
+    """The inputs are the rows."""
+
+    def __call__(self, x: Float[Array, "b i"]) -> Rows:
+        nothing = jnp.zeros(x.shape[0], x.dtype)
+        return Rows(x, nothing, nothing)
+
+
+class Carried(Design):
+    """The inputs are the rows, and their last two columns the offset and the extra variance."""
+
+    def __call__(self, x: Float[Array, "b i"]) -> Rows:
+        return Rows(x[:, :-2], x[:, -2], x[:, -1])
+
+
+class Place(NamedTuple):
+    """A Gaussian in units of the prior."""
+
+    precision: Matrix
+    mean: Vector
+
+
+class Gathered(NamedTuple):
+    """What the rows of a pass have said so far."""
+
+    pull: Vector
+    curvature: Matrix
+    weight: Scalar
+
+
+class Proximal(eqx.Module):
+    """The present Gaussian, where its pass began, and what the pass has gathered."""
+
+    prior: Dense
+    here: Place
+    root: Matrix  # R, R Rᵀ the inverse of the present precision
+    began: Place
+    gathered: Gathered
+    passes: Int[Array, ""]
+    refused: Int[Array, ""]  # batches whose step would have left no Gaussian
+
+    @property
+    def posterior(self) -> Dense:
+        return Dense.from_root(
+            self.prior.mean + self.prior.root @ self.here.mean, self.prior.root @ self.root
+        )
+
+
+class KLProximal(Rule[Proximal]):
+    """KL-proximal steps for a likelihood of xᵀθ with a full covariance.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    beta : float, default 1
+        The step is β/(1 + β) of the way. The document takes 0.25 for logistic and 1 for Laplace
+        likelihoods; infinity, the whole way, is for `natural` only.
+    rows : float or None, default None
+        The total weight of the table of which batches are parts; None where every batch is the whole table.
+    natural : bool, default True
+        Whether the mean moves in natural parameters, or by the document's (17).
+    decay : float, default 0
+        1/β grows by this with each pass: 1 averages all passes, 0 keeps the step.
+    design : Design, default Given()
+        How inputs become rows, their offsets and their extra variances.
+    """
+
+    likelihood: Likelihood
+    beta: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    rows: Scalar | None = eqx.field(converter=count, default=None)
+    natural: bool = eqx.field(static=True, default=True)
+    decay: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
+    design: Design = Given()
+
+    def __check_init__(self):
+        check_steps(self.beta, self.decay, self.rows)
+        if not self.natural and not is_traced(self.beta) and bool(jnp.isinf(self.beta)):
+            raise ValueError("an infinite beta needs natural=True; got natural=False.")
+
+    @classmethod
+    def stochastic(
+        cls, likelihood: Likelihood, rows: float | int | Scalar, *, design: Design | None = None
+    ) -> "KLProximal":
+        """For minibatches: whole natural steps in the first pass, 1/(1 + t/2) of them in pass t.
+
+        It has no step to tune. Passes are averaged with weights that grow as their number does.
+        """
+        return cls(likelihood, jnp.inf, rows, True, AVERAGING, design or Given())
+
+    def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Proximal:
+        return self.start(prior, prior)
+
+    def start(self, prior: Gaussian, posterior: Gaussian) -> Proximal:
+        """From any Gaussian, such as a stream's posterior or that of a neighbouring prior."""
+        if prior.dim != posterior.dim:
+            raise ValueError(
+                f"prior and posterior need as many parameters; got {prior.dim} and {posterior.dim}."
+            )
+        base, q = prior.to_dense(), posterior.to_dense()
+        away = jnp.linalg.solve(q.root, base.root)
+        precision = away.T @ away
+        here = Place(precision, jnp.linalg.solve(base.root, q.mean - base.mean))
+        none = jnp.zeros((), jnp.int32)
+        root = linalg.root_from_precision(precision)
+        return Proximal(base, here, root, here, _nothing(here), none, none)
+
+    def update(self, state: Proximal, batch: Batch, *, key: PRNGKeyArray | None = None) -> Proximal:
+        gathered = jax.tree.map(jnp.add, state.gathered, self._gather(state, batch))
+        there, root, whole = self._step(state, gathered)
+        good = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
+        moved = Proximal(
+            state.prior,
+            there,
+            root,
+            _choose(whole, there, state.began),
+            _choose(whole, _nothing(there), gathered),
+            state.passes + whole.astype(jnp.int32),
+            state.refused,
+        )
+        stayed = eqx.tree_at(lambda s: s.refused, state, state.refused + 1)
+        return _choose(good, moved, stayed)
+
+    def _gather(self, state: Proximal, batch: Batch) -> Gathered:
+        """What the rows of a batch say at the present Gaussian."""
+        rows, prior = self.design(batch.x), state.prior
+        z = rows.x @ prior.root
+        away = z @ state.here.mean
+        mean = rows.offset + rows.x @ prior.mean + away
+        var = rows.extra + jnp.sum((z @ state.root) ** 2, axis=1)
+        expected = jax.vmap(lambda y, m, v: self.likelihood.expect(y, m, v))(batch.y, mean, var)
+        _, gradient, curvature = (weighted(batch.weight, term) for term in expected)
+        pull = gradient + curvature * away if self.natural else gradient
+        return Gathered(z.T @ pull, z.T @ linalg.scale_rows(curvature, z), jnp.sum(batch.weight))
+
+    def _step(self, state: Proximal, gathered: Gathered) -> tuple[Place, Matrix, Bool[Array, ""]]:
+        """From where the pass began, how far the rows seen since allow; and whether they are all."""
+        seen = gathered.weight
+        rows = seen if self.rows is None else self.rows.astype(seen.dtype)
+        share = jnp.where(seen > 0, jnp.minimum(seen / jnp.where(rows > 0, rows, 1), 1), 0)
+        length = step_length(self.beta, self.decay, state.passes).astype(seen.dtype)
+        # more than the whole table counts as the table once
+        worth = length * jnp.minimum(1, rows / jnp.where(seen > 0, seen, 1))
+        own = length * share * linalg.identity_like(state.root)
+        kept = (1 - length * share) * state.began.precision
+        precision = kept + own + worth * gathered.curvature
+        shift = kept @ state.began.mean + worth * gathered.pull
+        root = linalg.root_from_precision(precision)
+        if self.natural:
+            mean = root @ (root.T @ shift)
+        else:
+            mean = linalg.cho_solve(linalg.cholesky(kept + own), shift)
+        return Place(precision, mean), root, (seen > 0) & (share >= WHOLE)
+
+
+def _nothing(place: Place) -> Gathered:
+    return Gathered(
+        jnp.zeros_like(place.mean), jnp.zeros_like(place.precision), jnp.zeros_like(place.mean[0])
+    )
+
+
+def _choose(which: Bool[Array, ""], yes, no):
+    return jax.tree.map(lambda a, b: jnp.where(which, a, b), yes, no)
