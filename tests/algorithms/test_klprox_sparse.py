@@ -8,7 +8,9 @@ from scipy import stats
 from kalvi import kernels, run
 from kalvi.algorithms.base import Batch
 from kalvi.algorithms.klprox import Latent, klprox, sparse
+from kalvi.algorithms.klprox.rule import KLProximal
 from kalvi.algorithms.klprox.sparse import (
+    InducingFeatures,
     choose,
     features,
     sparse_elbo,
@@ -100,6 +102,23 @@ def test_gradients_at_the_optimum_are_those_of_the_optimal_bound(monkeypatch):
     assert_close(found, wanted, 1e-7)
 
 
+def test_minibatches_come_to_the_same_optimum():
+    """Within .01 nats in ten passes."""
+    x, mean, _, y, _ = problem(120)
+    rows, z = Batch(x, y, jnp.ones(120)), x[:8]
+    best = run.call(sparse_klprox, Bernoulli(), KERNEL, mean, z, rows)
+    design = InducingFeatures(KERNEL, z, _slope)
+    rule = KLProximal.stochastic(Bernoulli(), 120.0, design=design)
+    parts = [Batch(*(a[k : k + 30] for a in rows)) for k in range(0, 120, 30)]
+    found = run.fit(rule, sparse.standard(z), parts * 10).posterior
+    bound = run.call(sparse_elbo, Bernoulli(), KERNEL, mean, z, rows, found)
+    assert best.elbo - 0.01 < bound <= best.elbo + 1e-9
+
+
+def _slope(x):
+    return 0.3 * x[:, 1] - 0.2
+
+
 def test_choices_are_those_of_lapacks_pivoted_cholesky():
     x = problem(60)[0]
     chosen = run.call(lambda k, x: choose(k, x, 12), 2.0 * RBF([0.7, 1.1]) + White(3.0), x)
@@ -117,7 +136,7 @@ def test_choices_end_when_nothing_is_left():
     chosen = run.call(lambda k, x: choose(k, x, 12), Linear(1.0, 0.5), x)
     assert int(chosen.count) == 3 and abs(chosen.left) < 1e-12
     chosen = run.call(lambda k, x: choose(k, x, 12), White(1.0), x)
-    assert int(chosen.count) == 0
+    assert int(chosen.count) == 0 and chosen.left == 0
 
 
 @pytest.mark.parametrize("length_scale", [1e-3, 1.0, 1e4])

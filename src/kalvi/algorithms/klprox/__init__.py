@@ -18,6 +18,7 @@ from kalvi.algorithms.klprox.function_space import (
 from kalvi.algorithms.klprox.rule import Carried, Design, KLProximal, Proximal, Rows
 from kalvi.algorithms.klprox.sparse import (
     Chosen,
+    InducingFeatures,
     choose,
     features,
     sparse_elbo,
@@ -32,6 +33,7 @@ __all__ = [
     "Design",
     "Fixed",
     "Gradient",
+    "InducingFeatures",
     "KLProx",
     "KLProximal",
     "Latent",

@@ -7,11 +7,12 @@ points Z and L Lᵀ = k(Z, Z), the latents of the rows are
 
 and the bound leaves the law of e as it is, independent of q(w), row by row:
 
-    ELBO = Σ wᵢ E[log p(yᵢ | fᵢ)] − KL(q(w) ‖ N(0, I)),   fᵢ ~ N(μᵢ + φᵢᵀm, φᵢᵀ S φᵢ + k(xᵢ, xᵢ) − |φᵢ|²).
+    ELBO = Σ E[log p(yᵢ | fᵢ)] − KL(q(w) ‖ N(0, I)),   fᵢ ~ N(μᵢ + φᵢᵀm, φᵢᵀ S φᵢ + k(xᵢ, xᵢ) − |φᵢ|²).
 
-That is a generalised linear model with as many features as inducing points and an `extra` variance a row,
-whose optimum `vga` finds. For normal noise its bound is Titsias' collapsed one; with every row an inducing
-point it is that of `klprox`. Memory is N · M numbers, time N · M² a pass.
+That is a generalised linear model with as many features as inducing points and an `extra` variance a row.
+Its optimum is found from all rows at once by `vga` (`sparse_klprox`; memory N · M, time N · M² a pass) or
+from minibatches by `KLProximal`, which make their features as they come (`InducingFeatures`). For normal
+noise its bound is Titsias' collapsed one; with every row an inducing point it is that of `klprox`.
 
 Noise that each row has of its own (`kernels.White`) is part of e: w is what rows share.
 
@@ -23,6 +24,7 @@ need. It makes w the values at Z with a little noise, which may be induced from 
 bound stays a bound.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,6 +34,8 @@ from jaxtyping import Array, Float, Int
 
 from kalvi import linalg
 from kalvi.algorithms.base import Batch, weighted
+from kalvi.algorithms.klprox import rule
+from kalvi.algorithms.klprox.rule import Design
 from kalvi.algorithms.vga import TOLERANCE, VGA, vga
 from kalvi.divergences import kl
 from kalvi.gaussians import Dense
@@ -65,8 +69,8 @@ def jitter(inducing: Inducing) -> float:
 def choose(kernel: Kernel, x: Rows, m: int) -> Chosen:
     """Up to m rows, each the one whose value the ones before leave most uncertain.
 
-    This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M. It ends before m
-    when no row is left with a variance above the jitter.
+    This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M; of very many
+    rows, a sample does as well. It ends before m when no row is left with a variance above the jitter.
     """
     variance = _shared_variance(kernel, x)
     least = jitter(x[:m]) * jnp.max(variance)
@@ -84,7 +88,12 @@ def choose(kernel: Kernel, x: Rows, m: int) -> Chosen:
 
     start = (jnp.zeros((m, x.shape[0]), x.dtype), jnp.zeros(m, int), variance, jnp.asarray(0))
     _, rows, rest, count = jax.lax.while_loop(unfinished, pick, start)
-    return Chosen(rows, count, jnp.sum(rest) / jnp.sum(variance))
+    total = jnp.sum(variance)
+    return Chosen(rows, count, jnp.sum(rest) / jnp.where(total > 0, total, 1))
+
+
+def _zero(x: Rows) -> PerRow:
+    return jnp.zeros(x.shape[0], x.dtype)
 
 
 def features(
@@ -92,6 +101,31 @@ def features(
 ) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
     """φ of each row, and the variance that w leaves to its latent."""
     return _features(kernel, inducing, _root(kernel, inducing), x)
+
+
+class InducingFeatures(Design):
+    """The rows of a minibatch for `KLProximal`: the features of its inputs, held no longer than it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    inducing : array of shape (m, i)
+    mean : function of inputs (n, i) that gives the prior's mean (n,), default zero
+    """
+
+    kernel: Kernel
+    inducing: Inducing
+    root: Root
+    mean: Callable
+
+    def __init__(self, kernel: Kernel, inducing: Inducing, mean: Callable = _zero):
+        self.inducing, self.mean = inducing, mean
+        self.kernel = jax.tree.map(lambda a: jnp.asarray(a, inducing.dtype), kernel)
+        self.root = _root(self.kernel, inducing)
+
+    def __call__(self, x: Rows) -> rule.Rows:
+        phi, extra = _features(self.kernel, self.inducing, self.root, x)
+        return rule.Rows(phi, self.mean(x), extra)
 
 
 def sparse_klprox(
