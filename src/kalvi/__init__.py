@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "kalvi.estimators": (
         "FactorAnalysis",
+        "GaussianProcessClassifier",
+        "GaussianProcessRegressor",
         "LinearRegression",
         "LogisticRegression",
         "NeuralClassifier",

@@ -56,6 +56,8 @@ from kalvi.custom import Custom as Custom
 from kalvi.divergences import kl as kl
 from kalvi.divergences import wasserstein as wasserstein
 from kalvi.estimators import FactorAnalysis as FactorAnalysis
+from kalvi.estimators import GaussianProcessClassifier as GaussianProcessClassifier
+from kalvi.estimators import GaussianProcessRegressor as GaussianProcessRegressor
 from kalvi.estimators import LinearRegression as LinearRegression
 from kalvi.estimators import LogisticRegression as LogisticRegression
 from kalvi.estimators import NeuralClassifier as NeuralClassifier

@@ -1,11 +1,17 @@
 """scikit-learn estimators."""
 
 from kalvi.estimators.factor_analysis import FactorAnalysis
+from kalvi.estimators.gaussian_process import (
+    GaussianProcessClassifier,
+    GaussianProcessRegressor,
+)
 from kalvi.estimators.linear import LinearRegression, LogisticRegression, PoissonRegression
 from kalvi.estimators.neural import NeuralClassifier, NeuralRegressor
 
 __all__ = [
     "FactorAnalysis",
+    "GaussianProcessClassifier",
+    "GaussianProcessRegressor",
     "LinearRegression",
     "LogisticRegression",
     "NeuralClassifier",

@@ -16,7 +16,7 @@ All hyperparameters are positive. They are kept as they are given and take the d
 """
 
 from kalvi.kernels.base import Constant, Fixed, Kernel, Product, Sum
-from kalvi.kernels.hyperparameters import flatten, names
+from kalvi.kernels.hyperparameters import flatten, log_slopes, names
 from kalvi.kernels.others import Function, Linear, White
 from kalvi.kernels.stationary import RBF, Matern12, Matern32, Matern52, Periodic, Stationary
 
@@ -36,5 +36,6 @@ __all__ = [
     "Sum",
     "White",
     "flatten",
+    "log_slopes",
     "names",
 ]

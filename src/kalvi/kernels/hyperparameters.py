@@ -30,6 +30,13 @@ def flatten(
     return jnp.concatenate(logs) if logs else jnp.zeros(0), rebuild
 
 
+def log_slopes(kernel: Kernel, slopes: Kernel) -> np.ndarray:
+    """Derivatives with respect to the entries of `flatten`, given those with respect to all numbers."""
+    values, by = (jax.tree.leaves(tree, is_leaf=_is_fixed) for tree in (kernel, slopes))
+    free = [np.ravel(v * s) for v, s in zip(values, by, strict=True) if not _is_fixed(v)]
+    return np.concatenate(free).astype(np.float64) if free else np.zeros(0)
+
+
 def names(kernel: Kernel) -> list[str]:
     """What the entries of `flatten` are, such as "RBF.length_scale[2]"; alike kernels are numbered."""
     entries = jax.tree_util.tree_flatten_with_path(kernel, is_leaf=_is_fixed)[0]

@@ -1,0 +1,286 @@
+"""Gaussian processes with any scalar likelihood as scikit-learn estimators."""
+
+from functools import partial
+
+import jax
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from kalvi import run
+from kalvi.estimators.common import all_or_nothing, documented
+from kalvi.estimators.gp_base import GaussianProcess
+from kalvi.estimators.gp_settings import PARAMETERS
+from kalvi.likelihoods import (
+    Bernoulli,
+    Laplace,
+    Likelihood,
+    Normal,
+    Poisson,
+    Probit,
+    StudentT,
+)
+from kalvi.precision import matching
+
+FIRST_NOISE = 0.1
+"""The variance of the noise before it is learned, as a share of that of y."""
+LINKS = {"logit": Bernoulli, "probit": Probit}
+
+
+@partial(documented, parameters=PARAMETERS)
+class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
+    """Regression with a Gaussian process prior and normal, heavy-tailed or count noise.
+
+    PARAMETERS
+    likelihood : {"normal", "laplace", "student_t", "poisson"} or Likelihood, default "normal"
+        The noise. Its scale, and the degrees of freedom of a Student-t, are hyperparameters like those of
+        the kernel. A Poisson's logarithmic rate is the latent function.
+
+    Attributes
+    ----------
+    ATTRIBUTES
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalvi
+    >>> x = np.linspace(-3, 3, 40)[:, None]
+    >>> y = np.sin(2 * x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+    >>> y[20] += 5  # an outlier
+    >>> model = kalvi.GaussianProcessRegressor(likelihood="student_t").fit(x, y)
+    >>> print(model.predict(x[20:21]).round(1), np.sin(2 * x[20]).round(1))
+    [0.2] [0.2]
+    """
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        likelihood="normal",
+        mean="constant",
+        optimizer="lbfgs",
+        grid=None,
+        n_restarts_optimizer=0,
+        sparse=False,
+        n_inducing=256,
+        batch_size=None,
+        max_passes=500,
+        dtype="float64",
+        random_state=None,
+        verbose=False,
+    ):
+        super().__init__(
+            kernel,
+            mean=mean,
+            optimizer=optimizer,
+            grid=grid,
+            n_restarts_optimizer=n_restarts_optimizer,
+            sparse=sparse,
+            n_inducing=n_inducing,
+            batch_size=batch_size,
+            max_passes=max_passes,
+            dtype=dtype,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.likelihood = likelihood
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "GaussianProcessRegressor":
+        """Learn from a table."""
+        X, y = self._checked(X, y, y_numeric=True)
+        weight = self._weights(sample_weight, X)
+        kept = y[weight > 0] if np.any(weight > 0) else y
+        likelihood = self._first_likelihood(kept)
+        if isinstance(likelihood, Poisson):
+            self._check_counts(y)
+            centre, spread = float(np.log(max(kept.mean(), 1e-3))), 1.0
+        else:
+            centre, spread = float(kept.mean()), float(kept.std()) or 1.0
+        self.fits_ = [self._fit_one(X, y, weight, likelihood, centre, spread)]
+        self._warn()
+        return self
+
+    def predict(self, X, return_std: bool = False):
+        """The mean of y and, if asked, its standard deviation, noise included."""
+        mean, var = self.latent(X)
+        with matching(self.dtype):
+            mean, var = run.call(_moments, self.fits_[0].hyper.likelihood, mean, var)
+        mean, var = np.asarray(mean, np.float64), np.asarray(var, np.float64)
+        return (mean, np.sqrt(var)) if return_std else mean
+
+    def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the latent function at new points."""
+        mean, var = self.latent(X)
+        return mean, np.sqrt(var)
+
+    def log_predictive_density(self, X, y) -> np.ndarray:
+        """log p(y | x, the table) for each new row."""
+        mean, var = self.latent(X)
+        with matching(self.dtype):
+            y = np.asarray(y, self.dtype)
+            found = run.call(_log_predictive, self.fits_[0].hyper.likelihood, y, mean, var)
+        return np.asarray(found, np.float64)
+
+    def _first_likelihood(self, y: np.ndarray) -> Likelihood:
+        if isinstance(self.likelihood, Likelihood):
+            return self.likelihood
+        scale = float(np.sqrt(FIRST_NOISE) * y.std()) or 1.0
+        made = {
+            "normal": lambda: Normal(scale**2),
+            "laplace": lambda: Laplace(scale),
+            "student_t": lambda: StudentT(4.0, scale),
+            "poisson": Poisson,
+        }
+        if self.likelihood not in made:
+            raise ValueError(
+                f"likelihood must be one of {', '.join(made)} or a Likelihood; got {self.likelihood!r}."
+            )
+        return made[self.likelihood]()
+
+    @staticmethod
+    def _check_counts(y: np.ndarray) -> None:
+        bad = np.flatnonzero(y < 0)
+        if bad.size:
+            raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.likelihood == "poisson"
+        return tags
+
+
+@partial(documented, parameters=PARAMETERS)
+class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
+    """Classification with a Gaussian process prior over the log-odds.
+
+    Three classes or more are learned one against the rest, each with hyperparameters of its own; their
+    probabilities are those of the separate processes divided by their sum.
+
+    PARAMETERS
+    link : {"logit", "probit"}, default "logit"
+        How the latent function becomes a probability.
+
+    Attributes
+    ----------
+    classes_ : array of the labels
+    ATTRIBUTES
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalvi
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 2))
+    >>> y = X[:, 0] * X[:, 1] > 0
+    >>> model = kalvi.GaussianProcessClassifier().fit(X, y)
+    >>> print(model.predict_proba([[1, 1], [1, -1]])[:, 1].round(1))
+    [1. 0.]
+    """
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        link="logit",
+        mean=0.0,
+        optimizer="lbfgs",
+        grid=None,
+        n_restarts_optimizer=0,
+        sparse=False,
+        n_inducing=256,
+        batch_size=None,
+        max_passes=500,
+        dtype="float64",
+        random_state=None,
+        verbose=False,
+    ):
+        super().__init__(
+            kernel,
+            mean=mean,
+            optimizer=optimizer,
+            grid=grid,
+            n_restarts_optimizer=n_restarts_optimizer,
+            sparse=sparse,
+            n_inducing=n_inducing,
+            batch_size=batch_size,
+            max_passes=max_passes,
+            dtype=dtype,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.link = link
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "GaussianProcessClassifier":
+        """Learn from a table."""
+        if self.link not in LINKS:
+            raise ValueError(f"link must be one of {', '.join(LINKS)}; got {self.link!r}.")
+        X, y = self._checked(X, y, y_numeric=False)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "GaussianProcessClassifier needs two classes or more; got 1 class: "
+                f"{self.classes_.tolist()}. Give rows of all."
+            )
+        weight = self._weights(sample_weight, X)
+        ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        likelihood = LINKS[self.link]()
+        self.fits_ = [
+            self._fit_one(X, (codes == k).astype(float), weight, likelihood, 0.0, 1.0) for k in ones
+        ]
+        self._warn()
+        return self
+
+    def predict_proba(self, X) -> np.ndarray:
+        """The probability of each class, the uncertainty of the latent function averaged over."""
+        laws = self._laws(X)
+        with matching(self.dtype):
+            found = [run.call(_moments, LINKS[self.link](), *law)[0] for law in laws]
+        columns = np.clip(np.column_stack([np.asarray(p, np.float64) for p in found]), 0, 1)
+        if len(self.classes_) == 2:
+            return np.column_stack([1 - columns[:, 0], columns[:, 0]])
+        # where every class denies a row, the least denial counts
+        columns = np.maximum(columns, np.finfo(float).tiny)
+        return columns / columns.sum(axis=1, keepdims=True)
+
+    def predict(self, X) -> np.ndarray:
+        """The most probable class."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the latent function at new points; for three classes or more, a
+        column for each."""
+        laws = self._laws(X)
+        mean, var = (np.stack(part, axis=-1) for part in zip(*laws, strict=True))
+        if len(laws) == 1:
+            mean, var = mean[:, 0], var[:, 0]
+        return mean, np.sqrt(var)
+
+    def decision_function(self, X) -> np.ndarray:
+        """The mean of the latent function; for three classes or more, a column for each."""
+        return self.predict_latent(X)[0]
+
+
+def _moments(likelihood: Likelihood, mean, var):
+    return jax.vmap(lambda m, v: likelihood.predict(m, v))(mean, var)
+
+
+def _log_predictive(likelihood: Likelihood, y, mean, var):
+    return jax.vmap(lambda y, m, v: likelihood.log_predictive(y, m, v))(y, mean, var)
+
+
+ATTRIBUTES = """kernel_ : the kernel as fitted, or a list of them, one a class
+    likelihood_, mean_ : the likelihood and the constant of the mean as fitted, or lists of them
+    log_marginal_likelihood_ : float
+        The variational bound on log p(y) (`elbo_` is the same), summed over the classes' problems.
+    regime_ : "exact" or "sparse"
+        Whether every row has a latent of its own, or all go through inducing points.
+    inducing_ : array, or a list of them; the inducing points of the sparse regime
+    n_evaluations_ : int
+        How often the bound was asked for in the search of hyperparameters.
+    elbo_gap_ : float
+        The squared natural-gradient norm where the ascent of the bound ended, in nats."""
+for _model in (GaussianProcessRegressor, GaussianProcessClassifier):
+    _model.__doc__ = (_model.__doc__ or "").replace("ATTRIBUTES", ATTRIBUTES)

@@ -1,0 +1,156 @@
+"""Kernels as the Gaussian process estimators use them: the library's own, or scikit-learn's.
+
+Both give the covariance matrix of rows, take the derivative of a bound with respect to that matrix back to
+the hyperparameters, and serve predictions. Matrices of rows are padded with zeros to a few sizes, so that
+tables of nearly the same length share what is compiled.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.gaussian_process import kernels as sklearn_kernels
+
+from kalvi import kernels, run
+
+REACH = float(np.log(1e5))
+"""Hyperparameters are sought within this distance of their start, in logarithms."""
+
+
+def padded_size(n: int) -> int:
+    """The number of rows that n are padded to: at most a thirty-second more, beyond 64."""
+    step = max(16, 1 << max(n.bit_length() - 6, 0))
+    return -(-n // step) * step
+
+
+class Covariance(ABC):
+    """A kernel, and its hyperparameters as a vector of logarithms."""
+
+    kernel: Any
+    theta: np.ndarray
+    bounds: np.ndarray  # (p, 2)
+    names: list[str]
+
+    @abstractmethod
+    def at(self, theta: np.ndarray) -> "Covariance":
+        """The same kernel with other hyperparameters."""
+
+    @abstractmethod
+    def gram(self, x: np.ndarray, size: int) -> jax.Array:
+        """The covariance matrix of the rows, padded with zeros."""
+
+    @abstractmethod
+    def pull(self, x: np.ndarray, slope: jax.Array) -> np.ndarray:
+        """∂/∂theta of a bound whose derivative with respect to the padded matrix is `slope`."""
+
+    @abstractmethod
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> jax.Array:
+        """The covariances of new points x with the rows, padded with zeros."""
+
+    @abstractmethod
+    def diagonal(self, x: np.ndarray) -> jax.Array:
+        """The variance at each new point."""
+
+
+def covariance(kernel: Any, dtype: Any) -> Covariance:
+    """The kernel, of whichever library it is."""
+    if isinstance(kernel, kernels.Kernel):
+        return Own(kernel, dtype)
+    if isinstance(kernel, sklearn_kernels.Kernel):
+        return Foreign(kernel, dtype)
+    raise TypeError(
+        "kernel must be one of kalvi.kernels, one of sklearn.gaussian_process.kernels or None; got "
+        f"{type(kernel).__name__}. A function of your own goes into kalvi.kernels.Function."
+    )
+
+
+class Own(Covariance):
+    """A kernel of the library; derivatives by automatic differentiation."""
+
+    def __init__(self, kernel: kernels.Kernel, dtype: Any):
+        self.dtype = dtype
+        # NumPy's arrays, so that unpickling does not depend on JAX's global precision
+        self.kernel = jax.tree.map(lambda a: np.asarray(a, dtype), kernel)
+        self.theta = np.asarray(kernels.flatten(self.kernel)[0], np.float64)
+        self.bounds = np.column_stack([self.theta - REACH, self.theta + REACH])
+        self.names = kernels.names(kernel)
+
+    def at(self, theta: np.ndarray) -> "Own":
+        rebuild = kernels.flatten(self.kernel)[1]
+        new = Own(rebuild(jnp.asarray(theta, self.dtype)), self.dtype)
+        new.bounds = self.bounds
+        return new
+
+    def gram(self, x: np.ndarray, size: int) -> jax.Array:
+        return run.call(_gram, self.kernel, *_padded(x, size, self.dtype))
+
+    def pull(self, x: np.ndarray, slope: jax.Array) -> np.ndarray:
+        rows, mask = _padded(x, len(slope), self.dtype)
+        slopes = run.call(_pull, self.kernel, rows, mask, slope)
+        return kernels.log_slopes(self.kernel, slopes)
+
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> jax.Array:
+        return run.call(
+            _cross, self.kernel, jnp.asarray(x, self.dtype), *_padded(rows, size, self.dtype)
+        )
+
+    def diagonal(self, x: np.ndarray) -> jax.Array:
+        return run.call(_diagonal, self.kernel, jnp.asarray(x, self.dtype))
+
+
+class Foreign(Covariance):
+    """A kernel of scikit-learn; derivatives as it gives them, (n, n, p) numbers."""
+
+    def __init__(self, kernel: sklearn_kernels.Kernel, dtype: Any):
+        self.kernel, self.dtype = kernel, dtype
+        self.theta, self.bounds = np.asarray(kernel.theta), np.asarray(kernel.bounds).reshape(-1, 2)
+        free = [h for h in kernel.hyperparameters if not h.fixed]
+        self.names = [
+            h.name if h.n_elements == 1 else f"{h.name}[{k}]"
+            for h in free
+            for k in range(h.n_elements)
+        ]
+
+    def at(self, theta: np.ndarray) -> "Foreign":
+        return Foreign(self.kernel.clone_with_theta(theta), self.dtype)
+
+    def gram(self, x: np.ndarray, size: int) -> jax.Array:
+        missing = size - len(x)
+        return jnp.asarray(np.pad(self.kernel(x), [(0, missing), (0, missing)]), self.dtype)
+
+    def pull(self, x: np.ndarray, slope: jax.Array) -> np.ndarray:
+        _, slopes = self.kernel(x, eval_gradient=True)
+        return np.einsum("ij,ijp->p", np.asarray(slope)[: len(x), : len(x)], slopes)
+
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> jax.Array:
+        return jnp.asarray(
+            np.pad(self.kernel(x, rows), [(0, 0), (0, size - len(rows))]), self.dtype
+        )
+
+    def diagonal(self, x: np.ndarray) -> jax.Array:
+        return jnp.asarray(self.kernel.diag(x), self.dtype)
+
+
+def _padded(x: np.ndarray, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """The rows, the first one repeated behind them, and which of them are rows."""
+    n = len(x)
+    rows = np.concatenate([x, np.broadcast_to(x[:1], (size - n, x.shape[1]))])
+    return jnp.asarray(rows, dtype), jnp.asarray(np.arange(size) < n, dtype)
+
+
+def _gram(kernel: kernels.Kernel, rows, mask):
+    return kernel.gram(rows) * mask[:, None] * mask[None, :]
+
+
+def _pull(kernel: kernels.Kernel, rows, mask, slope):
+    return jax.vjp(lambda kernel: _gram(kernel, rows, mask), kernel)[1](slope)[0]
+
+
+def _cross(kernel: kernels.Kernel, x, rows, mask):
+    return kernel(x, rows) * mask[None, :]
+
+
+def _diagonal(kernel: kernels.Kernel, x):
+    return kernel.diagonal(x)

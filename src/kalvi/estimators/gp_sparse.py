@@ -1,0 +1,193 @@
+"""Gaussian processes of many rows, through inducing points: all rows at once, or by minibatches."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kalvi import kernels, run, streams
+from kalvi.algorithms.base import Batch
+from kalvi.algorithms.klprox import choose, sparse_elbo, sparse_klprox, sparse_predict
+from kalvi.algorithms.klprox.rule import Design, KLProximal, Rows
+from kalvi.algorithms.klprox.sparse import features, standard
+from kalvi.algorithms.vga import VGA
+from kalvi.divergences import kl
+from kalvi.estimators.gp_covariances import Own
+from kalvi.estimators.gp_fits import NOWHERE, Hyper, Table
+from kalvi.gaussians import Dense
+from kalvi.kernels import Kernel
+
+TOLERANCE = 1e-8
+"""Where the ascent of the bound over q stops, in nats."""
+SAMPLE, PASSES = 20, 10
+"""With minibatches, hyperparameters are learned from so many rows for each inducing point, and the
+posterior is refined in so many passes over all rows."""
+
+
+class Sparse(NamedTuple):
+    """A fit through inducing points."""
+
+    hyper: Hyper
+    posterior: Dense  # of the whitened values at the inducing points
+    inducing: np.ndarray
+    elbo: float
+    gap: float
+    converged: bool
+
+    regime = "sparse"
+
+    def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the latent function at new points."""
+        dtype = self.inducing.dtype
+        mean = jnp.asarray(self.hyper.mean(x), dtype)
+        args = self.hyper.covariance.kernel, mean, self.inducing, self.posterior
+        found = run.call(sparse_predict, *args, jnp.asarray(x, dtype))
+        return np.asarray(found[0]), np.asarray(found[1])
+
+
+class SparseProblem:
+    """The bound of a table as a function of hyperparameters; each ascent starts where the last ended."""
+
+    def __init__(
+        self,
+        table: Table,
+        hyper: Hyper,
+        dtype: Any,
+        max_passes: int,
+        n_inducing: int,
+        batch_size: int | None,
+        rng: np.random.RandomState,
+    ):
+        if not isinstance(hyper.covariance, Own):
+            raise ValueError(
+                "sparse=True needs a kernel of kalvi.kernels; got scikit-learn's "
+                f"{hyper.covariance.kernel!r}."
+            )
+        self.table, self.dtype, self.max_passes = table, dtype, jnp.asarray(max_passes)
+        self.n_inducing, self.batch_size, self.rng = n_inducing, batch_size, rng
+        self.some = self._sample()
+        self.inducing = self._chosen(hyper)
+        self.posterior: Dense | None = None
+
+    def evaluate(self, hyper: Hyper) -> tuple[float, np.ndarray]:
+        """The optimal bound of q and its gradient."""
+        found, batch, mean = self._solve(hyper)
+        if not np.isfinite(found.elbo):
+            return -NOWHERE, np.zeros_like(hyper.theta)
+        args = mean, self.inducing, batch, found.posterior
+        parts = hyper.covariance.kernel, hyper.likelihood
+        slopes = run.call(_slopes, *parts, *args)
+        kernel, likelihood, by_mean = slopes
+        return float(found.elbo), hyper.gathered(
+            kernels.log_slopes(hyper.covariance.kernel, kernel), likelihood, float(by_mean)
+        )
+
+    def value(self, hyper: Hyper) -> float:
+        """The optimal bound alone."""
+        return float(self._solve(hyper)[0].elbo)
+
+    def fit(self, hyper: Hyper) -> Sparse:
+        """The optimum at given hyperparameters, the inducing points chosen anew if that is better."""
+        found, before = self._solve(hyper)[0], self.inducing
+        self.inducing, self.posterior = self._chosen(hyper), None
+        again = self._solve(hyper)[0]
+        if not float(again.elbo) >= float(found.elbo):
+            self.inducing, again = before, found
+        if self.batch_size is not None:
+            return self._streamed(hyper, again)
+        ending = float(again.elbo), float(again.gap), bool(again.converged)
+        return Sparse(hyper, again.posterior, self.inducing, *ending)
+
+    def _streamed(self, hyper: Hyper, start: VGA) -> Sparse:
+        """Minibatches of all rows, from the posterior of the sample."""
+        design = Induced(hyper.covariance.kernel, jnp.asarray(self.inducing))
+        rule = KLProximal.stochastic(
+            hyper.likelihood, float(self.table.weight.sum()), design=design
+        )
+        prior = standard(jnp.asarray(self.inducing))
+        state = rule.start(prior, start.posterior)
+        for _ in range(PASSES):
+            state = run.resume(rule, state, self._minibatches(hyper))
+        q = state.posterior
+        elbo = sum(
+            float(run.call(_fit, hyper.likelihood, design, batch, q))
+            for batch in self._minibatches(hyper)
+        ) - float(run.call(_divergence, q))
+        return Sparse(hyper, q, self.inducing, elbo, np.nan, int(state.refused) == 0)
+
+    def _minibatches(self, hyper: Hyper) -> Iterator[Batch]:
+        """The rows in a new order, the prior mean as a last column."""
+        order = self.rng.permutation(len(self.table.y))
+        for start in range(0, len(order), int(self.batch_size or 0)):
+            rows = order[start : start + int(self.batch_size or 0)]
+            x = np.column_stack([self.table.x[rows], hyper.mean(self.table.x[rows])])
+            yield from streams.array_batches(
+                x,
+                self.table.y[rows],
+                self.table.weight[rows],
+                block_size=int(self.batch_size or 0),
+                intercept=False,
+                dtype=self.dtype,
+            )
+
+    def _sample(self) -> Table:
+        n, most = len(self.table.y), SAMPLE * self.n_inducing
+        if self.batch_size is None or n <= most:
+            return self.table
+        rows = np.sort(self.rng.choice(n, most, replace=False))
+        share = self.table.weight.sum() / self.table.weight[rows].sum()
+        return Table(self.table.x[rows], self.table.y[rows], self.table.weight[rows] * share)
+
+    def _chosen(self, hyper: Hyper) -> np.ndarray:
+        x = jnp.asarray(self.some.x, self.dtype)
+        found = run.call(choose, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
+        return self.some.x[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
+
+    def _solve(self, hyper: Hyper) -> tuple[VGA, Batch, Any]:
+        batch = Batch(*(jnp.asarray(a, self.dtype) for a in self.some))
+        mean = jnp.asarray(hyper.mean(self.some.x), self.dtype)
+        for start in (self.posterior, None):
+            args = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, batch, start
+            found: VGA = run.call(_solved, *args, self.max_passes)
+            if np.isfinite(found.elbo):
+                self.posterior = found.posterior
+                break
+        return found, batch, mean
+
+
+class Induced(Design):
+    """Features of inducing points; the last column of the inputs is the prior mean."""
+
+    kernel: Kernel
+    inducing: Any
+
+    def __call__(self, x) -> Rows:
+        phi, extra = features(self.kernel, self.inducing, x[:, :-1])
+        return Rows(phi, x[:, -1], extra)
+
+
+def _solved(likelihood, kernel, mean, inducing, batch, start, max_passes) -> VGA:
+    limits = {"max_passes": max_passes, "tolerance": TOLERANCE}
+    return sparse_klprox(likelihood, kernel, mean, inducing, batch, start, **limits)
+
+
+def _slopes(kernel, likelihood, mean, inducing, batch, q):
+    def bound(parts):
+        kernel, likelihood, constant = parts
+        return sparse_elbo(likelihood, kernel, mean + constant, inducing, batch, q)
+
+    nothing = jnp.zeros((), batch.y.dtype)
+    return jax.grad(bound)((kernel, likelihood, nothing))
+
+
+def _fit(likelihood, design: Design, batch: Batch, q: Dense):
+    rows = design(batch.x)
+    law = rows.offset + rows.x @ q.mean, q.marginal_variance(rows.x) + rows.extra
+    value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(batch.y, *law)
+    return jnp.sum(jnp.where(batch.weight > 0, batch.weight * value, 0))
+
+
+def _divergence(q: Dense):
+    return kl(q, standard(q.mean[:, None]))
