@@ -32,7 +32,7 @@ PREDICTED_ROWS = 1024
 
 
 class Mean(NamedTuple):
-    """The prior mean of the latent function: a constant, learned or not, and perhaps a function beside it."""
+    """The prior mean of the latent function: a constant, learned or not, and perhaps a function."""
 
     constant: float
     learned: bool
