@@ -26,8 +26,9 @@ The first steps from a wide prior can be wild where curvatures vary widely (Pois
 Student): start from the posterior of a stream (`start`), which solves for every row.
 
 All is done in coordinates where the prior is N(0, I). With γ ≥ 0 the precision stays positive by
-construction. Curvatures of likelihoods that are not log-concave may leave it indefinite: then the step is
-refused and counted, and the Gaussian stays as it was.
+construction. Curvatures of likelihoods that are not log-concave may leave it indefinite: then the negative
+ones of the batch are set to zero, which the state counts and the next pass mends. A step that leads to no
+Gaussian even so, or to numbers that are not finite, is refused and counted, and a new pass begins.
 """
 
 from abc import abstractmethod
@@ -111,6 +112,7 @@ class Proximal(eqx.Module):
     began: Place
     gathered: Gathered
     passes: Int[Array, ""]
+    clipped: Int[Array, ""]  # batches whose negative curvatures were set to zero
     refused: Int[Array, ""]  # batches whose step would have left no Gaussian
 
     @property
@@ -176,25 +178,19 @@ class KLProximal(Rule[Proximal]):
         here = Place(precision, jnp.linalg.solve(base.root, q.mean - base.mean))
         none = jnp.zeros((), jnp.int32)
         root = linalg.root_from_precision(precision)
-        return Proximal(base, here, root, here, _nothing(here), none, none)
+        return Proximal(base, here, root, here, _nothing(here), none, none, none)
 
     def update(self, state: Proximal, batch: Batch, *, key: PRNGKeyArray | None = None) -> Proximal:
-        gathered = jax.tree.map(jnp.add, state.gathered, self._gather(state, batch))
-        there, root, whole = self._step(state, gathered)
-        good = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
-        moved = Proximal(
-            state.prior,
-            there,
-            root,
-            _choose(whole, there, state.began),
-            _choose(whole, _nothing(there), gathered),
-            state.passes + whole.astype(jnp.int32),
-            state.refused,
-        )
-        stayed = eqx.tree_at(lambda s: s.refused, state, state.refused + 1)
-        return _choose(good, moved, stayed)
+        rows = self._look(state, batch)
+        moved, good = self._moved(state, rows)
+        if not self.likelihood.log_concave:
+            least = rows._replace(curvature=jnp.maximum(rows.curvature, 0))
+            moved, good = jax.lax.cond(
+                good, lambda: (moved, good), lambda: self._moved(_clip(state), least)
+            )
+        return _choose(good, moved, _stay(state))
 
-    def _gather(self, state: Proximal, batch: Batch) -> Gathered:
+    def _look(self, state: Proximal, batch: Batch) -> "_Seen":
         """What the rows of a batch say at the present Gaussian."""
         rows, prior = self.design(batch.x), state.prior
         z = rows.x @ prior.root
@@ -203,8 +199,26 @@ class KLProximal(Rule[Proximal]):
         var = rows.extra + jnp.sum((z @ state.root) ** 2, axis=1)
         expected = jax.vmap(lambda y, m, v: self.likelihood.expect(y, m, v))(batch.y, mean, var)
         _, gradient, curvature = (weighted(batch.weight, term) for term in expected)
-        pull = gradient + curvature * away if self.natural else gradient
-        return Gathered(z.T @ pull, z.T @ linalg.scale_rows(curvature, z), jnp.sum(batch.weight))
+        return _Seen(z, away, gradient, curvature, batch.weight)
+
+    def _moved(self, state: Proximal, rows: "_Seen") -> tuple[Proximal, Bool[Array, ""]]:
+        """The state with the rows' step taken, and whether that leaves a Gaussian."""
+        pull = rows.gradient + rows.curvature * rows.away if self.natural else rows.gradient
+        z = rows.z
+        new = Gathered(z.T @ pull, z.T @ linalg.scale_rows(rows.curvature, z), jnp.sum(rows.weight))
+        gathered = jax.tree.map(jnp.add, state.gathered, new)
+        there, root, whole = self._step(state, gathered)
+        moved = Proximal(
+            state.prior,
+            there,
+            root,
+            _choose(whole, there, state.began),
+            _choose(whole, _nothing(there), gathered),
+            state.passes + whole.astype(jnp.int32),
+            state.clipped,
+            state.refused,
+        )
+        return moved, jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
 
     def _step(self, state: Proximal, gathered: Gathered) -> tuple[Place, Matrix, Bool[Array, ""]]:
         """From where the pass began, how far the rows seen since allow; and whether they are all."""
@@ -224,6 +238,29 @@ class KLProximal(Rule[Proximal]):
         else:
             mean = linalg.cho_solve(linalg.cholesky(kept + own), shift)
         return Place(precision, mean), root, (seen > 0) & (share >= WHOLE)
+
+
+class _Seen(NamedTuple):
+    """The rows of a batch in units of the prior, and their expected terms with their weights."""
+
+    z: Float[Array, "b d"]
+    away: Float[Array, " b"]  # z m
+    gradient: Float[Array, " b"]
+    curvature: Float[Array, " b"]
+    weight: Float[Array, " b"]
+
+
+def _clip(state: Proximal) -> Proximal:
+    return eqx.tree_at(lambda s: s.clipped, state, state.clipped + 1)
+
+
+def _stay(state: Proximal) -> Proximal:
+    """The same Gaussian, from which a new pass begins: what this one gathered leads nowhere."""
+    return eqx.tree_at(
+        lambda s: (s.began, s.gathered, s.refused),
+        state,
+        (state.here, _nothing(state.here), state.refused + 1),
+    )
 
 
 def _nothing(place: Place) -> Gathered:
