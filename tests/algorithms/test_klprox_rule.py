@@ -186,7 +186,7 @@ def test_steps_to_numbers_that_are_not_finite_are_refused_and_counted():
     rule = KLProximal(Poisson(), np.inf, rows=80)
     found = run.fit(rule, prior, [batch(p.x, p.y)] * 2)
     same_gaussian(found.posterior, prior.mean, prior.cov, 1e-12)
-    assert (int(found.clipped), int(found.refused), int(found.passes)) == (0, 2, 0)
+    assert (int(found.clipped), int(found.refused), int(found.passes)) == (0, 2, 1)
     # once the Gaussian is a sensible one the same batches lead somewhere
     narrow = rule.start(prior, Dense(np.zeros(4), np.eye(4) / 100))
     assert int(run.resume(rule, narrow, [batch(p.x, p.y)] * 2).passes) == 1
@@ -195,14 +195,14 @@ def test_steps_to_numbers_that_are_not_finite_are_refused_and_counted():
 @pytest.mark.slow  # the stream and the optimum of a Student likelihood compile for long
 @pytest.mark.parametrize("streamed", [True, False])
 def test_negative_curvatures_on_the_way_to_the_optimum(streamed):
-    """Far from the rows some batches are clipped; near the optimum none is."""
+    """Far from the rows some batches are clipped, which takes passes to mend; near the optimum none is."""
     likelihood, rows, rng = StudentT(3.0, 0.3), heavy_tailed(), np.random.default_rng(0)
     prior = Dense(np.zeros(3), 4 * np.eye(3))
     stream = run.fit(RVGA(likelihood), prior, [rows]).posterior
     best = run.call(vga, likelihood, prior, rows, stream)
     rule = KLProximal.stochastic(likelihood, rows=200)
     state = rule.start(prior, stream if streamed else Dense(5 * np.ones(3), np.eye(3)))
-    for _ in range(2 if streamed else 6):
+    for _ in range(2 if streamed else 12):
         state = run.resume(rule, state, cut(np.asarray(rows.x), np.asarray(rows.y), 20, rng))
     assert (int(state.clipped + state.refused) == 0) == streamed
     assert below(best, state.posterior, prior, likelihood, rows) < 0.05

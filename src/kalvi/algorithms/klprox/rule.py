@@ -28,7 +28,8 @@ Student): start from the posterior of a stream (`start`), which solves for every
 All is done in coordinates where the prior is N(0, I). With γ ≥ 0 the precision stays positive by
 construction. Curvatures of likelihoods that are not log-concave may leave it indefinite: then the negative
 ones of the batch are set to zero, which the state counts and the next pass mends. A step that leads to no
-Gaussian even so, or to numbers that are not finite, is refused and counted, and a new pass begins.
+Gaussian even so, or to numbers that are not finite, is refused and counted; the rest of the pass then
+goes on from the Gaussian before it.
 """
 
 from abc import abstractmethod
@@ -111,6 +112,7 @@ class Proximal(eqx.Module):
     root: Matrix  # R, R Rᵀ the inverse of the present precision
     began: Place
     gathered: Gathered
+    seen: Scalar  # how much of the table the pass has come by, gathered or not
     passes: Int[Array, ""]
     clipped: Int[Array, ""]  # batches whose negative curvatures were set to zero
     refused: Int[Array, ""]  # batches whose step would have left no Gaussian
@@ -178,7 +180,8 @@ class KLProximal(Rule[Proximal]):
         here = Place(precision, jnp.linalg.solve(base.root, q.mean - base.mean))
         none = jnp.zeros((), jnp.int32)
         root = linalg.root_from_precision(precision)
-        return Proximal(base, here, root, here, _nothing(here), none, none, none)
+        nothing = _nothing(here)
+        return Proximal(base, here, root, here, nothing, nothing.weight, none, none, none)
 
     def update(self, state: Proximal, batch: Batch, *, key: PRNGKeyArray | None = None) -> Proximal:
         rows = self._look(state, batch)
@@ -188,7 +191,23 @@ class KLProximal(Rule[Proximal]):
             moved, good = jax.lax.cond(
                 good, lambda: (moved, good), lambda: self._moved(_clip(state), least)
             )
-        return _choose(good, moved, _stay(state))
+        return self._turn(_choose(good, moved, _stay(state)), jnp.sum(batch.weight))
+
+    def _turn(self, state: Proximal, weight: Scalar) -> Proximal:
+        """The state at its place in the pass, or at the beginning of the next."""
+        seen = state.seen + weight
+        rows = seen if self.rows is None else self.rows.astype(seen.dtype)
+        whole = (seen > 0) & (seen >= WHOLE * rows)
+        return eqx.tree_at(
+            lambda s: (s.began, s.gathered, s.seen, s.passes),
+            state,
+            (
+                _choose(whole, state.here, state.began),
+                _choose(whole, _nothing(state.here), state.gathered),
+                jnp.where(whole, 0, seen),
+                state.passes + whole.astype(jnp.int32),
+            ),
+        )
 
     def _look(self, state: Proximal, batch: Batch) -> "_Seen":
         """What the rows of a batch say at the present Gaussian."""
@@ -207,21 +226,12 @@ class KLProximal(Rule[Proximal]):
         z = rows.z
         new = Gathered(z.T @ pull, z.T @ linalg.scale_rows(rows.curvature, z), jnp.sum(rows.weight))
         gathered = jax.tree.map(jnp.add, state.gathered, new)
-        there, root, whole = self._step(state, gathered)
-        moved = Proximal(
-            state.prior,
-            there,
-            root,
-            _choose(whole, there, state.began),
-            _choose(whole, _nothing(there), gathered),
-            state.passes + whole.astype(jnp.int32),
-            state.clipped,
-            state.refused,
-        )
+        there, root = self._step(state, gathered)
+        moved = eqx.tree_at(lambda s: (s.here, s.root, s.gathered), state, (there, root, gathered))
         return moved, jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
 
-    def _step(self, state: Proximal, gathered: Gathered) -> tuple[Place, Matrix, Bool[Array, ""]]:
-        """From where the pass began, how far the rows seen since allow; and whether they are all."""
+    def _step(self, state: Proximal, gathered: Gathered) -> tuple[Place, Matrix]:
+        """From where the pass began, as far as the rows seen since then allow."""
         seen = gathered.weight
         rows = seen if self.rows is None else self.rows.astype(seen.dtype)
         share = jnp.where(seen > 0, jnp.minimum(seen / jnp.where(rows > 0, rows, 1), 1), 0)
@@ -237,7 +247,7 @@ class KLProximal(Rule[Proximal]):
             mean = root @ (root.T @ shift)
         else:
             mean = linalg.cho_solve(linalg.cholesky(kept + own), shift)
-        return Place(precision, mean), root, (seen > 0) & (share >= WHOLE)
+        return Place(precision, mean), root
 
 
 class _Seen(NamedTuple):
@@ -255,7 +265,7 @@ def _clip(state: Proximal) -> Proximal:
 
 
 def _stay(state: Proximal) -> Proximal:
-    """The same Gaussian, from which a new pass begins: what this one gathered leads nowhere."""
+    """The same Gaussian, from which the rest of the pass goes on: what was gathered leads nowhere."""
     return eqx.tree_at(
         lambda s: (s.began, s.gathered, s.refused),
         state,
