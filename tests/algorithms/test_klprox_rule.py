@@ -50,18 +50,34 @@ def test_one_pass_is_exact_for_a_linear_model_however_it_is_cut():
 
 
 def test_minibatches_reach_the_batch_optimum_in_a_few_passes():
-    """Measured 0.23, 0.03, 0.01 nats from the prior and 0.013, 0.004, 0.001 from one R-VGA pass."""
+    """Of this size, measured: 0.23, 0.005, 0.002 nats from the prior; 0.016, 0.004, 0.001 from R-VGA's."""
     p, rng = problems.binary(2000, 20), np.random.default_rng(0)
     prior, rows = Dense(np.zeros(20), np.eye(20)), batch(p.x, p.y)
     best = run.call(vga, Bernoulli(), prior, rows, prior)
     stream = run.fit(RVGA(Bernoulli()), prior, [rows]).posterior
     rule = KLProximal.stochastic(Bernoulli(), rows=2000)
-    for start, passes in ((prior, 4), (stream, 2)):
+    for start, passes in ((prior, 3), (stream, 2)):
         state = rule.start(prior, start)
         for _ in range(passes):
             state = run.resume(rule, state, cut(p.x, p.y, 100, rng))
         assert int(state.passes) == passes
         assert below(best, state.posterior, prior, Bernoulli(), rows) < 0.05
+
+
+def test_a_wild_beginning_is_not_averaged():
+    """A wide prior puts e^{v/2} into the first sites of counts: averaged in, they would cost many nats."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 12))
+    y = rng.poisson(np.exp(0.3 * x @ rng.normal(size=12))).astype(float)
+    prior, rows = Dense(np.zeros(12), np.eye(12)), batch(x, y)
+    best = run.call(vga, Poisson(), prior, rows, prior)
+    rule = KLProximal.stochastic(Poisson(), rows=600)
+    state, gaps = rule.init(prior), []
+    for _ in range(7):
+        state = run.resume(rule, state, cut(x, y, 50, rng))
+        gaps.append(below(best, state.posterior, prior, Poisson(), rows))
+    assert gaps[0] > 100 > 0.05 > gaps[-1]
+    assert 0 < int(state.settled) < int(state.passes) == 7
 
 
 def test_batches_drawn_with_replacement_leave_noise_that_passes_average():
@@ -78,6 +94,7 @@ def test_batches_drawn_with_replacement_leave_noise_that_passes_average():
     assert gaps[-1] < 3 * 20 / (2 * 20)
 
 
+@pytest.mark.slow
 def test_a_real_table_by_minibatches(data):
     """a1a, its 1605 training rows; measured 0.011 nats two passes after R-VGA's."""
     table, rng = datasets.load("a1a"), np.random.default_rng(0)

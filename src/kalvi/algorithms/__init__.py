@@ -4,6 +4,7 @@ R-VGA: Lambert, Bonnabel & Bach (2022), "The recursive variational Gaussian appr
 L-RVGA: Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian
 approximation".
 MultiSWAG: Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG".
+KL-prox: Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational inference".
 
 | paper  | section                                     | class or function                  |
 |--------|---------------------------------------------|------------------------------------|
@@ -21,4 +22,8 @@ MultiSWAG: Brownlie (2021), "Extending the Bayesian deep learning method MultiSW
 | MultiSWAG | 3: SWA, SWAG, of SGD iterates           | `swag.SWA`, `swag.SWAG`            |
 |        | 4.1, 4.2: factor analysis of SGD iterates   | `swag.FASWAG`                      |
 |        | 6.1: means of windows of iterates           | `swag.WindowAverage`               |
+| KL-prox | 3, Theorem 1: conjugate models           | `proximal_point.ProximalPoint`     |
+|        | 5, eqs. 16, 17: weight space; minibatches   | `klprox.KLProximal`                |
+|        | 5, eqs. 18, 19, Algorithm 1, corrected      | `klprox.fixed`                     |
+|        | 5: Gaussian processes, at the optimum       | `klprox.klprox`                    |
 """

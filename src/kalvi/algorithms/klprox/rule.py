@@ -20,7 +20,8 @@ then say, each at the Gaussian of its time. After a share s of the `rows` its le
 document's step with β_t = s β/(1 + β (1 − s)). No batch's sums stand for the whole table's, so that a pass
 over every row, in any order, ends with a step to which each row has contributed once, and no sampling
 noise is left; the first pass from the prior with β = ∞ is a streaming one. Batches that do not make up
-whole passes (drawn with replacement) leave some d/2 nats, which `decay` averages over the passes.
+whole passes (drawn with replacement) leave some d/2 nats, which `decay` averages over the passes, once they
+have settled.
 
 The first steps from a wide prior can be wild where curvatures vary widely (Poisson, narrow Laplace,
 Student): start from the posterior of a stream (`start`), which solves for every row.
@@ -56,6 +57,8 @@ WHOLE = 1 - 1e-5
 
 AVERAGING = 0.5
 """`decay` for minibatches: what fluctuates within passes is averaged, and early passes are forgotten."""
+FAR = 2.0
+"""A pass that moves the mean by so many standard deviations (root mean square) has not settled."""
 
 
 class Rows(NamedTuple):
@@ -114,6 +117,7 @@ class Proximal(eqx.Module):
     gathered: Gathered
     seen: Scalar  # how much of the table the pass has come by, gathered or not
     passes: Int[Array, ""]
+    settled: Int[Array, ""]  # those that moved the mean by little
     clipped: Int[Array, ""]  # batches whose negative curvatures were set to zero
     refused: Int[Array, ""]  # batches whose step would have left no Gaussian
 
@@ -138,7 +142,8 @@ class KLProximal(Rule[Proximal]):
     natural : bool, default True
         Whether the mean moves in natural parameters, or by the document's (17).
     decay : float, default 0
-        1/β grows by this with each pass: 1 averages all passes, 0 keeps the step.
+        1/β grows by this with each pass that moves the mean by less than two deviations: 1 averages such
+        passes, 0 keeps the step.
     design : Design, default Given()
         How inputs become rows, their offsets and their extra variances.
     """
@@ -159,9 +164,9 @@ class KLProximal(Rule[Proximal]):
     def stochastic(
         cls, likelihood: Likelihood, rows: float | int | Scalar, *, design: Design | None = None
     ) -> "KLProximal":
-        """For minibatches: whole natural steps in the first pass, 1/(1 + t/2) of them in pass t.
+        """For minibatches: whole natural steps until the passes settle, then 1/(1 + t/2) of them in pass t.
 
-        It has no step to tune. Passes are averaged with weights that grow as their number does.
+        It has no step to tune. Settled passes are averaged with weights that grow as their number does.
         """
         return cls(likelihood, jnp.inf, rows, True, AVERAGING, design or Given())
 
@@ -181,7 +186,7 @@ class KLProximal(Rule[Proximal]):
         none = jnp.zeros((), jnp.int32)
         root = linalg.root_from_precision(precision)
         nothing = _nothing(here)
-        return Proximal(base, here, root, here, nothing, nothing.weight, none, none, none)
+        return Proximal(base, here, root, here, nothing, nothing.weight, none, none, none, none)
 
     def update(self, state: Proximal, batch: Batch, *, key: PRNGKeyArray | None = None) -> Proximal:
         rows = self._look(state, batch)
@@ -198,14 +203,17 @@ class KLProximal(Rule[Proximal]):
         seen = state.seen + weight
         rows = seen if self.rows is None else self.rows.astype(seen.dtype)
         whole = (seen > 0) & (seen >= WHOLE * rows)
+        move = state.here.mean - state.began.mean
+        settled = move @ (state.here.precision @ move) <= FAR**2 * len(move)
         return eqx.tree_at(
-            lambda s: (s.began, s.gathered, s.seen, s.passes),
+            lambda s: (s.began, s.gathered, s.seen, s.passes, s.settled),
             state,
             (
                 _choose(whole, state.here, state.began),
                 _choose(whole, _nothing(state.here), state.gathered),
                 jnp.where(whole, 0, seen),
                 state.passes + whole.astype(jnp.int32),
+                state.settled + (whole & settled).astype(jnp.int32),
             ),
         )
 
@@ -235,7 +243,7 @@ class KLProximal(Rule[Proximal]):
         seen = gathered.weight
         rows = seen if self.rows is None else self.rows.astype(seen.dtype)
         share = jnp.where(seen > 0, jnp.minimum(seen / jnp.where(rows > 0, rows, 1), 1), 0)
-        length = step_length(self.beta, self.decay, state.passes).astype(seen.dtype)
+        length = step_length(self.beta, self.decay, state.settled).astype(seen.dtype)
         # more than the whole table counts as the table once
         worth = length * jnp.minimum(1, rows / jnp.where(seen > 0, seen, 1))
         own = length * share * linalg.identity_like(state.root)
