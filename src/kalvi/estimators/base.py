@@ -21,13 +21,15 @@ from kalvi.algorithms.grid import SideBySide, stack, take
 from kalvi.algorithms.rvga import RVGA, Streaming
 from kalvi.climbing import MEMORY
 from kalvi.estimators import settings
-from kalvi.estimators.climbs import climb_dense, climb_low_rank
+from kalvi.estimators.climbs import Found, climb_dense, climb_low_rank
 from kalvi.estimators.common import counted
+from kalvi.estimators.optimum import solve, streamable
 from kalvi.estimators.predictive import predicted
+from kalvi.estimators.states import Settled, put, weighty
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.precision import matching
-from kalvi.predictors import Linear, MultiLinear
+from kalvi.predictors import Linear, MultiLinear, Predictor
 from kalvi.vectors import VectorLikelihood
 
 REVISIT_BYTES = 2**31
@@ -50,6 +52,7 @@ class StreamingEstimator(BaseEstimator):
         prior_mean=0.0,
         prior_scale=1.0,
         prior=None,
+        method="rvga",
         scheme="implicit",
         fit_intercept=True,
         forgetting=1.0,
@@ -64,6 +67,7 @@ class StreamingEstimator(BaseEstimator):
         self.prior_mean = prior_mean
         self.prior_scale = prior_scale
         self.prior = prior
+        self.method = method
         self.scheme = scheme
         self.fit_intercept = fit_intercept
         self.forgetting = forgetting
@@ -128,6 +132,8 @@ class StreamingEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
         self.n_passes_ = 1
         with matching(self.dtype):
+            if revisit and self.method == "klprox":
+                return self._solve(x, y, weight)
             rule = self._rule(x.shape[1])
             if not hasattr(self, "state_"):
                 self.state_, self.structure_ = (
@@ -135,8 +141,9 @@ class StreamingEstimator(BaseEstimator):
                     self._structure(),
                 )
                 self.buffer_ = streams.Buffer()
+            self.state_ = streamable(self.state_, self.rank)
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
-            self._settled = _Settled(self)
+            self._settled = Settled(self)
             if revisit and self._wants_passes(x):
                 self._revisit(x, y, weight)
         self._warn(self._current()[1] if revisit else self._best(self.state_))
@@ -149,9 +156,12 @@ class StreamingEstimator(BaseEstimator):
             forgetting=None if self.forgetting == 1 else self.forgetting,
             process_noise=None if self.process_noise == 0 else self.process_noise,
             block_size=self._schedule(n_features).largest,
-            predictor=MultiLinear(self._outputs()) if self._outputs() > 1 else Linear(),
+            predictor=self._predictor(),
         )
         return SideBySide(rule) if self._on_grid() else rule
+
+    def _predictor(self) -> Predictor:
+        return MultiLinear(self._outputs()) if self._outputs() > 1 else Linear()
 
     def _schedule(self, n_features: int) -> streams.Schedule:
         dim = n_features + bool(self.fit_intercept)
@@ -164,7 +174,21 @@ class StreamingEstimator(BaseEstimator):
         return stack(made) if self._on_grid() else made[0]
 
     def _on_grid(self) -> bool:
+        """Whether a stream runs with several prior scales side by side."""
+        return self._seeks_scale() and self.method != "klprox"
+
+    def _seeks_scale(self) -> bool:
         return isinstance(self.prior_scale, str) and self.prior is None
+
+    def _solve(self, x, y: np.ndarray, weight: np.ndarray) -> Any:
+        """The optimum of the variational bound without a stream; of several prior scales, the best."""
+        scales = list(self._scales()) if self._seeks_scale() else [self.prior_scale]
+        self.state_, found, self.klprox_scale_ = solve(self, scales, (x, y, weight))
+        self.structure_, self.buffer_ = self._structure(), streams.Buffer(int(np.sum(weight > 0)))
+        self._settled = Settled(self)
+        self._report(found)
+        self._warn(self._current()[1])
+        return self
 
     def _pass(self, rule: Rule, x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, streams.Buffer]:
         """The state after the rows, and those that wait for a block to fill."""
@@ -173,7 +197,7 @@ class StreamingEstimator(BaseEstimator):
             size, after = schedule.largest, self.buffer_
             batches = streams.array_batches(x, y, weight, block_size=size, **layout)
         else:
-            rows = _weighty(x, y, weight)  # others must not fill a block
+            rows = weighty(x, y, weight)  # others must not fill a block
             batches, after = self.buffer_.push(rows, schedule, **layout)
         if not self.verbose:
             return run.resume(rule, self.state_, batches), after
@@ -226,7 +250,7 @@ class StreamingEstimator(BaseEstimator):
         """The prior scale, the one with the most evidence if it was chosen."""
         model = self._fitted()
         if not model._on_grid():
-            return model.prior_scale
+            return model.klprox_scale_ if model._seeks_scale() else model.prior_scale
         return float(model._scales()[model._best_index(self._current()[0])])
 
     def _progressive_loss(self, state: Any) -> str:
@@ -266,9 +290,12 @@ class StreamingEstimator(BaseEstimator):
         )
         best = eqx.tree_at(lambda s: s.posterior, best, found.posterior)
         best = self._refitted(best, prior, rows)
-        self.state_ = _put(state, best, index) if self._on_grid() else best
+        self.state_ = put(state, best, index) if self._on_grid() else best
         self.buffer_, self._chosen = streams.Buffer(int(np.sum(weight > 0))), index
-        self._settled = _Settled(self)
+        self._settled = Settled(self)
+        self._report(found)
+
+    def _report(self, found: Found) -> None:
         self.n_passes_, self.elbo_, self.elbo_gap_ = found.passes, found.elbo, found.gap
         if self.passes == "auto" and not found.converged:
             warn(
@@ -303,6 +330,7 @@ class StreamingEstimator(BaseEstimator):
         """X and y as scikit-learn wants them; parameters are checked first."""
         settings.check_settings(self.get_params(), self._scale_names())
         settings.check_passes(self.passes, self._revisitable() or self._one_pass_is_exact())
+        settings.check_method(self.get_params(), self._revisitable())
         self._check_model()
         if not reset:
             self._check_structure()
@@ -366,33 +394,9 @@ class StreamingEstimator(BaseEstimator):
                 if isinstance(self.__dict__.get(name), eqx.Module):
                     self.__dict__[name] = jax.tree.map(jnp.asarray, self.__dict__[name])
         if "state_" in self.__dict__:
-            self._settled = _Settled(self)
+            self._settled = Settled(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-class _Settled:
-    """What a fitted model's results are read from, made when the first of them is asked for.
-
-    `model` is the estimator as it was fitted: parameters set later are for the next call.
-    """
-
-    def __init__(self, model: StreamingEstimator):
-        self.model: Any = object.__new__(type(model))
-        self.model.__dict__.update(vars(model), _settled=self)
-        self.value: Any = None
-
-
-def _weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The rows that have a weight."""
-    if np.all(weight > 0):
-        return x, y, weight
-    which = np.flatnonzero(weight > 0)
-    return x[which], y[which], weight[which]
-
-
-def _put(state: Any, member: Any, index: int) -> Any:
-    return jax.tree.map(lambda many, one: many.at[index].set(one), state, member)

@@ -19,6 +19,12 @@ PARAMETERS = """rank : int or None, default None
         keeps the one with the most evidence, `prior_scale_`.
     prior : Gaussian or None
         The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
+    method : {"rvga", "klprox"}, default "rvga"
+        How `fit` learns: "rvga" streams the rows once and goes on from there as `passes` says; "klprox"
+        goes to the optimum of the variational bound from the prior, in the space of the coefficients or,
+        where there are fewer rows, in that of the rows; its posterior then is a precision of as many
+        factors as rows. prior_scale="auto" takes the scale with the highest bound. Rows of `partial_fit`
+        are streamed by either.
     scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
         How a row updates the posterior; "implicit" is the optimal one.
     fit_intercept : bool, default True

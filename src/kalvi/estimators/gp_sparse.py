@@ -11,13 +11,12 @@ from kalvi import kernels, run, streams
 from kalvi.algorithms.base import Batch
 from kalvi.algorithms.klprox import choose, sparse_elbo, sparse_klprox, sparse_predict
 from kalvi.algorithms.klprox.rule import Design, KLProximal, Rows
-from kalvi.algorithms.klprox.sparse import features, standard
+from kalvi.algorithms.klprox.sparse import InducingFeatures, standard
 from kalvi.algorithms.vga import VGA
 from kalvi.divergences import kl
 from kalvi.estimators.gp_covariances import Own
 from kalvi.estimators.gp_fits import NOWHERE, Hyper, Table
 from kalvi.gaussians import Dense
-from kalvi.kernels import Kernel
 
 TOLERANCE = 1e-8
 """Where the ascent of the bound over q stops, in nats."""
@@ -102,7 +101,7 @@ class SparseProblem:
 
     def _streamed(self, hyper: Hyper, start: VGA) -> Sparse:
         """Minibatches of all rows, from the posterior of the sample."""
-        design = Induced(hyper.covariance.kernel, jnp.asarray(self.inducing))
+        design = Centred(InducingFeatures(hyper.covariance.kernel, jnp.asarray(self.inducing)))
         rule = KLProximal.stochastic(
             hyper.likelihood, float(self.table.weight.sum()), design=design
         )
@@ -157,15 +156,14 @@ class SparseProblem:
         return found, batch, mean
 
 
-class Induced(Design):
-    """Features of inducing points; the last column of the inputs is the prior mean."""
+class Centred(Design):
+    """Inducing features of inputs whose last column is the prior mean."""
 
-    kernel: Kernel
-    inducing: Any
+    features: InducingFeatures
 
     def __call__(self, x) -> Rows:
-        phi, extra = features(self.kernel, self.inducing, x[:, :-1])
-        return Rows(phi, x[:, -1], extra)
+        rows = self.features(x[:, :-1])
+        return rows._replace(offset=x[:, -1])
 
 
 def _solved(likelihood, kernel, mean, inducing, batch, start, max_passes) -> VGA:

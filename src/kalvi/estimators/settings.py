@@ -111,6 +111,25 @@ def make_prior(
     return _structure(mean, std, settings["rank"])
 
 
+def plain_prior(
+    settings: dict[str, Any], scale: Any, shape: tuple[int, int], dtype: Any
+) -> Updatable:
+    """The same as variances alone, unless the prior itself was given."""
+    diagonal = settings if settings["prior"] is not None else settings | {"rank": 0}
+    return make_prior(diagonal, scale, shape, dtype)
+
+
+def check_method(settings: dict[str, Any], revisitable: bool) -> None:
+    """Refuse an unknown method, and one that the other parameters contradict."""
+    if settings["method"] not in ("rvga", "klprox"):
+        raise ValueError(f"method must be 'rvga' or 'klprox'; got {settings['method']!r}.")
+    if settings["method"] == "klprox" and not (revisitable and settings["rank"] is None):
+        raise ValueError(
+            "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
+            f"{', '.join(VARIATIONAL)}; use method='rvga' for others."
+        )
+
+
 def check_passes(passes: Any, revisitable: bool) -> None:
     """Refuse more than one pass where there is only one."""
     if passes != "auto" and passes > 1 and not revisitable:
