@@ -89,7 +89,7 @@ def test_reproduce_a_table(tmp_path):
 def test_a_paper_that_is_not_there():
     assert (
         sentence(run("reproduce", "nobody"))
-        == "Error: there is no paper 'nobody'; choose from rvga, lrvga, factor_analysis, vifa."
+        == "Error: there is no paper 'nobody'; choose from rvga, lrvga, factor_analysis, vifa, klprox."
     )
 
 

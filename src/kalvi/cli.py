@@ -21,6 +21,7 @@ PAPERS = {
     "lrvga": "kalvi.experiments.lrvga",
     "factor_analysis": "kalvi.experiments.factor_analysis",
     "vifa": "kalvi.experiments.vifa",
+    "klprox": "kalvi.experiments.klprox",
 }
 
 
@@ -48,8 +49,9 @@ def main() -> None:
 )
 @click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
 def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
-    """Draw the figures of a PAPER (rvga, lrvga, factor_analysis, vifa) or one FIGURE (5, 5.1, table2), and
-    test its claims. Of a whole paper, figures whose data are missing are left out and named at the end."""
+    """Draw the figures of a PAPER (rvga, lrvga, factor_analysis, vifa, klprox) or one FIGURE (5, table2),
+    and test its claims. Of a whole paper, figures whose data are missing are left out and named at the
+    end."""
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
