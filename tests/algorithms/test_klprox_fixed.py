@@ -76,7 +76,7 @@ def test_a_step_is_the_argmax_of_the_corrected_subproblem(beta):
 def test_weight_space_and_function_space_take_the_same_steps():
     beta = jnp.asarray(0.25)
     weights = steps_of(KLProximal(Bernoulli(), 0.25, natural=False), 6)
-    found, start = [], None
+    found, start = [], Start(jnp.zeros(20), jnp.zeros(20))
     for _ in range(6):
         here = run.call(
             partial(fixed, steps=1), Bernoulli(), LATENT, ROWS.y, ROWS.weight, beta, start
