@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import CORES, rvga
 from benchmarks.accuracy import accuracy
 from benchmarks.collectors import collectors
+from benchmarks.klprox import klprox_part
 from benchmarks.lrvga import lrvga
 from benchmarks.mnist import mnist
 from benchmarks.network_memory import network_memory
@@ -18,7 +19,7 @@ from benchmarks.streams import streams
 
 PARTS = {**rvga.PARTS, "lrvga": lrvga, "accuracy": accuracy, "streams": streams}
 PARTS |= {"collectors": collectors, "networks": networks, "mnist": mnist}
-PARTS["network_memory"] = network_memory
+PARTS |= {"network_memory": network_memory, "klprox": klprox_part}
 
 PACKAGES = ("kalvi", "jax", "numpy", "scipy", "bayesianbandits", "river", "scikit-learn")
 
