@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi import run
 from kalvi.estimators.common import all_or_nothing, documented
-from kalvi.estimators.gp_base import GaussianProcess
+from kalvi.estimators.gp_base import GaussianProcess, moments
 from kalvi.estimators.gp_settings import PARAMETERS
 from kalvi.likelihoods import (
     Bernoulli,
@@ -90,13 +90,12 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
         """Learn from a table."""
         X, y = self._checked(X, y, y_numeric=True)
         weight = self._weights(sample_weight, X)
-        kept = y[weight > 0] if np.any(weight > 0) else y
-        likelihood = self._first_likelihood(kept)
+        centre, spread = moments(y, weight)
+        spread = spread or 1.0
+        likelihood = self._first_likelihood(spread)
         if isinstance(likelihood, Poisson):
             self._check_counts(y)
-            centre, spread = float(np.log(max(kept.mean(), 1e-3))), 1.0
-        else:
-            centre, spread = float(kept.mean()), float(kept.std()) or 1.0
+            centre, spread = float(np.log(max(centre, 1e-3))), 1.0
         self.fits_ = [self._fit_one(X, y, weight, likelihood, centre, spread)]
         self._warn()
         return self
@@ -122,10 +121,10 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
             found = run.call(_log_predictive, self.fits_[0].hyper.likelihood, y, mean, var)
         return np.asarray(found, np.float64)
 
-    def _first_likelihood(self, y: np.ndarray) -> Likelihood:
+    def _first_likelihood(self, spread: float) -> Likelihood:
         if isinstance(self.likelihood, Likelihood):
             return self.likelihood
-        scale = float(np.sqrt(FIRST_NOISE) * y.std()) or 1.0
+        scale = float(np.sqrt(FIRST_NOISE)) * spread
         made = {
             "normal": lambda: Normal(scale**2),
             "laplace": lambda: Laplace(scale),

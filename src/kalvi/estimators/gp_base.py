@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from kalvi import kernels, run
 from kalvi.estimators import settings
-from kalvi.estimators.gp_covariances import Covariance, covariance
+from kalvi.estimators.gp_covariances import Covariance, covariance, padded_size
 from kalvi.estimators.gp_fits import ExactProblem, Hyper, Mean, Table, cast, search
 from kalvi.estimators.gp_settings import check_memory, check_settings
 from kalvi.estimators.gp_sparse import SparseProblem
@@ -22,13 +22,15 @@ from kalvi.linalg import cholesky
 from kalvi.precision import matching
 
 INDEFINITE = 1e-8
-"""A kernel matrix may have negative eigenvalues of this share of its trace, which rounding explains."""
+"""Negative eigenvalues of a kernel matrix that rounding explains, as a share of its largest entry."""
+CHECKED_ROWS = 512
 
 
 class GaussianProcess(BaseEstimator):
     """A Gaussian process prior over a latent function, or several, and their variational posteriors."""
 
     n_features_in_: int
+    n_evaluations_: int
     fits_: list[Any]
 
     def __init__(
@@ -118,6 +120,7 @@ class GaussianProcess(BaseEstimator):
             raise AttributeError(f"{name} is there after fit.")
 
     def _checked(self, x, y, *, y_numeric: bool) -> tuple[np.ndarray, np.ndarray]:
+        self.n_evaluations_ = 0
         check_settings(self.get_params(deep=False))
         with settings.located(X=x, y=y):
             checked: Any = validate_data(self, x, y, dtype=np.float64, y_numeric=y_numeric)
@@ -146,25 +149,24 @@ class GaussianProcess(BaseEstimator):
     ) -> Any:
         """The fit of one latent function; `centre` and `spread` are the scales it will have."""
         with matching(self.dtype):
-            cov = self._covariance(x, spread)
-            hyper = Hyper(cov, cast(likelihood, self.dtype), self._mean(centre))
             kept = weight > 0
             table = Table(x[kept], y[kept], weight[kept]) if np.any(kept) else Table(x, y, weight)
+            cov = self._covariance(table, spread)
+            hyper = Hyper(cov, cast(likelihood, self.dtype), self._mean(centre, spread))
             self._check_kernel(cov, table.x)
             rng = check_random_state(self.random_state)
             problem = self._problem(table, hyper, rng)
-            self.n_evaluations_ = 0
             if self.optimizer is not None:
-                hyper, self.n_evaluations_ = search(
+                hyper, count = search(
                     problem,
                     hyper,
-                    spread,
                     self.optimizer,
                     self.grid,
                     int(self.n_restarts_optimizer),
                     rng,
                     bool(self.verbose),
                 )
+                self.n_evaluations_ += count
             fit = problem.fit(hyper)
         if not np.isfinite(fit.elbo):
             raise ValueError(
@@ -186,33 +188,33 @@ class GaussianProcess(BaseEstimator):
             rng,
         )
 
-    def _covariance(self, x: np.ndarray, spread: float) -> Covariance:
+    def _covariance(self, table: Table, spread: float) -> Covariance:
         if self.kernel is not None:
             return covariance(self.kernel, self.dtype)
-        length = float(np.sqrt(np.sum(np.var(x, axis=0)))) or 1.0
+        length = float(np.linalg.norm([moments(x, table.weight)[1] for x in table.x.T])) or 1.0
         return covariance(spread**2 * kernels.RBF(length), self.dtype)
 
-    def _mean(self, centre: float) -> Mean:
+    def _mean(self, centre: float, spread: float) -> Mean:
         if callable(self.mean):
-            return Mean(0.0, False, self.mean)
+            return Mean(0.0, False, function=self.mean)
         if self.mean == "constant":
-            return Mean(centre, True)
+            return Mean(centre, True, spread)
         return Mean(float(self.mean), False)
 
     def _check_kernel(self, cov: Covariance, x: np.ndarray) -> None:
         """Refuse a kernel that is no covariance: seen on a few hundred rows."""
-        some = x[:: -(-len(x) // 512)]
-        gram = cov.gram(some, len(some))
-        if not np.all(np.isfinite(gram)):
+        some = x[:: -(-len(x) // CHECKED_ROWS)]
+        gram = cov.gram(some, padded_size(len(some)))
+        finite, symmetric, positive = run.call(_covariance_signs, gram)
+        if not finite:
             raise ValueError("the kernel gives NaN or infinity for some pairs of rows.")
-        skew = float(jnp.max(jnp.abs(gram - gram.T)))
-        root = run.call(_slightly_raised_root, gram)
-        if skew > INDEFINITE * float(jnp.max(jnp.abs(gram))) or not np.all(np.isfinite(root)):
-            least = float(np.linalg.eigvalsh(np.asarray((gram + gram.T) / 2, np.float64))[0])
+        if not (symmetric and positive):
+            matrix = np.asarray(gram, np.float64)[: len(some), : len(some)]
+            least = float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
             raise ValueError(
                 "the kernel must be symmetric and positive semidefinite; the matrix of "
                 f"{len(some)} rows has the eigenvalue {least:.3g} and differs from its transpose by "
-                f"{skew:.3g}."
+                f"{float(np.max(np.abs(matrix - matrix.T))):.3g}."
             )
 
     def _warn(self) -> None:
@@ -242,9 +244,18 @@ class GaussianProcess(BaseEstimator):
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, vars(self))
 
 
-def _slightly_raised_root(gram):
-    size = gram.shape[0]
+def moments(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation, rows counted by their weights."""
+    if not np.any(weight > 0):
+        return float(values.mean()), float(values.std())
+    mean = float(np.average(values, weights=weight))
+    return mean, float(np.sqrt(np.average((values - mean) ** 2, weights=weight)))
+
+
+def _covariance_signs(gram):
+    """Whether a matrix is finite, symmetric, and positive semidefinite but for rounding."""
+    size, largest = gram.shape[0], jnp.max(jnp.abs(gram))
     share = INDEFINITE if gram.dtype == jnp.float64 else 1e-3
-    return cholesky(
-        (gram + gram.T) / 2 + share * jnp.trace(gram) / size * jnp.eye(size, dtype=gram.dtype)
-    )
+    raised = (gram + gram.T) / 2 + share * largest * jnp.eye(size, dtype=gram.dtype)
+    symmetric = jnp.max(jnp.abs(gram - gram.T)) <= share * largest
+    return jnp.isfinite(largest), symmetric, jnp.all(jnp.isfinite(cholesky(raised)))

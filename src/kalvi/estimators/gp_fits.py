@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from tqdm import tqdm
 
 from kalvi import run
+from kalvi.algorithms.base import weighted
 from kalvi.algorithms.klprox import (
     Conditioned,
     KLProx,
@@ -23,11 +24,14 @@ from kalvi.algorithms.klprox import (
     klprox,
     predict,
 )
+from kalvi.algorithms.klprox.function_space import _first_sites
 from kalvi.estimators.gp_covariances import REACH, Covariance, padded_size
 from kalvi.likelihoods import Likelihood
 
 NOWHERE = 1e12
 """What the search is told where the bound does not exist, in nats below zero."""
+MEAN_REACH = 100.0
+"""The constant of the mean is sought within this distance of its start, in its unit."""
 PREDICTED_ROWS = 1024
 
 
@@ -36,6 +40,7 @@ class Mean(NamedTuple):
 
     constant: float
     learned: bool
+    unit: float = 1.0  # in which the constant is sought
     function: Callable[[np.ndarray], Any] | None = None
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -58,7 +63,7 @@ class Hyper(NamedTuple):
 
     @property
     def theta(self) -> np.ndarray:
-        constant = [self.mean.constant] if self.mean.learned else []
+        constant = [self.mean.constant / self.mean.unit] if self.mean.learned else []
         return np.concatenate([self.covariance.theta, self._logs, constant])
 
     @property
@@ -75,18 +80,20 @@ class Hyper(NamedTuple):
     @property
     def values(self) -> dict[str, float]:
         """The free numbers by name, as they are."""
-        shown = np.append(np.exp(self.theta[:-1]), self.theta[-1:])
-        shown = shown if self.mean.learned else np.exp(self.theta)
+        shown = np.exp(np.concatenate([self.covariance.theta, self._logs]))
+        shown = np.append(shown, [self.mean.constant] if self.mean.learned else [])
         return {name: float(v) for name, v in zip(self.names, shown, strict=True)}
 
-    def bounds(self, spread: float) -> np.ndarray:
-        """Where the vector is sought; the mean within a hundred `spread`s."""
-        logs = self._logs
-        constant = [self.mean.constant] if self.mean.learned else []
-        rest = [np.column_stack([logs - REACH, logs + REACH])] + [
-            np.array([[c - 100 * spread, c + 100 * spread]]) for c in constant
-        ]
-        return np.concatenate([self.covariance.bounds, *rest])
+    @property
+    def bounds(self) -> np.ndarray:
+        """Where the vector is sought."""
+        rest = self.theta[len(self.covariance.theta) :]
+        reach = np.full(len(rest), REACH)
+        if self.mean.learned:
+            reach[-1] = MEAN_REACH
+        return np.concatenate(
+            [self.covariance.bounds, np.column_stack([rest - reach, rest + reach])]
+        )
 
     def at(self, theta: np.ndarray) -> "Hyper":
         """The same with other numbers."""
@@ -97,14 +104,17 @@ class Hyper(NamedTuple):
         values = [
             jnp.asarray(np.exp(log), leaf.dtype) for log, leaf in zip(logs, leaves, strict=True)
         ]
-        mean = self.mean._replace(constant=float(constant[0])) if len(constant) else self.mean
+        mean = self.mean
+        if mean.learned:
+            mean = mean._replace(constant=float(constant[0]) * mean.unit)
         return Hyper(self.covariance.at(cov), jax.tree.unflatten(structure, values), mean)
 
     def gathered(self, by_cov: np.ndarray, likelihood: Likelihood, by_mean: float) -> np.ndarray:
         """The gradient with respect to `theta`, from those of the parts."""
         pairs = zip(jax.tree.leaves(self.likelihood), jax.tree.leaves(likelihood), strict=True)
         logs = [float(value) * float(slope) for value, slope in pairs]
-        return np.concatenate([by_cov, logs, [by_mean] if self.mean.learned else []])
+        constant = [by_mean * self.mean.unit] if self.mean.learned else []
+        return np.concatenate([by_cov, logs, constant])
 
 
 class Table(NamedTuple):
@@ -187,7 +197,9 @@ class ExactProblem:
         cov = hyper.covariance.gram(self.table.x, self.size)
         mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
         prior = Latent(jnp.asarray(mean, self.dtype), cov)
-        for start in (self.sites, None):
+        # always sites, never None, so that one program serves
+        first = run.call(_first_sites, hyper.likelihood, prior.mean, self.weight)
+        for start in (self.sites or first, first):
             args = hyper.likelihood, prior, self.y, self.weight, start, self.max_passes
             found: KLProx = run.call(_klprox, *args)
             if np.isfinite(found.elbo):
@@ -199,7 +211,6 @@ class ExactProblem:
 def search(
     problem: Any,
     hyper: Hyper,
-    spread: float,
     optimizer: str | Callable,
     grid: dict[str, Any] | None,
     restarts: int,
@@ -209,7 +220,9 @@ def search(
     """The hyperparameters with the highest bound, and how often the bound was asked for."""
     if optimizer == "grid":
         return _grid_search(problem, hyper, grid, verbose)
-    bounds, count = hyper.bounds(spread), 0
+    if not len(hyper.theta):
+        return hyper, 0
+    bounds, count = hyper.bounds, 0
     starts = [hyper.theta] + [rng.uniform(*bounds.T) for _ in range(restarts)]
     best, highest = hyper, -np.inf
     with _bar(verbose) as tell:
@@ -238,20 +251,11 @@ def _grid_search(
     problem: Any, hyper: Hyper, grid: dict[str, Any] | None, verbose: bool
 ) -> tuple[Hyper, int]:
     """Every combination of the named values; neighbours follow one another, so that each starts warm."""
-    names, values = hyper.names, grid or {}
-    unknown = [name for name in values if name not in names]
-    if unknown or not values:
-        raise ValueError(
-            f"grid must give values for some of {', '.join(names)}; got {', '.join(values) or 'none'}."
-        )
+    names, values = hyper.names, _grid_values(hyper, grid)
     best, highest, count = hyper, -np.inf, 0
     places = [names.index(name) for name in values]
-    logs = [
-        np.asarray(values[n], float) if n == "mean" else np.log(np.asarray(values[n], float))
-        for n in values
-    ]
     with _bar(verbose) as tell:
-        for point in product(*logs):
+        for point in product(*values.values()):
             theta = hyper.theta
             theta[places] = point
             there, count = hyper.at(theta), count + 1
@@ -260,6 +264,25 @@ def _grid_search(
                 best, highest = there, elbo
             tell(highest)
     return best, count
+
+
+def _grid_values(hyper: Hyper, grid: Any) -> dict[str, np.ndarray]:
+    """The values to try, as entries of `theta`."""
+    names, given = hyper.names, grid if isinstance(grid, dict) else {}
+    if not given or any(name not in names for name in given):
+        raise ValueError(
+            "optimizer='grid' needs grid, a dict with values for some of "
+            f"{', '.join(names) or 'no hyperparameters: all are fixed'}; got {grid!r}."
+        )
+    found = {}
+    for name, values in given.items():
+        numbers = np.ravel(np.asarray(values, float))
+        allowed = np.isfinite(numbers) & ((numbers > 0) | (name == "mean"))
+        if not numbers.size or not np.all(allowed):
+            kind = "numbers" if name == "mean" else "positive numbers"
+            raise ValueError(f"grid[{name!r}] must hold {kind}; got {values!r}.")
+        found[name] = numbers / hyper.mean.unit if name == "mean" else np.log(numbers)
+    return found
 
 
 @contextmanager
@@ -280,7 +303,12 @@ def _filled(x: np.ndarray) -> np.ndarray:
 
 
 def _klprox(likelihood, prior, y, weight, start, max_passes) -> KLProx:
-    return klprox(likelihood, prior, y, weight, start, max_passes=max_passes)
+    """The optimum, without a bound where rounding has made the divergence from the prior negative."""
+    found = klprox(likelihood, prior, y, weight, start, max_passes=max_passes)
+    value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
+    fit = jnp.sum(weighted(weight, value))
+    slack = float(np.sqrt(jnp.finfo(y.dtype).eps)) * (len(y) + jnp.abs(fit))
+    return found._replace(elbo=jnp.where(found.elbo <= fit + slack, found.elbo, jnp.nan))
 
 
 def _slopes(likelihood, prior: Latent, y, weight, found: KLProx):

@@ -57,6 +57,8 @@ def check_settings(given: dict[str, Any]) -> None:
         )
     if given["dtype"] not in ("float32", "float64", np.float32, np.float64):
         raise ValueError(f"dtype must be 'float32' or 'float64'; got {given['dtype']!r}.")
+    if given["grid"] is not None and optimizer != "grid":
+        raise ValueError(f"grid needs optimizer='grid'; got optimizer={optimizer!r}.")
     mean = given["mean"]
     if not callable(mean) and mean != "constant" and not _finite(mean):
         raise ValueError(f"mean must be 'constant', a number or a callable; got {mean!r}.")

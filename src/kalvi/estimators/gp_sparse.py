@@ -142,12 +142,19 @@ class SparseProblem:
     def _chosen(self, hyper: Hyper) -> np.ndarray:
         x = jnp.asarray(self.some.x, self.dtype)
         found = run.call(choose, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
+        if not int(found.count):
+            raise ValueError(
+                "sparse=True needs a kernel under which rows have something in common; "
+                f"{hyper.covariance.kernel!r} gives each row noise of its own only."
+            )
         return self.some.x[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
 
     def _solve(self, hyper: Hyper) -> tuple[VGA, Batch, Any]:
         batch = Batch(*(jnp.asarray(a, self.dtype) for a in self.some))
         mean = jnp.asarray(hyper.mean(self.some.x), self.dtype)
-        for start in (self.posterior, None):
+        prior = standard(jnp.asarray(self.inducing))
+        # always a Gaussian, never None, so that one program serves
+        for start in (self.posterior or prior, prior):
             args = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, batch, start
             found: VGA = run.call(_solved, *args, self.max_passes)
             if np.isfinite(found.elbo):
