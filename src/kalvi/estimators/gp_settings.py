@@ -98,7 +98,7 @@ def available_memory() -> int | None:
     return machine if allowed == "max" else min(machine, int(allowed))
 
 
-def _size(count: float) -> str:
+def _size(count: int | float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
