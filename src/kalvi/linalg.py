@@ -26,6 +26,8 @@ CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 numbers stay below the second (what a cache holds); on an accelerator what fills it."""
 GROUP = 8192
 """Rows that one group of an accelerator's processors sums in an inner product."""
+HALVED = 512
+"""Triangular matrices larger than this are inverted in halves."""
 MAX_STD = 1e12
 """Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
 drifting stream stay finite (the square, 1e24, fits a float32)."""
@@ -152,6 +154,17 @@ def semidefinite_root(a: Float[Array, "c c"]) -> Float[Array, "c c"]:
 def cho_solve(root: Float[Array, "n n"], b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
     """(root rootᵀ)⁻¹ b for a lower-triangular root."""
     return jsl.cho_solve((root, True), b)
+
+
+def triangular_inverse(root: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The inverse of a lower-triangular matrix, in halves: most of it products, which are fast."""
+    n = root.shape[0]
+    if n <= HALVED:
+        return jsl.solve_triangular(root, identity_like(root), lower=True)
+    h = n // 2
+    first, last = triangular_inverse(root[:h, :h]), triangular_inverse(root[h:, h:])
+    between = -last @ (root[h:, :h] @ first)
+    return jnp.block([[first, jnp.zeros((h, n - h), root.dtype)], [between, last]])
 
 
 def root_from_precision(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:

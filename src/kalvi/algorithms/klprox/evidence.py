@@ -58,12 +58,14 @@ def _response(prior: Latent, curvature: PerRow, factors: Conditioned) -> Gram:
     """R, the precision of what the sites say of the prior."""
 
     def positive() -> Gram:
-        inverse = linalg.cho_solve(factors.root, jnp.diag(factors.scale))
-        return linalg.scale_rows(factors.scale, inverse)
+        inverse = linalg.triangular_inverse(factors.root) * factors.scale[None, :]
+        return inverse.T @ inverse
 
     def general() -> Gram:
-        reached = reduce(prior, factors, prior.cov)
+        reached = reduce(prior.cov, factors, prior.cov)
         cov = prior.cov - reached.lost.T @ reached.lost + reached.gained.T @ reached.gained
         return jnp.diag(curvature) - linalg.scale_rows(curvature, cov) * curvature[None, :]
 
+    if factors.excess is None:
+        return positive()
     return jax.lax.cond(jnp.any(factors.excess > 0), general, positive)

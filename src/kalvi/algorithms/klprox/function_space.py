@@ -10,12 +10,15 @@ natural-gradient step of the sites. With the prior f ~ N(μ, K) and the likeliho
 and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A step goes
 part of the way from (l, γ) to (l*, γ*), the ELBO never falling (`climbing`). γ = 0 is the prior.
 
-Nothing is divided by a small γ and K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has
-eigenvalues ≥ 1 and T = L⁻¹ S K gives V = K − TᵀT. Where γ K is large that difference has lost its digits
-and vᵢ = (1 − (B⁻¹)ᵢᵢ)/γᵢ has not; (L⁻¹)ᵢⱼ = −Tᵢⱼ sⱼ below the diagonal, so it costs nothing more. For the
-same reason the pulls of such rows enter c = S B⁻¹ S⁻¹ l in this form. Likelihoods that are not log-concave
-have rows with γ < 0; these are taken away in a second step, V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂,
-T₂ = L₂⁻¹ S₂ V₁, which exists only if V is positive.
+K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has eigenvalues ≥ 1,
+
+    vᵢ = (1 − (B⁻¹)ᵢᵢ)/γᵢ,        V = K − TᵀT,   T = L⁻¹ S K,
+
+the first of which keeps its digits where γ K is large and loses them where it is below the root of the
+precision; if any row is there, all of them come from the second. For the same reason the pulls of rows with
+γ K > 1 enter c as S B⁻¹ S⁻¹ l. Likelihoods that are not log-concave have rows with γ < 0; these are taken
+away in a second step, V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂, T₂ = L₂⁻¹ S₂ V₁, which exists only if V is
+positive.
 
 The ascent stops where |e|²_V + ½ (Σ |γ* − γ| v)², e = w E[∂ log p] − c, an upper bound on the squared
 natural-gradient norm in nats, is below the tolerance.
@@ -75,8 +78,8 @@ class Conditioned(NamedTuple):
 
     scale: PerRow  # S, √γ where γ > 0
     root: Gram  # L
-    excess: PerRow  # S₂, √−γ where γ < 0
-    widening: Gram  # L₂; I where no γ is negative
+    excess: PerRow | None  # S₂, √−γ where γ < 0; None where no γ can be
+    widening: Gram | None  # L₂
 
 
 def klprox(
@@ -120,10 +123,25 @@ def sites_at(likelihood: Likelihood, mean: PerRow, var: PerRow, y: PerRow, weigh
     return Sites(expected.gradient + expected.curvature * mean, expected.curvature)
 
 
-def conditioned(cov: Gram, curvature: PerRow) -> Conditioned:
-    """The factors of the covariance (cov⁻¹ + diag curvature)⁻¹; NaN where it is not positive."""
-    nothing = jnp.zeros_like(curvature)
-    return _law(Latent(nothing, cov), Sites(nothing, curvature), False).factors
+def conditioned(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> Conditioned:
+    """The factors of the covariance (cov⁻¹ + diag curvature)⁻¹; NaN where it is not positive.
+
+    Those of a log-concave likelihood take one factorisation only.
+    """
+    scale = jnp.sqrt(jnp.maximum(curvature, 0))
+    scaled = linalg.scale_rows(scale, cov)
+    root = linalg.cholesky(linalg.identity_like(cov) + scaled * scale[None, :])
+    if log_concave:
+        return Conditioned(scale, root, None, None)
+    excess = jnp.sqrt(jnp.maximum(-curvature, 0))
+
+    def widening() -> Gram:
+        lost = _solve(root, scaled)
+        left = linalg.scale_rows(excess, cov - lost.T @ lost) * excess[None, :]
+        return linalg.cholesky(linalg.identity_like(cov) - left)
+
+    wide = jax.lax.cond(jnp.any(excess > 0), widening, lambda: linalg.identity_like(cov))
+    return Conditioned(scale, root, excess, wide)
 
 
 def predict(
@@ -135,10 +153,9 @@ def predict(
     var: Float[Array, " m"],
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """Mean and variance of the latents at m new points, given their prior law and that with the rows'."""
-    reached = reduce(prior, factors, cross)
-    return mean + cross @ found.coefficients, var - jnp.sum(reached.lost**2, axis=0) + jnp.sum(
-        reached.gained**2, axis=0
-    )
+    reached = reduce(prior.cov, factors, cross.T)
+    var = var - jnp.sum(reached.lost**2, axis=0) + jnp.sum(reached.gained**2, axis=0)
+    return mean + cross @ found.coefficients, var
 
 
 class Reached(NamedTuple):
@@ -148,17 +165,19 @@ class Reached(NamedTuple):
     gained: Float[Array, "n m"]
 
 
-def reduce(prior: Latent, factors: Conditioned, cross: Float[Array, "m n"]) -> Reached:
-    """What the sites do to the covariance of new points."""
-    lost = _solve(factors.root, linalg.scale_rows(factors.scale, cross.T))
+def reduce(cov: Gram, factors: Conditioned, cross: Float[Array, "n m"]) -> Reached:
+    """What the sites do to the covariance of new points, or of any combinations of the latents."""
+    scale, root, excess, widening = factors
+    lost = _solve(root, linalg.scale_rows(scale, cross))
+    if excess is None or widening is None:
+        return Reached(lost, jnp.zeros_like(lost))
 
     def widen() -> Float[Array, "n m"]:
-        shrunk = _solve(factors.root, linalg.scale_rows(factors.scale, prior.cov))
-        between = cross.T - shrunk.T @ lost
-        return _solve(factors.widening, linalg.scale_rows(factors.excess, between))
+        back = jsl.solve_triangular(root, lost, lower=True, trans=1)
+        between = cross - cov @ linalg.scale_rows(scale, back)
+        return _solve(widening, linalg.scale_rows(excess, between))
 
-    gained = jax.lax.cond(jnp.any(factors.excess > 0), widen, lambda: jnp.zeros_like(lost))
-    return Reached(lost, gained)
+    return Reached(lost, jax.lax.cond(jnp.any(excess > 0), widen, lambda: jnp.zeros_like(lost)))
 
 
 class _Law(NamedTuple):
@@ -168,14 +187,7 @@ class _Law(NamedTuple):
     var: PerRow
     coefficients: PerRow
     log_volume: Scalar  # log|I + K Γ|
-    lost: Gram  # T
-    gained: Gram  # T₂
     factors: Conditioned
-
-    def spread(self, prior: Latent, e: PerRow) -> Scalar:
-        """eᵀ V e."""
-        square = e @ (prior.cov @ e) - jnp.sum((self.lost @ e) ** 2)
-        return jnp.maximum(square + jnp.sum((self.gained @ e) ** 2), 0)
 
 
 class _Point(climbing.Place):
@@ -219,15 +231,18 @@ def _at(
     felt = jnp.concatenate([away * jnp.sqrt(law.var), bend * float(np.sqrt(0.5))])
     square = law.coefficients @ (law.mean - prior.mean)
     elbo = jnp.sum(expected.value) - (law.log_volume - sites.curvature @ law.var + square) / 2
-    gap = law.spread(prior, away) + jnp.sum(jnp.abs(bend)) ** 2 / 2
-    blur = _blur(law.coefficients, prior.cov)
+    gap = _spread(prior.cov, law.factors, away) + jnp.sum(jnp.abs(bend)) ** 2 / 2
+    blur = _blur(law.coefficients, sites, prior.cov, likelihood.log_concave)
     return _Point(elbo, felt, gap, blur, sites, law.mean, law.var, law.coefficients, expected)
 
 
-def _blur(coefficients: PerRow, cov: Gram) -> Scalar:
-    """The rounding error of cᵀK c, whose terms may be far larger than their sum."""
-    terms = jnp.sum(jnp.abs(coefficients) * jnp.sqrt(jnp.diagonal(cov))) ** 2
-    return 0.5 * float(jnp.finfo(cov.dtype).eps) * terms / float(np.sqrt(cov.shape[0]))
+def _blur(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: bool) -> Scalar:
+    """The rounding error of cᵀK c, whose terms may be far larger than their sum, and of a V that was made by
+    differences."""
+    eps, prior_var = float(jnp.finfo(cov.dtype).eps), jnp.diagonal(cov)
+    terms = jnp.sum(jnp.abs(coefficients) * jnp.sqrt(prior_var)) ** 2
+    square = 0.5 * eps * terms / float(np.sqrt(cov.shape[0]))
+    return square if log_concave else square + eps * jnp.sum(jnp.abs(sites.curvature) * prior_var)
 
 
 def _first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
@@ -244,42 +259,66 @@ def _expect(
     return Expected(*(weighted(weight, term) for term in expected))
 
 
+def _spread(cov: Gram, factors: Conditioned, e: PerRow) -> Scalar:
+    """eᵀ V e."""
+    along = cov @ e
+    reached = reduce(cov, factors, along[:, None])
+    return jnp.maximum(e @ along - jnp.sum(reached.lost**2) + jnp.sum(reached.gained**2), 0)
+
+
 def _law(prior: Latent, sites: Sites, log_concave: bool) -> _Law:
-    """The Gaussian of the sites; its second step is taken only if some curvature is negative."""
-    mean, cov = prior
+    """The Gaussian of the sites; the second step is taken only if some curvature is negative."""
     gamma = jnp.maximum(sites.curvature, 0)
-    scale, prior_var = jnp.sqrt(gamma), jnp.diagonal(cov)
-    scaled = linalg.scale_rows(scale, cov)
-    root = linalg.cholesky(linalg.identity_like(cov) + scaled * scale[None, :])
-    lost = _solve(root, scaled)
-    strong = gamma * prior_var > 1
-    below = jnp.sum(jnp.tril(lost, -1) ** 2, axis=0)
-    inverse = jnp.diagonal(root) ** -2 + gamma * below  # of B
-    var = jnp.where(
-        strong,
-        (1 - inverse) / jnp.where(strong, gamma, 1),
-        prior_var - jnp.sum(lost**2, axis=0),
-    )
-    pull = sites.pull - sites.curvature * mean
-    mild = jnp.where(strong, 0, pull)
-    side = jnp.where(strong, pull / jnp.where(strong, scale, 1), 0) - scaled @ mild
-    coefficients = mild + scale * linalg.cho_solve(root, side)
-    shift = cov @ coefficients
-    excess = jnp.sqrt(jnp.maximum(-sites.curvature, 0))
-    factors = Conditioned(scale, root, excess, linalg.identity_like(cov))
-    volume = 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
-    first = _Law(mean + shift, var, coefficients, volume, lost, jnp.zeros_like(cov), factors)
+    factors = conditioned(prior.cov, gamma, log_concave=True)
+    var = _variances(prior.cov, gamma, factors)
+    pull = sites.pull - sites.curvature * prior.mean
+    coefficients = _coefficients(prior.cov, gamma, pull, factors)
+    volume = 2 * jnp.sum(jnp.log(jnp.diagonal(factors.root)))
+    first = _Law(prior.mean + prior.cov @ coefficients, var, coefficients, volume, factors)
     if log_concave:
         return first
-    return jax.lax.cond(
-        jnp.any(sites.curvature < 0), lambda: _widened(prior, sites, first), lambda: first
-    )
+    excess = jnp.sqrt(jnp.maximum(-sites.curvature, 0))
+    identity = linalg.identity_like(prior.cov)
+    first = first._replace(factors=factors._replace(excess=excess, widening=identity))
+    some = jnp.any(excess > 0)
+    return jax.lax.cond(some, lambda: _widened(prior, sites, first, excess), lambda: first)
 
 
-def _widened(prior: Latent, sites: Sites, law: _Law) -> _Law:
+def _variances(cov: Gram, gamma: PerRow, factors: Conditioned) -> PerRow:
+    """diag V, by the formula that keeps its digits."""
+    scale, root = factors.scale, factors.root
+    prior_var = jnp.diagonal(cov)
+    seen = gamma * prior_var
+    least = float(jnp.finfo(cov.dtype).eps) ** 0.5
+
+    def by_inverse() -> PerRow:
+        inverse = jnp.sum(linalg.triangular_inverse(root) ** 2, axis=0)
+        return (1 - inverse) / jnp.where(gamma > 0, gamma, 1)
+
+    def by_difference() -> PerRow:
+        lost = _solve(root, linalg.scale_rows(scale, cov))
+        # (L⁻¹)ᵢⱼ = −Tᵢⱼ sⱼ below the diagonal, and 1/Lᵢᵢ on it
+        inverse = jnp.diagonal(root) ** -2 + gamma * jnp.sum(jnp.tril(lost, -1) ** 2, axis=0)
+        strong = (1 - inverse) / jnp.where(seen > 1, gamma, 1)
+        return jnp.where(seen > 1, strong, prior_var - jnp.sum(lost**2, axis=0))
+
+    safe = jnp.all((seen > least) | (prior_var == 0))
+    return jax.lax.cond(safe, by_inverse, by_difference)
+
+
+def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: Conditioned) -> PerRow:
+    """(I + Γ K)⁻¹ pull, each row's part in the form that keeps its digits."""
+    scale, root = factors.scale, factors.root
+    strong = gamma * jnp.diagonal(cov) > 1
+    mild = jnp.where(strong, 0, pull)
+    side = jnp.where(strong, pull / jnp.where(strong, scale, 1), 0) - scale * (cov @ mild)
+    return mild + scale * linalg.cho_solve(root, side)
+
+
+def _widened(prior: Latent, sites: Sites, law: _Law, excess: PerRow) -> _Law:
     """The law with the negative curvatures added."""
-    excess = law.factors.excess
-    scaled = linalg.scale_rows(excess, prior.cov - law.lost.T @ law.lost)
+    lost = _solve(law.factors.root, linalg.scale_rows(law.factors.scale, prior.cov))
+    scaled = linalg.scale_rows(excess, prior.cov - lost.T @ lost)
     root = linalg.cholesky(linalg.identity_like(prior.cov) - scaled * excess[None, :])
     gained = _solve(root, scaled)
     shift = law.mean - prior.mean
@@ -290,8 +329,6 @@ def _widened(prior: Latent, sites: Sites, law: _Law) -> _Law:
         law.var + jnp.sum(gained**2, axis=0),
         sites.pull - sites.curvature * mean,
         law.log_volume + 2 * jnp.sum(jnp.log(jnp.diagonal(root))),
-        law.lost,
-        gained,
         law.factors._replace(widening=root),
     )
 
