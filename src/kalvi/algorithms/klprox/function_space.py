@@ -237,8 +237,7 @@ def _at(
 
 
 def _blur(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: bool) -> Scalar:
-    """The rounding error of cᵀK c, whose terms may be far larger than their sum, and of a V that was made by
-    differences."""
+    """The rounding error of cᵀK c, whose terms may be far larger than their sum, and of differences."""
     eps, prior_var = float(jnp.finfo(cov.dtype).eps), jnp.diagonal(cov)
     terms = jnp.sum(jnp.abs(coefficients) * jnp.sqrt(prior_var)) ** 2
     square = 0.5 * eps * terms / float(np.sqrt(cov.shape[0]))
