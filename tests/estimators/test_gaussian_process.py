@@ -218,8 +218,7 @@ def test_weights_count_rows_of_inducing_points():
 
 
 def test_all_rows_as_inducing_points_are_exact():
-    sparse = Classifier(RBF, **FIXED, sparse=True, n_inducing=64).fit(X, BINARY)
-    exact = Classifier(RBF, **FIXED).fit(X, BINARY)
+    sparse, exact = normal(sparse=True, n_inducing=64).fit(X, Y), normal().fit(X, Y)
     assert sparse.regime_ == "sparse" and sparse.inducing_.shape == (N, 2)
     np.testing.assert_allclose(sparse.elbo_, exact.elbo_, atol=1e-6)
     same_latent(sparse, exact, 1e-5)
@@ -335,6 +334,7 @@ def test_single_precision_is_close():
 # Manners -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pickle_predicts_where_jax_is_in_single_precision(tmp_path):
     model = Classifier(RBF, **FIXED).fit(X, BINARY)
     (tmp_path / "model").write_bytes(pickle.dumps(model))
