@@ -1,10 +1,10 @@
 """python -m benchmarks.device_klprox: KL-proximal inference on this machine's accelerator, in float64.
 
 Logistic regression of 3500 rows and 5000 columns (Gisette's size, made-up rows) for 30 prior variances,
-each from the optimum before; exact Gaussian process classification of N rows; a fit and a gradient of a sparse
-one of a million rows. Needs JAX, Equinox and jaxtyping. Seconds without compilation, and the share of the
-device's measured product speed that a pass reaches (4/3 N³ operations: a Cholesky root and a triangular
-inverse, in whose halves products count double).
+each from the optimum before; exact Gaussian process classification of N rows; a fit and a gradient of a
+sparse one of a million rows. Needs JAX, Equinox and jaxtyping. Seconds without compilation, and the share
+of the device's measured product speed that a pass reaches (4/3 N³ operations: a Cholesky root and a
+triangular inverse, in whose halves products count double).
 """
 
 import time
