@@ -14,6 +14,7 @@ from sklearn import gaussian_process as sklearn_gp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process import kernels as sklearn_kernels
+from sklearn.utils import estimator_checks
 
 import kalvi
 from kalvi import kernels
@@ -398,6 +399,19 @@ def test_what_is_refused_leaves_the_fit_as_it_was(fitted, settings, message):
     assert message in str(refused.value)
     assert vars(model) == state
     np.testing.assert_allclose(model.set_params(dtype="float64").predict(NEW), before, rtol=1e-12)
+
+
+QUICK_CHECKS = [  # the others are among the long ones of test_checks
+    estimator_checks.check_estimators_unfitted,
+    estimator_checks.check_no_attributes_set_in_init,
+    estimator_checks.check_set_params,
+]
+
+
+@pytest.mark.parametrize("check", QUICK_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("model", [Classifier(optimizer=None), Regressor(optimizer=None)])
+def test_scikit_learns_check(model, check):
+    check(type(model).__name__, model)
 
 
 def test_a_function_is_no_kernel_by_itself():

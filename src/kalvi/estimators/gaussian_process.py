@@ -246,7 +246,8 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
 
     def predict(self, X) -> np.ndarray:
         """The most probable class."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        best = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[best]
 
     def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the latent function at new points; for three classes or more, a
