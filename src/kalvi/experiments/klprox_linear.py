@@ -1,8 +1,8 @@
 """Bayesian logistic regression with w ~ N(0, δ I): one method after the other over a grid of δ.
 
 `proximal` is the variational optimum by kalvi: in the weights with `vga` where there are no more columns
-than rows, in the predictors with `klprox` and the kernel δ X Xᵀ where there are, each δ from the optimum of
-the one before. δ is chosen by the bound, for MAP by cross-validation in five folds. Losses are in bits.
+than rows, in the predictors with `klprox` and the kernel δ X Xᵀ where there are, each δ from the optima of
+those before. δ is chosen by the bound, for MAP by cross-validation in five folds. Losses are in bits.
 """
 
 import time
@@ -17,6 +17,7 @@ from scipy.special import expit
 
 from kalvi import metrics, run
 from kalvi.algorithms.base import Batch
+from kalvi.algorithms.klprox import Sites
 from kalvi.algorithms.vga import vga
 from kalvi.experiments import klprox_grid
 from kalvi.experiments import klprox_linear_references as references
@@ -34,6 +35,7 @@ TOLERANCE = 1e-8
 class Curve(NamedTuple):
     """A method over the grid: negative bounds, losses in bits, the δ it would choose, seconds in all."""
 
+    deltas: np.ndarray
     bound: np.ndarray
     loss: np.ndarray
     choice: int
@@ -91,7 +93,7 @@ def weight_space(split: Split, deltas: np.ndarray) -> Curve:
             start = found.posterior
             bound.append(-float(found.elbo))
             loss.append(bits(np.asarray(run.call(_probability, start, new)), split.y_new))
-    return _by_bound(bound, loss, time.perf_counter() - began)
+    return _by_bound(deltas, bound, loss, time.perf_counter() - began)
 
 
 def _optimum(prior: Dense, batch: Batch, start: Dense):
@@ -112,16 +114,26 @@ def function_space(split: Split, deltas: np.ndarray) -> Curve:
         return klprox_grid.Task(cov, cross, var, split.y, split.y_new)
 
     solve(task(deltas[0]), None)  # compiles
-    bound, loss, start, began = [], [], None, time.perf_counter()
+    bound, loss, start, before, began = [], [], None, None, time.perf_counter()
     for delta in deltas:
-        start, score, evidence, *_ = solve(task(delta), start)
+        ahead = _ahead(start, before)
+        before, (start, score, evidence, *_) = start, solve(task(delta), ahead)
         bound.append(-evidence)
         loss.append(-np.mean(score) / np.log(2))
-    return _by_bound(bound, loss, time.perf_counter() - began)
+    return _by_bound(deltas, bound, loss, time.perf_counter() - began)
 
 
-def _by_bound(bound: list[float], loss: list[float], seconds: float) -> Curve:
-    return Curve(np.array(bound), np.array(loss), int(np.argmin(bound)), seconds)
+def _ahead(sites: Sites | None, before: Sites | None) -> Sites | None:
+    """As far ahead of the sites as they are of those before them; curvatures by their ratio."""
+    if sites is None or before is None:
+        return sites
+    with matching("float64"):
+        growth = jnp.clip(sites.curvature / before.curvature, 0.1, 10.0)
+        return Sites(2 * sites.pull - before.pull, growth * sites.curvature)
+
+
+def _by_bound(deltas: np.ndarray, bound: list[float], loss: list[float], seconds: float) -> Curve:
+    return Curve(deltas, np.array(bound), np.array(loss), int(np.argmin(bound)), seconds)
 
 
 def approximate(fit: Callable[..., references.Weights], split: Split, deltas: np.ndarray) -> Curve:
@@ -131,7 +143,7 @@ def approximate(fit: Callable[..., references.Weights], split: Split, deltas: np
         start = fit(split.x, split.y, delta, start)
         bound.append(start.bound)
         loss.append(bits(start.probability(split.x_new), split.y_new))
-    return _by_bound(bound, loss, time.perf_counter() - began)
+    return _by_bound(deltas, bound, loss, time.perf_counter() - began)
 
 
 mean_field: Method = partial(approximate, references.mean_field)
@@ -145,7 +157,8 @@ def mode(split: Split, deltas: np.ndarray) -> Curve:
     held_out = np.mean([_fold(split, folds == k, deltas) for k in range(FOLDS)], axis=0)
     loss = _modes(split, deltas)
     choice = int(np.argmin(held_out))
-    return Curve(np.full(len(deltas), np.nan), loss, choice, time.perf_counter() - began)
+    none = np.full(len(deltas), np.nan)
+    return Curve(deltas, none, loss, choice, time.perf_counter() - began)
 
 
 def _fold(split: Split, out: np.ndarray, deltas: np.ndarray) -> np.ndarray:
