@@ -350,6 +350,18 @@ def test_a_pickle_predicts_where_jax_is_in_single_precision(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), model.predict_proba(NEW), rtol=1e-9)
 
 
+def test_parameters_set_after_a_fit_are_for_the_next():
+    model = Classifier(RBF, **FIXED).fit(X, BINARY)
+    before = model.predict_proba(NEW)
+    model.set_params(link="probit", dtype="float32", kernel=None)
+    np.testing.assert_array_equal(model.predict_proba(NEW), before)
+
+
+def test_densities_need_a_label_for_each_row():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        normal().fit(X, Y).log_predictive_density(NEW, Y)
+
+
 def test_too_few_passes_say_so():
     with pytest.warns(ConvergenceWarning, match="max_passes=1 passes"):
         model = Classifier(RBF, **FIXED, max_passes=1).fit(X, BINARY)
@@ -399,7 +411,7 @@ def test_what_is_refused_leaves_the_fit_as_it_was(fitted, settings, message):
         model.fit(X, Y)
     assert message in str(refused.value)
     assert vars(model) == state
-    np.testing.assert_allclose(model.set_params(dtype="float64").predict(NEW), before, rtol=1e-12)
+    np.testing.assert_allclose(model.predict(NEW), before, rtol=1e-12)
 
 
 QUICK_CHECKS = [  # the others are among the long ones of test_checks

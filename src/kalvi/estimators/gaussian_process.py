@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi import run
@@ -103,7 +104,7 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
     def predict(self, X, return_std: bool = False):
         """The mean of y and, if asked, its standard deviation, noise included."""
         mean, var = self.latent(X)
-        with matching(self.dtype):
+        with matching(self._fitted_dtype()):
             mean, var = run.call(_moments, self.fits_[0].hyper.likelihood, mean, var)
         mean, var = np.asarray(mean, np.float64), np.asarray(var, np.float64)
         return (mean, np.sqrt(var)) if return_std else mean
@@ -116,8 +117,10 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
     def log_predictive_density(self, X, y) -> np.ndarray:
         """log p(y | x, the table) for each new row."""
         mean, var = self.latent(X)
-        with matching(self.dtype):
-            y = np.asarray(y, self.dtype)
+        y = column_or_1d(y, dtype=np.float64)
+        check_consistent_length(mean, y)
+        with matching(self._fitted_dtype()):
+            y = np.asarray(y, mean.dtype)
             found = run.call(_log_predictive, self.fits_[0].hyper.likelihood, y, mean, var)
         return np.asarray(found, np.float64)
 
@@ -235,8 +238,9 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the latent function averaged over."""
         laws = self._laws(X)
-        with matching(self.dtype):
-            found = [run.call(_moments, LINKS[self.link](), *law)[0] for law in laws]
+        pairs = zip(self.fits_, laws, strict=True)
+        with matching(self._fitted_dtype()):
+            found = [run.call(_moments, fit.hyper.likelihood, *law)[0] for fit, law in pairs]
         columns = np.clip(np.column_stack([np.asarray(p, np.float64) for p in found]), 0, 1)
         if len(self.classes_) == 2:
             return np.column_stack([1 - columns[:, 0], columns[:, 0]])

@@ -232,8 +232,12 @@ class GaussianProcess(BaseEstimator):
         check_is_fitted(self)
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, dtype=np.float64)
-        with matching(self.dtype):
+        with matching(self._fitted_dtype()):
             return [fit.latent(rows) for fit in self.fits_]
+
+    def _fitted_dtype(self) -> Any:
+        """That of the fit: parameters set later are for the next one."""
+        return self.fits_[0].hyper.covariance.dtype
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function at new points."""
