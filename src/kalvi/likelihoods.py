@@ -34,6 +34,8 @@ class Likelihood(eqx.Module):
 
     log_concave: ClassVar[bool] = False
     """Whether log p is concave in f, so that no curvature is negative."""
+    closed: ClassVar[bool] = False
+    """Whether `expect` has a closed form, so that `implicit` costs little."""
 
     @abstractmethod
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
@@ -90,6 +92,7 @@ class Normal(SuperGaussian):
     """y = f + noise of the given variance; every scheme is then the Kalman filter."""
 
     log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
 
     variance: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
 
@@ -134,6 +137,7 @@ class Bernoulli(SuperGaussian):
     """y ∈ {0, 1} with log-odds f; `integrals` chooses the accurate or the paper's Gaussian integrals."""
 
     log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
 
     integrals: LogisticIntegrals = ScaleMixture()
 
@@ -218,6 +222,7 @@ class Poisson(Likelihood):
     """Counts y with log-rate f."""
 
     log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return y * f - jnp.exp(f) - gammaln(y + 1)
@@ -255,6 +260,7 @@ class Laplace(SuperGaussian):
     """y = f + double-exponential noise of the given scale b: median regression."""
 
     log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
 
     scale: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
 

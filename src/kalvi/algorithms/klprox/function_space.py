@@ -7,18 +7,21 @@ natural-gradient step of the sites. With the prior f ~ N(μ, K) and the likeliho
     q = N(m, V),   V = (K⁻¹ + Γ)⁻¹,   m = μ + K c,   c = (I + Γ K)⁻¹ (l − Γ μ),
     ELBO = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − ½ log|I + K Γ| + ½ γᵀv − ½ cᵀK c,      v = diag V,
 
-and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A step goes
-part of the way from (l, γ) to (l*, γ*), the ELBO never falling (`climbing`). γ = 0 is the prior.
+and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A natural-
+gradient step goes part of the way from (l, γ) to (l*, γ*), the ELBO never falling (`climbing`). γ = 0 is
+the prior. Where a likelihood has closed forms, the step goes towards better sites: those of the Gaussians
+closest to the cavities, q without the row's site, times p(yᵢ | fᵢ)^wᵢ. It is R-VGA's implicit step of every
+row at once. The fixed points are the same, and rows that share little are solved in one pass however wide
+their prior (8 passes instead of 86 for all but independent binary rows, 13 instead of 29 for large counts).
 
 K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has eigenvalues ≥ 1,
 
     vᵢ = (1 − (B⁻¹)ᵢᵢ)/γᵢ,        V = K − TᵀT,   T = L⁻¹ S K,
 
-the first of which keeps its digits where γ K is large and loses them where it is below the root of the
-precision; if any row is there, all of them come from the second. For the same reason the pulls of rows with
-γ K > 1 enter c as S B⁻¹ S⁻¹ l. Likelihoods that are not log-concave have rows with γ < 0; these are taken
-away in a second step, V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂, T₂ = L₂⁻¹ S₂ V₁, which exists only if V is
-positive.
+the first of which keeps its digits unless γ v is tiny; if any row's is, that row's comes from the second,
+at the cost of one more solve. For the same reason the pulls of rows with γ K > 1 enter c as S B⁻¹ S⁻¹ l.
+Likelihoods that are not log-concave have rows with γ < 0; these are taken away in a second step,
+V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂, T₂ = L₂⁻¹ S₂ V₁, which exists only if V is positive.
 
 The ascent stops where |e|²_V + ½ (Σ |γ* − γ| v)², e = w E[∂ log p] − c, an upper bound on the squared
 natural-gradient norm in nats, is below the tolerance.
@@ -44,6 +47,9 @@ Gram = Float[Array, "n n"]
 TOLERANCE = 1e-8
 """Default stopping value of the bound on the squared natural-gradient norm, in nats."""
 MOST_PASSES = 500
+HEARD = 0.4
+"""Rows whose γ v is below this power of the precision have their variance by a difference from the prior's;
+the others by their part of B⁻¹, which leaves them 0.6 of the digits at least."""
 
 
 class Latent(NamedTuple):
@@ -198,6 +204,7 @@ class _Point(climbing.Place):
     var: PerRow
     coefficients: PerRow
     expected: Expected  # with the weights of the rows
+    target: Sites
 
     @property
     def natural(self) -> Float[Array, " k"]:
@@ -205,8 +212,7 @@ class _Point(climbing.Place):
 
     @property
     def way(self) -> Float[Array, " k"]:
-        pull = self.expected.gradient + self.expected.curvature * self.mean
-        return jnp.concatenate([pull, self.expected.curvature]) - self.natural
+        return jnp.concatenate(self.target) - self.natural
 
     @property
     def moments(self) -> tuple[PerRow, PerRow]:
@@ -233,7 +239,29 @@ def _at(
     elbo = jnp.sum(expected.value) - (law.log_volume - sites.curvature @ law.var + square) / 2
     gap = _spread(prior.cov, law.factors, away) + jnp.sum(jnp.abs(bend)) ** 2 / 2
     blur = _blur(law.coefficients, sites, prior.cov, likelihood.log_concave)
-    return _Point(elbo, felt, gap, blur, sites, law.mean, law.var, law.coefficients, expected)
+    target = _target(likelihood, sites, law, expected, y, weight)
+    return _Point(
+        elbo, felt, gap, blur, sites, law.mean, law.var, law.coefficients, expected, target
+    )
+
+
+def _target(
+    likelihood: Likelihood, sites: Sites, law: _Law, expected: Expected, y: PerRow, weight: PerRow
+) -> Sites:
+    """The sites to go to: each row's own optimum given the others, or what its marginal asks for."""
+    asked = Sites(expected.gradient + expected.curvature * law.mean, expected.curvature)
+    if not likelihood.closed:
+        return asked
+    rest = 1 - sites.curvature * law.var  # of the row's precision, without its site
+    known = rest > float(jnp.finfo(rest.dtype).eps) ** 0.5
+    safe = jnp.where(known, rest, 1)
+    var, mean = law.var / safe, (law.mean - law.var * sites.pull) / safe
+    step, curvature, solved = jax.vmap(lambda *row: likelihood.implicit(*row))(y, mean, var, weight)
+    good = known & solved & jnp.isfinite(step) & (weight > 0)
+    pull = step + curvature * (mean + step * var)
+    return Sites(
+        *(jnp.where(good, new, old) for new, old in zip((pull, curvature), asked, strict=True))
+    )
 
 
 def _blur(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: bool) -> Scalar:
@@ -285,24 +313,16 @@ def _law(prior: Latent, sites: Sites, log_concave: bool) -> _Law:
 
 def _variances(cov: Gram, gamma: PerRow, factors: Conditioned) -> PerRow:
     """diag V, by the formula that keeps its digits."""
-    scale, root = factors.scale, factors.root
     prior_var = jnp.diagonal(cov)
-    seen = gamma * prior_var
-    least = float(jnp.finfo(cov.dtype).eps) ** 0.5
-
-    def by_inverse() -> PerRow:
-        inverse = jnp.sum(linalg.triangular_inverse(root) ** 2, axis=0)
-        return (1 - inverse) / jnp.where(gamma > 0, gamma, 1)
+    told = 1 - jnp.sum(linalg.triangular_inverse(factors.root) ** 2, axis=0)  # γ v
+    heard = told > float(jnp.finfo(cov.dtype).eps) ** HEARD
+    by_inverse = told / jnp.where(heard, gamma, 1)
 
     def by_difference() -> PerRow:
-        lost = _solve(root, linalg.scale_rows(scale, cov))
-        # (L⁻¹)ᵢⱼ = −Tᵢⱼ sⱼ below the diagonal, and 1/Lᵢᵢ on it
-        inverse = jnp.diagonal(root) ** -2 + gamma * jnp.sum(jnp.tril(lost, -1) ** 2, axis=0)
-        strong = (1 - inverse) / jnp.where(seen > 1, gamma, 1)
-        return jnp.where(seen > 1, strong, prior_var - jnp.sum(lost**2, axis=0))
+        lost = _solve(factors.root, linalg.scale_rows(factors.scale, cov))
+        return jnp.where(heard, by_inverse, prior_var - jnp.sum(lost**2, axis=0))
 
-    safe = jnp.all((seen > least) | (prior_var == 0))
-    return jax.lax.cond(safe, by_inverse, by_difference)
+    return jax.lax.cond(jnp.all(heard | (prior_var == 0)), lambda: by_inverse, by_difference)
 
 
 def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: Conditioned) -> PerRow:
