@@ -186,7 +186,7 @@ class ExactProblem:
     def fit(self, hyper: Hyper) -> Exact:
         """The optimum at given hyperparameters."""
         prior, found = self._solve(hyper)
-        factors = run.call(conditioned, prior.cov, found.sites.curvature)
+        factors = run.call(_factors, hyper.likelihood, prior, found)
         return Exact(hyper, found, self.table.x, prior, factors)
 
     def value(self, hyper: Hyper) -> float:
@@ -311,8 +311,13 @@ def _klprox(likelihood, prior, y, weight, start, max_passes) -> KLProx:
     return found._replace(elbo=jnp.where(found.elbo <= fit + slack, found.elbo, jnp.nan))
 
 
+def _factors(likelihood, prior: Latent, found: KLProx) -> Conditioned:
+    curvature = found.sites.curvature
+    return conditioned(prior.cov, curvature, log_concave=likelihood.log_concave)
+
+
 def _slopes(likelihood, prior: Latent, y, weight, found: KLProx):
-    factors = conditioned(prior.cov, found.sites.curvature)
+    factors = _factors(likelihood, prior, found)
     return evidence_gradient(likelihood, prior, y, weight, found, factors)
 
 
