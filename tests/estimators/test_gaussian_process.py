@@ -450,6 +450,8 @@ def test_tables_that_refuse():
 def test_tables_too_large_for_memory_are_refused_before_anything_is_made(monkeypatch):
     monkeypatch.setattr(gp_settings, "available_memory", lambda: 10**9)
     n = 5000
-    with pytest.raises(ValueError, match=r"5000 rows needs about 1\.8 GB .* 1 GB; use sparse=True"):
+    with pytest.raises(ValueError, match=r"5000 rows needs about 2\.4 GB .* 1 GB; use sparse=True"):
         Regressor().fit(np.zeros((n, 1)), np.zeros(n))
+    with pytest.raises(ValueError, match=r"3000 rows needs about 1\.3 GB"):
+        Regressor(SKLEARN_RBF).fit(np.zeros((3000, 2)), np.zeros(3000))
     gp_settings.check_memory(3000, "float64")

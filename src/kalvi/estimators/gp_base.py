@@ -13,7 +13,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from kalvi import kernels, run
 from kalvi.estimators import settings
-from kalvi.estimators.gp_covariances import Covariance, covariance, padded_size
+from kalvi.estimators.gp_covariances import (
+    Covariance,
+    covariance,
+    derivative_squares,
+    padded_size,
+)
 from kalvi.estimators.gp_fits import ExactProblem, Hyper, Mean, Table, cast, search
 from kalvi.estimators.gp_settings import check_memory, check_settings
 from kalvi.estimators.gp_sparse import SparseProblem
@@ -125,7 +130,7 @@ class GaussianProcess(BaseEstimator):
         with settings.located(X=x, y=y):
             checked: Any = validate_data(self, x, y, dtype=np.float64, y_numeric=y_numeric)
         if not self.sparse:
-            check_memory(len(checked[0]), self.dtype)
+            check_memory(len(checked[0]), self.dtype, derivative_squares(self.kernel))
         return checked
 
     def _weights(self, sample_weight, x) -> np.ndarray:

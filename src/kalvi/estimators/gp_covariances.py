@@ -66,6 +66,11 @@ def covariance(kernel: Any, dtype: Any) -> Covariance:
     )
 
 
+def derivative_squares(kernel: Any) -> int:
+    """How many N × N arrays a kernel makes of its derivatives: scikit-learn's two for each parameter."""
+    return 2 * kernel.n_dims if isinstance(kernel, sklearn_kernels.Kernel) else 0
+
+
 class Own(Covariance):
     """A kernel of the library; derivatives by automatic differentiation."""
 

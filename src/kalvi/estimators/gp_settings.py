@@ -43,8 +43,8 @@ PARAMETERS = """kernel : kernel or None, default None
     verbose : bool, default False
         Show a progress bar."""
 
-SQUARES = 9
-"""N × N arrays that an exact fit holds at its height, derivatives included."""
+SQUARES = 12
+"""N × N arrays that an exact fit holds at its height, as measured; scikit-learn's kernels take more."""
 
 
 def check_settings(given: dict[str, Any]) -> None:
@@ -73,9 +73,13 @@ def check_settings(given: dict[str, Any]) -> None:
         raise ValueError("batch_size needs sparse=True: an exact fit visits all rows at once.")
 
 
-def check_memory(n: int, dtype: Any) -> None:
-    """Refuse an exact fit that this machine cannot hold, before anything is allocated."""
-    needed, there = SQUARES * n**2 * np.dtype(dtype).itemsize, available_memory()
+def check_memory(n: int, dtype: Any, more: int = 0) -> None:
+    """Refuse an exact fit that this machine cannot hold, before anything is allocated.
+
+    `more` are the N × N arrays of a kernel's own derivatives.
+    """
+    needed = n**2 * (SQUARES * np.dtype(dtype).itemsize + more * 8)
+    there = available_memory()
     if there is not None and needed > there:
         raise ValueError(
             f"an exact Gaussian process of {n} rows needs about {_size(needed)} and there are "
