@@ -29,8 +29,8 @@ PARAMETERS = """kernel : kernel or None, default None
         False gives every row a latent of its own: N² numbers, N³ operations. True lets all go through
         `n_inducing` points: N · n_inducing numbers, N · n_inducing² operations, and a lower bound.
     n_inducing : int, default 256
-        Inducing points of the sparse regime at most: rows, each the one whose value those before leave most
-        uncertain.
+        Inducing points of the sparse regime at most. Of four times as many rows, drawn at random, each is
+        the one whose value those before leave most uncertain.
     batch_size : int or None, default None
         Of the sparse regime: None visits all rows at every step. A number learns the hyperparameters from a
         sample of the rows and the posterior by natural-gradient steps from minibatches of that size, in
@@ -39,7 +39,7 @@ PARAMETERS = """kernel : kernel or None, default None
         Steps towards the optimum of the bound for one set of hyperparameters at most.
     dtype : {"float64", "float32"}
     random_state : int, RandomState or None
-        For restarts and minibatches.
+        For restarts, inducing points and minibatches.
     verbose : bool, default False
         Show a progress bar."""
 

@@ -23,6 +23,8 @@ TOLERANCE = 1e-8
 SAMPLE, PASSES = 20, 10
 """With minibatches, hyperparameters are learned from so many rows for each inducing point, and the
 posterior is refined in so many passes over all rows."""
+AMONG = 4
+"""Inducing points are chosen among so many rows for each."""
 
 
 class Sparse(NamedTuple):
@@ -67,6 +69,7 @@ class SparseProblem:
         self.table, self.dtype, self.max_passes = table, dtype, jnp.asarray(max_passes)
         self.n_inducing, self.batch_size, self.rng = n_inducing, batch_size, rng
         self.some = self._sample()
+        self.candidates = self._candidates()
         self.inducing = self._chosen(hyper)
         self.posterior: Dense | None = None
 
@@ -139,15 +142,24 @@ class SparseProblem:
         share = self.table.weight.sum() / self.table.weight[rows].sum()
         return Table(self.table.x[rows], self.table.y[rows], self.table.weight[rows] * share)
 
+    def _candidates(self) -> np.ndarray:
+        """Rows that may become inducing points: of very many, the most uncertain are outliers only."""
+        n, most = len(self.some.y), SAMPLE * self.n_inducing
+        return (
+            self.some.x[np.sort(self.rng.choice(n, most, replace=False))]
+            if n > most
+            else self.some.x
+        )
+
     def _chosen(self, hyper: Hyper) -> np.ndarray:
-        x = jnp.asarray(self.some.x, self.dtype)
+        x = jnp.asarray(self.candidates, self.dtype)
         found = run.call(choose, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
         if not int(found.count):
             raise ValueError(
                 "sparse=True needs a kernel under which rows have something in common; "
                 f"{hyper.covariance.kernel!r} gives each row noise of its own only."
             )
-        return self.some.x[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
+        return self.candidates[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
 
     def _solve(self, hyper: Hyper) -> tuple[VGA, Batch, Any]:
         batch = Batch(*(jnp.asarray(a, self.dtype) for a in self.some))
