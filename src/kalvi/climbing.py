@@ -144,7 +144,6 @@ def climb(
     at(natural parameters) makes a point; `rows` is how much data its sums are over, and `rough` the error
     of their integrals, relative to the bound or to a nat a row.
     """
-    here = at(start)
     # rounding in a sum of n terms is what the bound can be known to
     n = 1 + rows
     slack = 8 * float(jnp.finfo(start.dtype).eps) * n
@@ -153,9 +152,9 @@ def climb(
         return here.gap <= jnp.maximum(jnp.maximum(tolerance, slack**2), here.blur)
 
     def advance(state):
-        here, past, length, passes = state
-        combined = past.count > 0
-        there = at(_step(here, past, length))
+        here, past, length, passes, proposal = state
+        first, combined = passes == 0, past.count > 0
+        there = at(proposal)
         fall = (here.elbo - there.elbo - here.blur) / (n + jnp.abs(here.elbo))
         rising = fall <= slack / n
         if rough:
@@ -163,17 +162,20 @@ def climb(
         secant = _secant(here, there)
         longer = jnp.clip(length * jnp.clip(secant, 0.3, 2.0), 0.01, 1.0)
         shorter = length * jnp.clip(secant, 0.1, 0.5)
-        length = jnp.where(combined, length, jnp.where(rising, longer, shorter))
-        past = _remember(past, here, there, rising)
-        here = jax.tree.map(lambda a, b: jnp.where(rising, a, b), there, here)
-        return here, past, length, passes + 1
+        found = jnp.where(combined, length, jnp.where(rising, longer, shorter))
+        past = _remember(past, here, there, rising & ~first)
+        here = jax.tree.map(lambda a, b: jnp.where(rising | first, a, b), there, here)
+        length = jnp.where(first, length, found)
+        return here, past, length, passes + 1, _step(here, past, length)
 
     def going(state):
-        here, _, length, passes = state
-        return ~close(here) & (passes < max_passes) & (length > 1e-8)
+        here, _, length, passes, _ = state
+        return (passes == 0) | (~close(here) & (passes < max_passes) & (length > 1e-8))
 
-    state = (here, _nothing(here, memory), jnp.ones((), start.dtype), 1)
-    here, _, _, passes = jax.lax.while_loop(going, advance, state)
+    # the first point is made in the loop as well: what makes points is compiled once
+    nowhere = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(at, start))
+    state = (nowhere, _nothing(nowhere, memory), jnp.ones((), start.dtype), 0, start)
+    here, _, _, passes, _ = jax.lax.while_loop(going, advance, state)
     return here, jnp.asarray(passes), close(here)
 
 

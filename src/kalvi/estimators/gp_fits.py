@@ -24,7 +24,7 @@ from kalvi.algorithms.klprox import (
     klprox,
     predict,
 )
-from kalvi.algorithms.klprox.function_space import _first_sites
+from kalvi.algorithms.klprox.function_space import first_sites
 from kalvi.estimators.gp_covariances import REACH, Covariance, padded_size
 from kalvi.likelihoods import Likelihood
 
@@ -198,7 +198,7 @@ class ExactProblem:
         mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
         prior = Latent(jnp.asarray(mean, self.dtype), cov)
         # always sites, never None, so that one program serves
-        first = run.call(_first_sites, hyper.likelihood, prior.mean, self.weight)
+        first = run.call(first_sites, hyper.likelihood, prior.mean, self.weight)
         for start in (self.sites or first, first):
             args = hyper.likelihood, prior, self.y, self.weight, start, self.max_passes
             found: KLProx = run.call(_klprox, *args)

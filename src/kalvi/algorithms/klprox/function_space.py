@@ -103,7 +103,7 @@ def klprox(
     It is sought from given sites or, for a log-concave likelihood, where the optimum is the only one, from
     the information that rows would have at the prior mean; for others from the prior.
     """
-    start = _first_sites(likelihood, prior.mean, weight) if start is None else start
+    start = first_sites(likelihood, prior.mean, weight) if start is None else start
     here, passes, converged = climbing.climb(
         lambda natural: _at(likelihood, prior, y, weight, natural),
         jnp.concatenate(start),
@@ -272,7 +272,8 @@ def _blur(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: bool) -> S
     return square if log_concave else square + eps * jnp.sum(jnp.abs(sites.curvature) * prior_var)
 
 
-def _first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
+def first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
+    """Where the ascent begins, given the prior mean."""
     if not likelihood.log_concave:
         return Sites(jnp.zeros_like(mean), jnp.zeros_like(mean))
     curvature = weighted(weight, jax.vmap(lambda f: likelihood.information(f))(mean))
