@@ -151,14 +151,13 @@ class Exact(NamedTuple):
     def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function at new points."""
         cov, size = self.hyper.covariance, len(self.prior.mean)
-        parts = []
-        for start in range(0, len(x), PREDICTED_ROWS):
-            block = _filled(x[start : start + PREDICTED_ROWS])
+
+        def law(block: np.ndarray):
             mean = jnp.asarray(self.hyper.mean(block), self.prior.mean.dtype)
-            law = cov.cross(block, self.x, size), mean, cov.diagonal(block)
-            parts.append(run.call(predict, self.prior, self.found, self.factors, *law))
-        means, variances = (np.concatenate(part)[: len(x)] for part in zip(*parts, strict=True))
-        return means, np.maximum(variances, 0)
+            new = cov.cross(block, self.x, size), mean, cov.diagonal(block)
+            return run.call(predict, self.prior, self.found, self.factors, *new)
+
+        return in_blocks(x, law)
 
 
 class ExactProblem:
@@ -294,6 +293,14 @@ def _bar(verbose: bool) -> Iterator[Callable[[float], None]]:
             bar.update()
 
         yield tell
+
+
+def in_blocks(x: np.ndarray, law: Callable[[np.ndarray], Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of any number of new points, a block at a time."""
+    starts = range(0, len(x), PREDICTED_ROWS)
+    parts = [law(_filled(x[start : start + PREDICTED_ROWS])) for start in starts]
+    means, variances = (np.concatenate(part)[: len(x)] for part in zip(*parts, strict=True))
+    return means, np.maximum(variances, 0)
 
 
 def _filled(x: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from kalvi.algorithms.klprox.sparse import InducingFeatures, standard
 from kalvi.algorithms.vga import VGA
 from kalvi.divergences import kl
 from kalvi.estimators.gp_covariances import Own
-from kalvi.estimators.gp_fits import NOWHERE, Hyper, Table
+from kalvi.estimators.gp_fits import NOWHERE, Hyper, Table, in_blocks
 from kalvi.gaussians import Dense
 
 TOLERANCE = 1e-8
@@ -41,11 +41,13 @@ class Sparse(NamedTuple):
 
     def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function at new points."""
-        dtype = self.inducing.dtype
-        mean = jnp.asarray(self.hyper.mean(x), dtype)
-        args = self.hyper.covariance.kernel, mean, self.inducing, self.posterior
-        found = run.call(sparse_predict, *args, jnp.asarray(x, dtype))
-        return np.asarray(found[0]), np.asarray(found[1])
+        dtype, kernel = self.inducing.dtype, self.hyper.covariance.kernel
+
+        def law(block: np.ndarray):
+            rows, mean = (jnp.asarray(a, dtype) for a in (block, self.hyper.mean(block)))
+            return run.call(sparse_predict, kernel, mean, self.inducing, self.posterior, rows)
+
+        return in_blocks(x, law)
 
 
 class SparseProblem:
