@@ -39,6 +39,11 @@ MEMORY = 8
 """Past steps that Anderson's method combines."""
 
 
+BOLD = 20
+"""Passes that may go to a better target than that of the natural gradient while steps to it are taken.
+It need not be reached: given the others, the optima of rows that share a latent may chase one another."""
+
+
 class Sums(NamedTuple):
     """What the data say of a Gaussian."""
 
@@ -60,10 +65,9 @@ class Place(eqx.Module):
     def natural(self) -> Float[Array, " n"]:
         """The natural parameters."""
 
-    @property
     @abstractmethod
-    def way(self) -> Float[Array, " n"]:
-        """From them to the target."""
+    def way(self, bold: Bool[Array, ""]) -> Float[Array, " n"]:
+        """From them to the target; to a better one, if there is one and if bold."""
 
     @property
     @abstractmethod
@@ -102,8 +106,7 @@ class Point(Place):
     def natural(self) -> Float[Array, " n"]:
         return jnp.concatenate([self.shift, self.precision.ravel()])
 
-    @property
-    def way(self) -> Float[Array, " n"]:
+    def way(self, bold: Bool[Array, ""]) -> Float[Array, " n"]:
         target_shift = self.target @ self.mean + self.gradient
         return jnp.concatenate([target_shift, self.target.ravel()]) - self.natural
 
@@ -152,30 +155,33 @@ def climb(
         return here.gap <= jnp.maximum(jnp.maximum(tolerance, slack**2), here.blur)
 
     def advance(state):
-        here, past, length, passes, proposal = state
+        here, past, length, passes, proposal, bold = state
         first, combined = passes == 0, past.count > 0
         there = at(proposal)
         fall = (here.elbo - there.elbo - here.blur) / (n + jnp.abs(here.elbo))
         rising = fall <= slack / n
         if rough:
             rising = rising | ((fall <= rough) & (there.gap < here.gap))
-        secant = _secant(here, there)
+        rising = rising | first
+        secant = jnp.where(first, 1.0, _secant(here, there))
         longer = jnp.clip(length * jnp.clip(secant, 0.3, 2.0), 0.01, 1.0)
         shorter = length * jnp.clip(secant, 0.1, 0.5)
-        found = jnp.where(combined, length, jnp.where(rising, longer, shorter))
-        past = _remember(past, here, there, rising & ~first)
-        here = jax.tree.map(lambda a, b: jnp.where(rising | first, a, b), there, here)
-        length = jnp.where(first, length, found)
-        return here, past, length, passes + 1, _step(here, past, length)
+        still = bold & (rising | combined) & (passes + 1 < BOLD)
+        past = _remember(past, here, there, rising & ~first & (still | ~bold), still)
+        here = jax.tree.map(lambda a, b: jnp.where(rising, a, b), there, here)
+        length = jnp.where(combined, length, jnp.where(rising, longer, shorter))
+        length = jnp.where(still == bold, length, 1.0)  # a new target, a whole step
+        return here, past, length, passes + 1, _step(here, past, length, still), still
 
     def going(state):
-        here, _, length, passes, _ = state
+        here, _, length, passes, _, _ = state
         return (passes == 0) | (~close(here) & (passes < max_passes) & (length > 1e-8))
 
     # the first point is made in the loop as well: what makes points is compiled once
     nowhere = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(at, start))
-    state = (nowhere, _nothing(nowhere, memory), jnp.ones((), start.dtype), 0, start)
-    here, _, _, passes, _ = jax.lax.while_loop(going, advance, state)
+    length, bold = jnp.ones((), start.dtype), jnp.asarray(True)
+    state = (nowhere, _nothing(nowhere, memory), length, 0, start, bold)
+    here, _, _, passes, _, _ = jax.lax.while_loop(going, advance, state)
     return here, jnp.asarray(passes), close(here)
 
 
@@ -209,7 +215,9 @@ def _nothing(here: Place, memory: int) -> _Past:
     return _Past(natural, natural, empty(here.felt), jnp.zeros((), jnp.int32))
 
 
-def _remember(past: _Past, here: Place, there: Place, rising: Bool[Array, ""]) -> _Past:
+def _remember(
+    past: _Past, here: Place, there: Place, rising: Bool[Array, ""], bold: Bool[Array, ""]
+) -> _Past:
     """The past with one more step, or nothing where the step was refused."""
 
     def push(rows: Float[Array, "k n"], new: Float[Array, " n"]) -> Float[Array, "k n"]:
@@ -217,18 +225,18 @@ def _remember(past: _Past, here: Place, there: Place, rising: Bool[Array, ""]) -
 
     return _Past(
         push(past.moved, there.natural - here.natural),
-        push(past.turned, there.way - here.way),
+        push(past.turned, there.way(bold) - here.way(bold)),
         push(past.felt, there.felt - here.felt),
         jnp.where(rising, past.count + 1, 0),
     )
 
 
-def _step(here: Place, past: _Past, length: Scalar) -> Float[Array, " n"]:
+def _step(here: Place, past: _Past, length: Scalar, bold: Bool[Array, ""]) -> Float[Array, " n"]:
     """Anderson's combination of the past with the way to the target; the plain step without a past."""
     gram = past.felt @ past.felt.T
     ridge = RIDGE * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny
     share = jnp.linalg.solve(gram + ridge * linalg.identity_like(gram), past.felt @ here.felt)
-    return here.natural + length * here.way - share @ (past.moved + length * past.turned)
+    return here.natural + length * here.way(bold) - share @ (past.moved + length * past.turned)
 
 
 def _secant(here: Place, there: Place) -> Scalar:

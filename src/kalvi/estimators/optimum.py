@@ -5,17 +5,17 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from tqdm import tqdm
 
 from kalvi import run, streams
 from kalvi.algorithms.base import Batch
-from kalvi.algorithms.klprox.weights import Weights, klprox_weights
+from kalvi.algorithms.klprox.weights import Weights, in_function_space, in_weight_space
 from kalvi.algorithms.rvga import RVGA, Streaming
 from kalvi.estimators import settings
 from kalvi.estimators.climbs import MOST_PASSES, Found
 from kalvi.gaussians import Gaussian, LowRankPrecision
 from kalvi.likelihoods import Likelihood
-from kalvi.vectors import VectorLikelihood
 
 GAP = 1e-12
 """Squared natural-gradient norm, in nats, at which the ascent stops."""
@@ -31,9 +31,12 @@ def solve(model: Any, scales: Sequence[Any], rows: tuple) -> tuple[Streaming, Fo
     batch = streams.whole_batch(*rows, **model._layout())
     most = jnp.asarray(MOST_PASSES if model.passes == "auto" else int(model.passes))
     rule = RVGA(likelihood, predictor=model._predictor())
+    optimum = _in_weight_space
+    if isinstance(likelihood, Likelihood) and len(rows[1]) < batch.x.shape[1]:
+        optimum = _in_function_space
     for scale in tqdm(scales, unit=" priors", disable=not (model.verbose and len(scales) > 1)):
         prior = settings.plain_prior(model.get_params(), scale, shape, model.dtype)
-        found: Weights = run.call(_optimum, likelihood, prior, batch, start, most)
+        found: Weights = _trimmed(run.call(optimum, likelihood, prior, batch, start, most))
         start = found.posterior
         state = _state(model, rule, prior, found, rows)
         if best is None or model._evidence(state) > model._evidence(best[0]):
@@ -62,11 +65,19 @@ def _state(model: Any, rule: RVGA, prior: Any, found: Weights, rows: tuple) -> S
     return eqx.tree_at(lambda s: s.log_evidence, state, found.elbo)
 
 
-def _optimum(
-    likelihood: Likelihood | VectorLikelihood,
-    prior: Any,
-    batch: Batch,
-    start: Gaussian | None,
-    limit,
-) -> Weights:
-    return klprox_weights(likelihood, prior, batch, start, max_passes=limit, tolerance=GAP)
+def _trimmed(found: Weights) -> Weights:
+    """The same without the factors of rows that only fill the batch up."""
+    q = found.posterior
+    if not isinstance(q, LowRankPrecision):
+        return found
+    factor = q.precision.factor
+    seen = np.flatnonzero(np.any(np.asarray(factor) != 0, axis=0))
+    return found._replace(posterior=LowRankPrecision(q.mean, factor[:, seen], q.precision.diag))
+
+
+def _in_weight_space(likelihood, prior, batch: Batch, start: Gaussian | None, limit) -> Weights:
+    return in_weight_space(likelihood, prior, batch, start, max_passes=limit, tolerance=GAP)
+
+
+def _in_function_space(likelihood, prior, batch: Batch, start: Gaussian | None, limit) -> Weights:
+    return in_function_space(likelihood, prior, batch, start, max_passes=limit, tolerance=GAP)

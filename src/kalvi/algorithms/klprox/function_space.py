@@ -210,9 +210,10 @@ class _Point(climbing.Place):
     def natural(self) -> Float[Array, " k"]:
         return jnp.concatenate(self.sites)
 
-    @property
-    def way(self) -> Float[Array, " k"]:
-        return jnp.concatenate(self.target) - self.natural
+    def way(self, bold: Bool[Array, ""]) -> Float[Array, " k"]:
+        pull = self.expected.gradient + self.expected.curvature * self.mean
+        asked = jnp.concatenate([pull, self.expected.curvature])
+        return jnp.where(bold, jnp.concatenate(self.target), asked) - self.natural
 
     @property
     def moments(self) -> tuple[PerRow, PerRow]:
