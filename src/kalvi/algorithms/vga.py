@@ -85,6 +85,25 @@ def vga(
     return VGA(posterior, here.elbo, passes, here.gap, converged)
 
 
+def informed(
+    likelihood: Likelihood | VectorLikelihood,
+    prior: Dense,
+    batch: Batch,
+    offset: PerRow | None = None,
+) -> Dense:
+    """The prior with the information that rows have at its mean: a start for wide priors.
+
+    Where the likelihood is not log-concave, or of several predictors, it is the prior.
+    """
+    if isinstance(likelihood, VectorLikelihood) or not likelihood.log_concave:
+        return prior
+    mean = batch.x @ prior.mean + (jnp.zeros_like(batch.weight) if offset is None else offset)
+    curvature = weighted(batch.weight, jax.vmap(lambda f: likelihood.information(f))(mean))
+    rows = linalg.scale_rows(jnp.sqrt(curvature), batch.x @ prior.root)
+    gained = linalg.root_from_precision(linalg.identity_like(prior.root) + rows.T @ rows)
+    return Dense.from_root(prior.mean, prior.root @ gained)
+
+
 def _blocks(size: int, *arrays: Array) -> tuple[Array, ...]:
     """The rows of each array in blocks, the last padded with zeros (weight 0)."""
     n = arrays[0].shape[0]

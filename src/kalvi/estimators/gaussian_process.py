@@ -5,12 +5,12 @@ from functools import partial
 import jax
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi import run
 from kalvi.estimators.common import all_or_nothing, documented
 from kalvi.estimators.gp_base import GaussianProcess, moments
+from kalvi.estimators.gp_fits import per_point
 from kalvi.estimators.gp_settings import PARAMETERS
 from kalvi.likelihoods import (
     Bernoulli,
@@ -94,8 +94,8 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
         centre, spread = moments(y, weight)
         spread = spread or 1.0
         likelihood = self._first_likelihood(spread)
+        self._check_targets(likelihood, y)
         if isinstance(likelihood, Poisson):
-            self._check_counts(y)
             centre, spread = float(np.log(max(centre, 1e-3))), 1.0
         self.fits_ = [self._fit_one(X, y, weight, likelihood, centre, spread)]
         self._warn()
@@ -103,26 +103,25 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
 
     def predict(self, X, return_std: bool = False):
         """The mean of y and, if asked, its standard deviation, noise included."""
-        mean, var = self.latent(X)
+        law = self._laws(X)[0]
         with matching(self._fitted_dtype()):
-            mean, var = run.call(_moments, self.fits_[0].hyper.likelihood, mean, var)
-        mean, var = np.asarray(mean, np.float64), np.asarray(var, np.float64)
+            mean, var = per_point(_moments, self.fits_[0].hyper.likelihood, *law)
         return (mean, np.sqrt(var)) if return_std else mean
 
     def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the latent function at new points."""
-        mean, var = self.latent(X)
+        mean, var = self._laws(X)[0]
         return mean, np.sqrt(var)
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """log p(y | x, the table) for each new row."""
-        mean, var = self.latent(X)
+        mean, var = self._laws(X)[0]
         y = column_or_1d(y, dtype=np.float64)
         check_consistent_length(mean, y)
+        assert_all_finite(y, input_name="y")
         with matching(self._fitted_dtype()):
             y = np.asarray(y, mean.dtype)
-            found = run.call(_log_predictive, self.fits_[0].hyper.likelihood, y, mean, var)
-        return np.asarray(found, np.float64)
+            return per_point(_log_predictive, self.fits_[0].hyper.likelihood, y, mean, var)
 
     def _first_likelihood(self, spread: float) -> Likelihood:
         if isinstance(self.likelihood, Likelihood):
@@ -134,17 +133,21 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
             "student_t": lambda: StudentT(4.0, scale),
             "poisson": Poisson,
         }
-        if self.likelihood not in made:
+        if not isinstance(self.likelihood, str) or self.likelihood not in made:
             raise ValueError(
                 f"likelihood must be one of {', '.join(made)} or a Likelihood; got {self.likelihood!r}."
             )
         return made[self.likelihood]()
 
     @staticmethod
-    def _check_counts(y: np.ndarray) -> None:
-        bad = np.flatnonzero(y < 0)
+    def _check_targets(likelihood: Likelihood, y: np.ndarray) -> None:
+        bad, needed = np.zeros(0, int), ""
+        if isinstance(likelihood, Poisson):
+            bad, needed = np.flatnonzero(y < 0), "counts, 0 or more"
+        elif isinstance(likelihood, Bernoulli | Probit):
+            bad, needed = np.flatnonzero((y != 0) & (y != 1)), "0 or 1 for a binary likelihood"
         if bad.size:
-            raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
+            raise ValueError(f"y must hold {needed}; row {bad[0]} has {y[bad[0]]:g}.")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -216,17 +219,18 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "GaussianProcessClassifier":
         """Learn from a table."""
-        if self.link not in LINKS:
+        if not isinstance(self.link, str) or self.link not in LINKS:
             raise ValueError(f"link must be one of {', '.join(LINKS)}; got {self.link!r}.")
         X, y = self._checked(X, y, y_numeric=False)
         check_classification_targets(y)
+        weight = self._weights(sample_weight, X)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
+        seen = np.unique(y[weight > 0]) if np.any(weight > 0) else self.classes_
+        if len(seen) < 2:
             raise ValueError(
                 "GaussianProcessClassifier needs two classes or more; got 1 class: "
-                f"{self.classes_.tolist()}. Give rows of all."
+                f"{seen.tolist()}. Give rows of all, with weights above 0."
             )
-        weight = self._weights(sample_weight, X)
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         likelihood = LINKS[self.link]()
         self.fits_ = [
@@ -240,8 +244,8 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
         laws = self._laws(X)
         pairs = zip(self.fits_, laws, strict=True)
         with matching(self._fitted_dtype()):
-            found = [run.call(_moments, fit.hyper.likelihood, *law)[0] for fit, law in pairs]
-        columns = np.clip(np.column_stack([np.asarray(p, np.float64) for p in found]), 0, 1)
+            found = [per_point(_moments, fit.hyper.likelihood, *law)[0] for fit, law in pairs]
+        columns = np.clip(np.column_stack(found), 0, 1)
         if len(self.classes_) == 2:
             return np.column_stack([1 - columns[:, 0], columns[:, 0]])
         # where every class denies a row, the least denial counts

@@ -20,7 +20,7 @@ from kalvi.estimators.gp_covariances import (
     padded_size,
 )
 from kalvi.estimators.gp_fits import ExactProblem, Hyper, Mean, Table, cast, search
-from kalvi.estimators.gp_settings import check_memory, check_settings
+from kalvi.estimators.gp_settings import check_memory, check_settings, check_sparse_memory
 from kalvi.estimators.gp_sparse import SparseProblem
 from kalvi.likelihoods import Likelihood
 from kalvi.linalg import cholesky
@@ -90,6 +90,8 @@ class GaussianProcess(BaseEstimator):
     @property
     def inducing_(self) -> Any:
         """The inducing points of the sparse regime."""
+        if self.regime_ != "sparse":
+            raise AttributeError("inducing_ is there after fit with sparse=True.")
         return self._each(lambda fit: np.asarray(fit.inducing))
 
     @property
@@ -105,7 +107,10 @@ class GaussianProcess(BaseEstimator):
 
     @property
     def elbo_gap_(self) -> float:
-        """The squared natural-gradient norm where the ascent of the bound ended, in nats."""
+        """The squared natural-gradient norm where the ascent of the bound ended, or a bound on it, in nats.
+
+        NaN after minibatches.
+        """
         self._require_fitted("elbo_gap_")
         return float(max(float(fit.gap) for fit in self.fits_))
 
@@ -116,7 +121,7 @@ class GaussianProcess(BaseEstimator):
         return self.fits_[0].regime
 
     def _each(self, part) -> Any:
-        self._require_fitted("this")
+        self._require_fitted("what was fitted")
         found = [part(fit) for fit in self.fits_]
         return found[0] if len(found) == 1 else found
 
@@ -131,6 +136,8 @@ class GaussianProcess(BaseEstimator):
             checked: Any = validate_data(self, x, y, dtype=np.float64, y_numeric=y_numeric)
         if not self.sparse:
             check_memory(len(checked[0]), self.dtype, derivative_squares(self.kernel))
+        elif self.batch_size is None:
+            check_sparse_memory(len(checked[0]), int(self.n_inducing), self.dtype)
         return checked
 
     def _weights(self, sample_weight, x) -> np.ndarray:
@@ -220,17 +227,21 @@ class GaussianProcess(BaseEstimator):
                 "the kernel must be symmetric and positive semidefinite; the matrix of "
                 f"{len(some)} rows has the eigenvalue {least:.3g} and differs from its transpose by "
                 f"{float(np.max(np.abs(matrix - matrix.T))):.3g}."
+                + " In float32 distances between far rows are rounded: dtype='float64' may do."
+                * (np.dtype(self.dtype) == np.float32)
             )
 
     def _warn(self) -> None:
-        bad = [fit for fit in self.fits_ if not fit.converged]
-        if bad:
-            warn(
-                f"the variational bound had not converged after max_passes={self.max_passes} passes "
-                f"(elbo_gap_ = {self.elbo_gap_:.2g} nats).",
-                ConvergenceWarning,
-                stacklevel=4,
+        if all(fit.converged for fit in self.fits_):
+            return
+        if self.batch_size is not None:
+            text = "some minibatches gave no step; give them more rows (batch_size)."
+        else:
+            text = (
+                f"the variational bound had not converged (elbo_gap_ = {self.elbo_gap_:.2g} nats): "
+                f"max_passes={self.max_passes} was not enough, or rounding allows no better."
             )
+        warn(text, ConvergenceWarning, stacklevel=4)
 
     def _laws(self, x) -> list[tuple[np.ndarray, np.ndarray]]:
         """Mean and variance of each latent function at new points."""
@@ -243,10 +254,6 @@ class GaussianProcess(BaseEstimator):
     def _fitted_dtype(self) -> Any:
         """That of the fit: parameters set later are for the next one."""
         return self.fits_[0].hyper.covariance.dtype
-
-    def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the latent function at new points."""
-        return self._laws(X)[0]
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""

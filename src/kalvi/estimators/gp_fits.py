@@ -28,6 +28,9 @@ from kalvi.algorithms.klprox.function_space import first_sites
 from kalvi.estimators.gp_covariances import REACH, Covariance, padded_size
 from kalvi.likelihoods import Likelihood
 
+GAP, SEARCHED_GAP, GAIN = 1e-8, 1e-4, 1e-5
+"""Nats: where the ascent over the sites stops, in the end and while hyperparameters are sought, and what a
+step of that search has to gain to be followed by another."""
 NOWHERE = 1e12
 """What the search is told where the bound does not exist, in nats below zero."""
 MEAN_REACH = 100.0
@@ -68,14 +71,18 @@ class Hyper(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        paths = jax.tree_util.tree_flatten_with_path(self.likelihood)[0]
+        paths = jax.tree_util.tree_flatten_with_path(self._numbers)[0]
         kind = type(self.likelihood).__name__
         likelihood = [kind + jax.tree_util.keystr(path) for path, _ in paths]
         return self.covariance.names + likelihood + ["mean"] * self.mean.learned
 
     @property
     def _logs(self) -> np.ndarray:
-        return np.log([float(leaf) for leaf in jax.tree.leaves(self.likelihood)])
+        return np.log([float(leaf) for leaf in jax.tree.leaves(self._numbers)])
+
+    @property
+    def _numbers(self) -> Likelihood:
+        return eqx.filter(self.likelihood, eqx.is_inexact_array_like)
 
     @property
     def values(self) -> dict[str, float]:
@@ -100,18 +107,19 @@ class Hyper(NamedTuple):
         cov, logs, constant = np.split(
             theta, np.cumsum([len(self.covariance.theta), len(self._logs)])
         )
-        leaves, structure = jax.tree.flatten(self.likelihood)
+        leaves, structure = jax.tree.flatten(self._numbers)
         values = [
             jnp.asarray(np.exp(log), leaf.dtype) for log, leaf in zip(logs, leaves, strict=True)
         ]
         mean = self.mean
         if mean.learned:
             mean = mean._replace(constant=float(constant[0]) * mean.unit)
-        return Hyper(self.covariance.at(cov), jax.tree.unflatten(structure, values), mean)
+        likelihood = eqx.combine(jax.tree.unflatten(structure, values), self.likelihood)
+        return Hyper(self.covariance.at(cov), likelihood, mean)
 
     def gathered(self, by_cov: np.ndarray, likelihood: Likelihood, by_mean: float) -> np.ndarray:
         """The gradient with respect to `theta`, from those of the parts."""
-        pairs = zip(jax.tree.leaves(self.likelihood), jax.tree.leaves(likelihood), strict=True)
+        pairs = zip(jax.tree.leaves(self._numbers), jax.tree.leaves(likelihood), strict=True)
         logs = [float(value) * float(slope) for value, slope in pairs]
         constant = [by_mean * self.mean.unit] if self.mean.learned else []
         return np.concatenate([by_cov, logs, constant])
@@ -171,10 +179,11 @@ class ExactProblem:
             jnp.asarray(np.pad(a, (0, size - len(a))), dtype) for a in (table.y, table.weight)
         )
         self.sites: Sites | None = None
+        self.gap = SEARCHED_GAP
 
     def evaluate(self, hyper: Hyper) -> tuple[float, np.ndarray]:
         """The optimal bound and its gradient."""
-        prior, found = self._solve(hyper)
+        prior, found = self._solve(hyper, self.gap)
         if not np.isfinite(found.elbo):
             return -NOWHERE, np.zeros_like(hyper.theta)
         slopes = run.call(_slopes, hyper.likelihood, prior, self.y, self.weight, found)
@@ -184,23 +193,24 @@ class ExactProblem:
 
     def fit(self, hyper: Hyper) -> Exact:
         """The optimum at given hyperparameters."""
-        prior, found = self._solve(hyper)
+        prior, found = self._solve(hyper, GAP)
         factors = run.call(_factors, hyper.likelihood, prior, found)
         return Exact(hyper, found, self.table.x, prior, factors)
 
     def value(self, hyper: Hyper) -> float:
         """The optimal bound alone."""
-        return float(self._solve(hyper)[1].elbo)
+        return float(self._solve(hyper, self.gap)[1].elbo)
 
-    def _solve(self, hyper: Hyper) -> tuple[Latent, KLProx]:
+    def _solve(self, hyper: Hyper, gap: float) -> tuple[Latent, KLProx]:
         cov = hyper.covariance.gram(self.table.x, self.size)
         mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
         prior = Latent(jnp.asarray(mean, self.dtype), cov)
         # always sites, never None, so that one program serves
         first = run.call(first_sites, hyper.likelihood, prior.mean, self.weight)
         for start in (self.sites or first, first):
-            args = hyper.likelihood, prior, self.y, self.weight, start, self.max_passes
-            found: KLProx = run.call(_klprox, *args)
+            limits = self.max_passes, jnp.asarray(gap, self.dtype)
+            args = hyper.likelihood, prior, self.y, self.weight, start
+            found: KLProx = run.call(_klprox, *args, *limits)
             if np.isfinite(found.elbo):
                 self.sites = found.sites
                 break
@@ -221,15 +231,20 @@ def search(
         return _grid_search(problem, hyper, grid, verbose)
     if not len(hyper.theta):
         return hyper, 0
+    problem.gap = GAP if callable(optimizer) else SEARCHED_GAP
     bounds, count = hyper.bounds, 0
     starts = [hyper.theta] + [rng.uniform(*bounds.T) for _ in range(restarts)]
-    best, highest = hyper, -np.inf
+    best, highest, lowest = hyper, -np.inf, np.inf
     with _bar(verbose) as tell:
 
         def descend(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal best, highest, count
+            nonlocal best, highest, lowest, count
             there, count = hyper.at(theta), count + 1
             elbo, slope = problem.evaluate(there)
+            if elbo == -NOWHERE and np.isfinite(lowest):
+                # a little worse than any: from a cliff a line search would not come back
+                return 1 + abs(lowest) - lowest, slope
+            lowest = min(lowest, elbo)
             if elbo > highest:
                 best, highest = there, elbo
             tell(highest)
@@ -239,11 +254,21 @@ def search(
             if callable(optimizer):
                 optimizer(descend, start, bounds)
             else:
-                options = {"ftol": 1e-9, "gtol": 1e-4}
-                minimize(
-                    descend, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-                )
+                _minimise(descend, start, bounds)
     return best, count
+
+
+def _minimise(descend: Callable, start: np.ndarray, bounds: np.ndarray) -> None:
+    """L-BFGS in units in which its first step, as long as the gradient, moves the logarithms by one."""
+    value, slope = descend(start)
+    unit = max(float(np.linalg.norm(slope)), 1.0)
+
+    def scaled(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = descend(theta)
+        return value / unit, slope / unit
+
+    options = {"ftol": GAIN / max(abs(value), unit), "gtol": 1e-3 / unit}
+    minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
 
 def _grid_search(
@@ -275,7 +300,10 @@ def _grid_values(hyper: Hyper, grid: Any) -> dict[str, np.ndarray]:
         )
     found = {}
     for name, values in given.items():
-        numbers = np.ravel(np.asarray(values, float))
+        try:
+            numbers = np.ravel(np.asarray(values, float))
+        except (TypeError, ValueError):
+            numbers = np.zeros(0)
         allowed = np.isfinite(numbers) & ((numbers > 0) | (name == "mean"))
         if not numbers.size or not np.all(allowed):
             kind = "numbers" if name == "mean" else "positive numbers"
@@ -303,15 +331,23 @@ def in_blocks(x: np.ndarray, law: Callable[[np.ndarray], Any]) -> tuple[np.ndarr
     return means, np.maximum(variances, 0)
 
 
+def per_point(function: Callable, likelihood: Likelihood, *columns: np.ndarray) -> Any:
+    """function(likelihood, columns) for points of any number, filled up to a power of two."""
+    n = len(columns[0])
+    found = run.call(function, likelihood, *(_filled(column[:, None])[:, 0] for column in columns))
+    return jax.tree.map(lambda a: np.asarray(a, np.float64)[:n], found)
+
+
 def _filled(x: np.ndarray) -> np.ndarray:
     """A block of new points padded to a power of two: few sizes to compile."""
     size = max(1 << max(len(x) - 1, 0).bit_length(), 8)
     return np.concatenate([x, np.broadcast_to(x[:1], (size - len(x), x.shape[1]))])
 
 
-def _klprox(likelihood, prior, y, weight, start, max_passes) -> KLProx:
+def _klprox(likelihood, prior, y, weight, start, max_passes, gap) -> KLProx:
     """The optimum, without a bound where rounding has made the divergence from the prior negative."""
-    found = klprox(likelihood, prior, y, weight, start, max_passes=max_passes)
+    limits = {"max_passes": max_passes, "tolerance": gap}
+    found = klprox(likelihood, prior, y, weight, start, **limits)
     value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
     fit = jnp.sum(weighted(weight, value))
     slack = float(np.sqrt(jnp.finfo(y.dtype).eps)) * (len(y) + jnp.abs(fit))

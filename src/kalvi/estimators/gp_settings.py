@@ -47,6 +47,10 @@ SQUARES = 12
 """N × N arrays that an exact fit holds at its height, as measured; scikit-learn's kernels take more."""
 
 
+FEATURES = 4
+"""N × M arrays that a sparse fit of all rows holds."""
+
+
 def check_settings(given: dict[str, Any]) -> None:
     """Refuse parameters that mean nothing, with what was needed."""
     optimizer = given["optimizer"]
@@ -60,7 +64,8 @@ def check_settings(given: dict[str, Any]) -> None:
     if given["grid"] is not None and optimizer != "grid":
         raise ValueError(f"grid needs optimizer='grid'; got optimizer={optimizer!r}.")
     mean = given["mean"]
-    if not callable(mean) and mean != "constant" and not _finite(mean):
+    named = isinstance(mean, str) and mean == "constant"
+    if not callable(mean) and not named and not _finite(mean):
         raise ValueError(f"mean must be 'constant', a number or a callable; got {mean!r}.")
     for name, least in (("n_restarts_optimizer", 0), ("n_inducing", 1), ("max_passes", 1)):
         if not _whole(given[name], least):
@@ -69,6 +74,8 @@ def check_settings(given: dict[str, Any]) -> None:
         raise ValueError(
             f"batch_size must be None or a positive integer; got {given['batch_size']!r}."
         )
+    if not isinstance(given["sparse"], bool | np.bool_):
+        raise ValueError(f"sparse must be True or False; got {given['sparse']!r}.")
     if given["batch_size"] is not None and not given["sparse"]:
         raise ValueError("batch_size needs sparse=True: an exact fit visits all rows at once.")
 
@@ -84,6 +91,16 @@ def check_memory(n: int, dtype: Any, more: int = 0) -> None:
         raise ValueError(
             f"an exact Gaussian process of {n} rows needs about {_size(needed)} and there are "
             f"{_size(there)}; use sparse=True, which needs N · n_inducing numbers."
+        )
+
+
+def check_sparse_memory(n: int, m: int, dtype: Any) -> None:
+    """The same for a fit through inducing points that visits all rows at once."""
+    needed, there = FEATURES * n * m * np.dtype(dtype).itemsize, available_memory()
+    if there is not None and needed > there:
+        raise ValueError(
+            f"{m} inducing points of {n} rows need about {_size(needed)} and there are {_size(there)}; "
+            "use batch_size, with which memory does not grow with the rows."
         )
 
 

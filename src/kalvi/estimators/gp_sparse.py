@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,15 +12,13 @@ from kalvi import kernels, run, streams
 from kalvi.algorithms.base import Batch
 from kalvi.algorithms.klprox import choose, sparse_elbo, sparse_klprox, sparse_predict
 from kalvi.algorithms.klprox.rule import Design, KLProximal, Rows
-from kalvi.algorithms.klprox.sparse import InducingFeatures, standard
-from kalvi.algorithms.vga import VGA
+from kalvi.algorithms.klprox.sparse import InducingFeatures, features, standard
+from kalvi.algorithms.vga import VGA, informed
 from kalvi.divergences import kl
-from kalvi.estimators.gp_covariances import Own
-from kalvi.estimators.gp_fits import NOWHERE, Hyper, Table, in_blocks
+from kalvi.estimators.gp_covariances import Own, padded_size
+from kalvi.estimators.gp_fits import GAP, NOWHERE, Hyper, Table, in_blocks
 from kalvi.gaussians import Dense
 
-TOLERANCE = 1e-8
-"""Where the ascent of the bound over q stops, in nats."""
 SAMPLE, PASSES = 20, 10
 """With minibatches, hyperparameters are learned from so many rows for each inducing point, and the
 posterior is refined in so many passes over all rows."""
@@ -114,11 +113,13 @@ class SparseProblem:
         state = rule.start(prior, start.posterior)
         for _ in range(PASSES):
             state = run.resume(rule, state, self._minibatches(hyper))
-        q = state.posterior
-        elbo = sum(
-            float(run.call(_fit, hyper.likelihood, design, batch, q))
-            for batch in self._minibatches(hyper)
-        ) - float(run.call(_divergence, q))
+        q, bounds = state.posterior, []
+        for batch in self._minibatches(hyper):
+            rows, mean = Batch(batch.x[:, :-1], batch.y, batch.weight), batch.x[:, -1]
+            parts = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, rows, q
+            bounds.append(float(run.call(sparse_elbo, *parts)))
+        # each has taken off the divergence from the prior
+        elbo = sum(bounds) + (len(bounds) - 1) * float(run.call(kl, q, prior))
         return Sparse(hyper, q, self.inducing, elbo, np.nan, int(state.refused) == 0)
 
     def _minibatches(self, hyper: Hyper) -> Iterator[Batch]:
@@ -146,12 +147,10 @@ class SparseProblem:
 
     def _candidates(self) -> np.ndarray:
         """Rows that may become inducing points: of very many, the most uncertain are outliers only."""
-        n, most = len(self.some.y), SAMPLE * self.n_inducing
-        return (
-            self.some.x[np.sort(self.rng.choice(n, most, replace=False))]
-            if n > most
-            else self.some.x
-        )
+        n, most = len(self.some.y), AMONG * self.n_inducing
+        if n <= most:
+            return self.some.x
+        return self.some.x[np.sort(self.rng.choice(n, most, replace=False))]
 
     def _chosen(self, hyper: Hyper) -> np.ndarray:
         x = jnp.asarray(self.candidates, self.dtype)
@@ -164,17 +163,23 @@ class SparseProblem:
         return self.candidates[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
 
     def _solve(self, hyper: Hyper) -> tuple[VGA, Batch, Any]:
-        batch = Batch(*(jnp.asarray(a, self.dtype) for a in self.some))
-        mean = jnp.asarray(hyper.mean(self.some.x), self.dtype)
-        prior = standard(jnp.asarray(self.inducing))
-        # always a Gaussian, never None, so that one program serves
-        for start in (self.posterior or prior, prior):
+        batch, mean = self._batch(hyper)
+        start = self.posterior or standard(jnp.asarray(self.inducing))
+        for fresh in (self.posterior is None, True):
             args = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, batch, start
-            found: VGA = run.call(_solved, *args, self.max_passes)
+            found: VGA = run.call(_solved, *args, jnp.asarray(fresh), self.max_passes)
             if np.isfinite(found.elbo):
                 self.posterior = found.posterior
                 break
         return found, batch, mean
+
+    def _batch(self, hyper: Hyper) -> tuple[Batch, Any]:
+        """The rows, filled up to one of a few sizes, and the prior mean there."""
+        missing = padded_size(len(self.some.y)) - len(self.some.y)
+        x, y = (np.concatenate([a, np.repeat(a[:1], missing, axis=0)]) for a in self.some[:2])
+        weight = np.pad(self.some.weight, (0, missing))
+        batch = Batch(*(jnp.asarray(a, self.dtype) for a in (x, y, weight)))
+        return batch, jnp.asarray(hyper.mean(x), self.dtype)
 
 
 class Centred(Design):
@@ -187,8 +192,13 @@ class Centred(Design):
         return rows._replace(offset=x[:, -1])
 
 
-def _solved(likelihood, kernel, mean, inducing, batch, start, max_passes) -> VGA:
-    limits = {"max_passes": max_passes, "tolerance": TOLERANCE}
+def _solved(likelihood, kernel, mean, inducing, batch, start, fresh, max_passes) -> VGA:
+    """The optimum from `start`, or from what the rows tell at the prior mean if `fresh`."""
+    limits = {"max_passes": max_passes, "tolerance": GAP}
+    rows = Batch(features(kernel, inducing, batch.x)[0], batch.y, batch.weight)
+    start = jax.lax.cond(
+        fresh, lambda: informed(likelihood, standard(inducing), rows, mean), lambda: start
+    )
     return sparse_klprox(likelihood, kernel, mean, inducing, batch, start, **limits)
 
 
@@ -198,15 +208,4 @@ def _slopes(kernel, likelihood, mean, inducing, batch, q):
         return sparse_elbo(likelihood, kernel, mean + constant, inducing, batch, q)
 
     nothing = jnp.zeros((), batch.y.dtype)
-    return jax.grad(bound)((kernel, likelihood, nothing))
-
-
-def _fit(likelihood, design: Design, batch: Batch, q: Dense):
-    rows = design(batch.x)
-    law = rows.offset + rows.x @ q.mean, q.marginal_variance(rows.x) + rows.extra
-    value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(batch.y, *law)
-    return jnp.sum(jnp.where(batch.weight > 0, batch.weight * value, 0))
-
-
-def _divergence(q: Dense):
-    return kl(q, standard(q.mean[:, None]))
+    return eqx.filter_grad(bound)((kernel, likelihood, nothing))

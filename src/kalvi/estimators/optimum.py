@@ -43,7 +43,8 @@ def solve(model: Any, scales: Sequence[Any], rows: tuple) -> tuple[Streaming, Fo
             best = state, found, scale
     assert best is not None
     state, found, scale = best
-    numbers = int(found.passes), float(found.elbo), float(found.gap), bool(found.converged)
+    elbo = model._evidence(state)  # with a learned noise, integrated over it
+    numbers = int(found.passes), elbo, float(found.gap), bool(found.converged)
     return state, Found(found.posterior, *numbers), scale
 
 

@@ -10,6 +10,7 @@ for the parameters φ of the likelihood. With negative curvatures R = Γ − Γ 
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -51,7 +52,7 @@ def evidence_gradient(
         value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
         return jnp.sum(weighted(weight, value))
 
-    return Gradient(by_cov, c, jax.grad(fit)(likelihood))
+    return Gradient(by_cov, c, eqx.filter_grad(fit)(likelihood))
 
 
 def _response(prior: Latent, curvature: PerRow, factors: Conditioned) -> Gram:

@@ -36,7 +36,7 @@ from kalvi import linalg
 from kalvi.algorithms.base import Batch, weighted
 from kalvi.algorithms.klprox import rule
 from kalvi.algorithms.klprox.rule import Design
-from kalvi.algorithms.vga import TOLERANCE, VGA, vga
+from kalvi.algorithms.vga import TOLERANCE, VGA, informed, vga
 from kalvi.divergences import kl
 from kalvi.gaussians import Dense
 from kalvi.kernels import Kernel
@@ -142,11 +142,12 @@ def sparse_klprox(
     """The Gaussian over w that maximises the bound; `mean` is the prior's at the rows."""
     phi, extra = features(kernel, inducing, batch.x)
     prior = standard(inducing)
+    rows = Batch(phi, batch.y, batch.weight)
     return vga(
         likelihood,
         prior,
-        Batch(phi, batch.y, batch.weight),
-        prior if start is None else start,
+        rows,
+        informed(likelihood, prior, rows, mean) if start is None else start,
         offset=mean,
         extra=extra,
         max_passes=max_passes,

@@ -22,11 +22,10 @@ from kalvi.algorithms.klprox.function_space import (
     TOLERANCE,
     KLProx,
     Latent,
-    first_sites,
     klprox,
     sites_at,
 )
-from kalvi.algorithms.vga import vga
+from kalvi.algorithms.vga import informed, vga
 from kalvi.gaussians import Dense, Gaussian, LowRankPrecision, Updatable
 from kalvi.likelihoods import Likelihood
 from kalvi.vectors import VectorLikelihood
@@ -74,7 +73,7 @@ def in_weight_space(
 ) -> Weights:
     """The same among the coefficients, N D² + D³ operations a pass."""
     dense = prior.to_dense()
-    begin = _informed(likelihood, dense, batch) if start is None else start.to_dense()
+    begin = informed(likelihood, dense, batch) if start is None else start.to_dense()
     found = vga(likelihood, dense, batch, begin, max_passes=max_passes, tolerance=tolerance)
     return Weights(found.posterior, found.elbo, found.gap, found.passes, found.converged)
 
@@ -97,16 +96,6 @@ def in_function_space(
     found = klprox(likelihood, latent, batch.y, batch.weight, begin, **limits)
     posterior = _with_sites(prior, batch.x, found)
     return Weights(posterior, found.elbo, found.gap, found.passes, found.converged)
-
-
-def _informed(likelihood: Likelihood | VectorLikelihood, prior: Dense, batch: Batch) -> Dense:
-    """The prior with the information that the rows would have at its mean, where the ascent begins."""
-    if isinstance(likelihood, VectorLikelihood):
-        return prior
-    curvature = first_sites(likelihood, batch.x @ prior.mean, batch.weight).curvature
-    rows = linalg.scale_rows(jnp.sqrt(curvature), batch.x @ prior.root)
-    gained = linalg.root_from_precision(linalg.identity_like(prior.root) + rows.T @ rows)
-    return Dense.from_root(prior.mean, prior.root @ gained)
 
 
 def _with_sites(prior: Updatable, x: Float[Array, "n d"], found: KLProx) -> Gaussian:
