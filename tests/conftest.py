@@ -17,6 +17,58 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("kalvi")
 
+LONGEST = {
+    "tests/estimators/test_linear.py::test_block_size_does_not_change_the_result[LogisticRegression]",
+    "tests/experiments/test_rvga.py::test_final_divergences_are_the_authors[6]",
+    "tests/test_run.py::test_new_parameters_of_a_likelihood_do_not_recompile",
+    "tests/algorithms/test_groups.py::test_a_block_is_its_rows_one_by_one[Implicit]",
+    "tests/algorithms/test_groups.py::test_separable_data_and_a_wide_prior[float32-low rank]",
+    "tests/algorithms/test_groups.py::test_separable_data_and_a_wide_prior[float64-dense]",
+    "tests/algorithms/test_klprox.py::test_gradient_of_the_optimal_bound[laplace]",
+    "tests/algorithms/test_klprox.py::test_rows_of_weight_zero_change_nothing_and_weights_are_repeats",
+    "tests/algorithms/test_klprox.py::test_starts_from_a_stream_and_hands_over_to_one",
+    "tests/algorithms/test_lrvga.py::test_sampled_expectations_approach_the_integrals[scheme0]",
+    "tests/algorithms/test_nonlinear.py::test_directions",
+    "tests/algorithms/test_nonlinear.py::test_sampled_step_written_out",
+    "tests/algorithms/test_revisit.py::test_with_all_the_rank_it_is_the_batch_optimum",
+    "tests/algorithms/test_rvga.py::test_forgetting_does_not_depend_on_the_block_size[imp]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[implicit-float64]",
+    "tests/algorithms/test_rvga.py::test_jit_changes_nothing",
+    "tests/algorithms/test_vifa.py::test_gauss_newton_of_a_network",
+    "tests/algorithms/test_vifa.py::test_the_default_does_not_run_away",
+    "tests/estimators/test_classes.py::test_fit_is_the_optimum_of_the_bound",
+    "tests/estimators/test_gaussian_process.py::test_restarts_find_a_better_optimum_and_repeat_with_the_seed",
+    "tests/estimators/test_low_rank.py::test_further_passes_close_the_gap[1]",
+    "tests/estimators/test_low_rank.py::test_learned_noise_does_not_narrow_what_was_never_seen[float64]",
+    "tests/estimators/test_neural.py::test_classes",
+    "tests/estimators/test_neural.py::test_iterates[swag]",
+    "tests/estimators/test_nuts.py::test_fit_agrees_with_nuts[sonar]",
+    "tests/estimators/test_nuts.py::test_fit_agrees_with_nuts[weather_noaa]",
+    "tests/experiments/test_demo.py::test_predictions_are_calibrated",
+    "tests/experiments/test_klprox.py::test_table_2",
+    "tests/experiments/test_rvga.py::test_final_divergences_are_the_authors[7]",
+    "tests/experiments/test_rvga.py::test_final_divergences_are_the_authors[9]",
+    "tests/experiments/test_vifa.py::test_figure_6_3",
+    "tests/test_checkpoints.py::test_save_load_continue_is_uninterrupted[LowRankPrecision]",
+    "tests/test_docs.py::test_the_examples_of_the_docstrings_run[kalvi.estimators.gaussian_process]",
+    "tests/test_docs.py::test_the_examples_of_the_docstrings_run[kalvi.estimators.neural]",
+    "tests/test_docs.py::test_the_examples_of_the_pages_run[own_networks.md]",
+    "tests/test_implicit.py::test_general_solver_over_wide_ranges[probit]",
+    "tests/test_merging.py::test_a_merged_mean_does_not_suffer_from_the_projection",
+    "tests/test_merging.py::test_estimators_posteriors_merge",
+    "tests/test_projections.py::test_every_further_iteration_lowers_the_divergence",
+    "tests/test_projections.py::test_float32_keeps_diag_positive_and_right_where_factors_are_huge[projection0]",
+}
+"""Cases that take five seconds and more, most of it compilation, of what others test too: slow ones."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the longest cases before the slow ones are left out."""
+    for item in items:
+        if item.nodeid in LONGEST:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def data() -> Path:

@@ -318,7 +318,8 @@ def test_restarts_are_not_led_astray_by_rounding():
 @pytest.mark.slow
 def test_counts():
     model = Regressor(likelihood="poisson").fit(X, COUNTS)
-    mean, var = model.latent(NEW)
+    mean, std = model.predict_latent(NEW)
+    var = std**2
     rate = np.exp(mean + var / 2)
     found, std = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(found, rate, rtol=1e-6)

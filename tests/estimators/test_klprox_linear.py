@@ -141,6 +141,22 @@ def test_learned_noise_is_the_conjugate_model():
     np.testing.assert_allclose(model.noise_scale_, one_pass.noise_scale_, rtol=1e-9)
     np.testing.assert_allclose(model.posterior_.mean, one_pass.posterior_.mean, rtol=1e-8)
     np.testing.assert_allclose(model.posterior_.cov, one_pass.posterior_.cov, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(model.log_evidence_, one_pass.log_evidence_, rtol=1e-9)
+    assert model.elbo_ == model.log_evidence_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(40, 10), (10, 40)])
+def test_counts_under_wide_priors(shape):
+    """Where the prior itself expects e^70 counts, the optimum is still found from the rows' information."""
+    x, y = np.random.default_rng(0).normal(size=shape), np.arange(shape[0]) % 10
+    for scale in (3.0, 30.0):
+        streamed = kalvi.PoissonRegression(prior_scale=scale).fit(x, y)
+        model = kalvi.PoissonRegression(method="klprox", prior_scale=scale).fit(x, y)
+        np.testing.assert_allclose(model.elbo_, streamed.elbo_, atol=1e-6)
+    few = shape[0] < shape[1]
+    assert isinstance(model.posterior_, LowRankPrecision) == few
+    assert not few or model.posterior_.precision.factor.shape == (41, 10)
 
 
 @pytest.mark.slow
