@@ -202,3 +202,13 @@ def test_a1a_is_solved():
     x, y = stored["X"][ours], stored["y"][ours]
     model = logistic(prior_scale=np.sqrt(0.574)).fit(x, y)
     np.testing.assert_allclose(-model.elbo_, 592.1186, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_stream_before_any_fit_seeks_its_scale_side_by_side():
+    model = kalvi.LogisticRegression(method="klprox", prior_scale="auto").partial_fit(X, BINARY)
+    plain = kalvi.LogisticRegression(prior_scale="auto").partial_fit(X, BINARY)
+    assert model.prior_scale_ == plain.prior_scale_
+    np.testing.assert_allclose(model.coef_, plain.coef_)
+    scale = model.fit(X, BINARY).prior_scale_
+    assert model.partial_fit(X, BINARY).prior_scale_ == scale

@@ -128,7 +128,7 @@ class StreamingEstimator(BaseEstimator):
     def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
         """Run the rule over checked rows from the present state."""
         weight = self._check_weight(sample_weight, x)
-        for name in ("elbo_", "elbo_gap_", "_chosen"):
+        for name in ("elbo_", "elbo_gap_", "_chosen") + ("klprox_scale_",) * revisit:
             self.__dict__.pop(name, None)
         self.n_passes_ = 1
         with matching(self.dtype):
@@ -136,11 +136,8 @@ class StreamingEstimator(BaseEstimator):
                 return self._solve(x, y, weight)
             rule = self._rule(x.shape[1])
             if not hasattr(self, "state_"):
-                self.state_, self.structure_ = (
-                    rule.init(self._priors(x.shape[1])),
-                    self._structure(),
-                )
-                self.buffer_ = streams.Buffer()
+                self.state_, self.buffer_ = rule.init(self._priors(x.shape[1])), streams.Buffer()
+                self.structure_ = self._structure()
             self.state_ = streamable(self.state_, self.rank)
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
             self._settled = Settled(self)
@@ -175,7 +172,7 @@ class StreamingEstimator(BaseEstimator):
 
     def _on_grid(self) -> bool:
         """Whether a stream runs with several prior scales side by side."""
-        return self._seeks_scale() and self.method != "klprox"
+        return self._seeks_scale() and "klprox_scale_" not in self.__dict__
 
     def _seeks_scale(self) -> bool:
         return isinstance(self.prior_scale, str) and self.prior is None
