@@ -28,7 +28,7 @@ from kalvi.algorithms.klprox.function_space import first_sites
 from kalvi.estimators.gp_covariances import REACH, Covariance, padded_size
 from kalvi.likelihoods import Likelihood
 
-GAP, SEARCHED_GAP, GAIN = 1e-8, 1e-4, 1e-5
+GAP, SEARCHED_GAP, GAIN = 1e-8, 1e-4, 1e-4
 """Nats: where the ascent over the sites stops, in the end and while hyperparameters are sought, and what a
 step of that search has to gain to be followed by another."""
 NOWHERE = 1e12
