@@ -140,13 +140,15 @@ def test_bound_never_falls_and_the_stopping_rule_bounds_its_gap(name, log_std, l
     cov = rbf(log_std, log_length)
     bounds = [float(solve(name, cov, max_passes=k).elbo) for k in (1, 2, 3, 5, 8, 13, 40)]
     best = float(solve(name, cov).elbo)
-    rounding = 1e-12 * N * np.exp(2 * log_std) * np.max(np.abs(ROUGH)) / 0.09 + 1e-9
+    rounding = 1e-14 * N * np.exp(2 * log_std) * np.max(np.abs(ROUGH)) / 0.09 + 1e-9
     assert np.all(np.diff([*bounds, best]) >= -rounding), bounds
     for tolerance in (1e-2, 1e-6):
         found = solve(name, cov, tolerance=tolerance)
-        # the curvature of the bound is that of the natural metric only near its optimum
-        if found.converged and name not in ("student",):
-            assert best - float(found.elbo) <= 2 * tolerance + rounding
+        # one that is not log-concave has other optima; the norm is the gap's up to a small factor only: 3.7
+        # was seen for counts under a prior deviation of e⁵
+        if name != "student":
+            assert found.converged
+            assert best - float(found.elbo) <= 10 * tolerance + rounding
 
 
 def test_student_converges_with_negative_curvatures():

@@ -29,12 +29,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 from kalvi import linalg
-from kalvi.algorithms.base import weighted
-from kalvi.algorithms.klprox.function_space import Latent, Sites
+from kalvi.algorithms.klprox.function_space import (
+    Conditioned,
+    Latent,
+    Sites,
+    conditioned,
+    expect_rows,
+    reduce,
+)
 from kalvi.implicit import Expected
 from kalvi.likelihoods import Likelihood
 
@@ -83,8 +88,11 @@ def fixed(
 
     def advance(here: _Point, _):
         expected = here.expected
-        solve = here.factors if shared else _factors(prior.cov, r * here.curvature)
-        change = (1 - r) * solve.shrink(prior.cov, expected.gradient - here.coefficients)
+        factors = here.factors
+        if not shared:
+            factors = conditioned(prior.cov, r * here.curvature, log_concave=True)
+        away = expected.gradient - here.coefficients
+        change = (1 - r) * _shrink(prior.cov, factors, away)
         curvature = r * here.curvature + (1 - r) * expected.curvature
         there = _at(likelihood, prior, y, weight, here.coefficients + change, curvature)
         return there, (there.elbo, there.gap)
@@ -101,21 +109,9 @@ def fixed(
     )
 
 
-class _Factors(NamedTuple):
-    """S and L, L Lᵀ = I + S K S."""
-
-    scale: PerRow
-    root: Gram
-
-    def shrink(self, cov: Gram, u: PerRow) -> PerRow:
-        """(I + S² K)⁻¹ u."""
-        return u - self.scale * linalg.cho_solve(self.root, self.scale * (cov @ u))
-
-
-def _factors(cov: Gram, curvature: PerRow) -> _Factors:
-    scale = jnp.sqrt(curvature)
-    scaled = linalg.scale_rows(scale, cov) * scale[None, :]
-    return _Factors(scale, linalg.cholesky(linalg.identity_like(cov) + scaled))
+def _shrink(cov: Gram, factors: Conditioned, u: PerRow) -> PerRow:
+    """(I + S² K)⁻¹ u."""
+    return u - factors.scale * linalg.cho_solve(factors.root, factors.scale * (cov @ u))
 
 
 class _Point(NamedTuple):
@@ -125,7 +121,7 @@ class _Point(NamedTuple):
     curvature: PerRow
     mean: PerRow
     var: PerRow
-    factors: _Factors
+    factors: Conditioned
     expected: Expected  # with the weights of the rows
     elbo: Scalar
     gap: Scalar
@@ -139,15 +135,12 @@ def _at(
     coefficients: PerRow,
     curvature: PerRow,
 ) -> _Point:
-    factors = _factors(prior.cov, curvature)
-    lost = jsl.solve_triangular(
-        factors.root, linalg.scale_rows(factors.scale, prior.cov), lower=True
-    )
+    factors = conditioned(prior.cov, curvature, log_concave=True)
+    lost = reduce(prior.cov, factors, prior.cov).lost
     var = jnp.diagonal(prior.cov) - jnp.sum(lost**2, axis=0)
     shift = prior.cov @ coefficients
     mean = prior.mean + shift
-    terms = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))(y, mean, var)
-    expected = Expected(*(weighted(weight, term) for term in terms))
+    expected = expect_rows(likelihood, mean, var, y, weight)
     log_volume = 2 * jnp.sum(jnp.log(jnp.diagonal(factors.root)))
     divergence = (log_volume - curvature @ var + coefficients @ shift) / 2
     away = expected.gradient - coefficients

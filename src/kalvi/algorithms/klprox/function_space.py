@@ -24,7 +24,8 @@ Likelihoods that are not log-concave have rows with γ < 0; these are taken away
 V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂, T₂ = L₂⁻¹ S₂ V₁, which exists only if V is positive.
 
 The ascent stops where |e|²_V + ½ (Σ |γ* − γ| v)², e = w E[∂ log p] − c, an upper bound on the squared
-natural-gradient norm in nats, is below the tolerance.
+natural-gradient norm in nats, is below the tolerance. The gap of the ELBO is below that too, up to a small
+factor (3.7 was seen, for counts under a very wide prior).
 """
 
 from typing import NamedTuple
@@ -125,8 +126,7 @@ def klprox(
 
 def sites_at(likelihood: Likelihood, mean: PerRow, var: PerRow, y: PerRow, weight: PerRow) -> Sites:
     """The sites that the marginals of a Gaussian ask for, such as those of a stream's posterior."""
-    expected = _expect(likelihood, mean, var, y, weight)
-    return Sites(expected.gradient + expected.curvature * mean, expected.curvature)
+    return _asked(expect_rows(likelihood, mean, var, y, weight), mean)
 
 
 def conditioned(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> Conditioned:
@@ -141,12 +141,11 @@ def conditioned(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> C
         return Conditioned(scale, root, None, None)
     excess = jnp.sqrt(jnp.maximum(-curvature, 0))
 
-    def widening() -> Gram:
-        lost = _solve(root, scaled)
-        left = linalg.scale_rows(excess, cov - lost.T @ lost) * excess[None, :]
-        return linalg.cholesky(linalg.identity_like(cov) - left)
-
-    wide = jax.lax.cond(jnp.any(excess > 0), widening, lambda: linalg.identity_like(cov))
+    wide = jax.lax.cond(
+        jnp.any(excess > 0),
+        lambda: _widening(cov, scale, root, excess)[1],
+        lambda: linalg.identity_like(cov),
+    )
     return Conditioned(scale, root, excess, wide)
 
 
@@ -211,9 +210,8 @@ class _Point(climbing.Place):
         return jnp.concatenate(self.sites)
 
     def way(self, bold: Bool[Array, ""]) -> Float[Array, " k"]:
-        pull = self.expected.gradient + self.expected.curvature * self.mean
-        asked = jnp.concatenate([pull, self.expected.curvature])
-        return jnp.where(bold, jnp.concatenate(self.target), asked) - self.natural
+        targets = jnp.concatenate(self.target), jnp.concatenate(_asked(self.expected, self.mean))
+        return jnp.where(bold, *targets) - self.natural
 
     @property
     def moments(self) -> tuple[PerRow, PerRow]:
@@ -232,7 +230,7 @@ def _at(
     # Anderson's method may step beyond zero, where the optimum is not
     sites = Sites(pull, jnp.maximum(curvature, 0) if likelihood.log_concave else curvature)
     law = _law(prior, sites, likelihood.log_concave)
-    expected = _expect(likelihood, law.mean, law.var, y, weight)
+    expected = expect_rows(likelihood, law.mean, law.var, y, weight)
     away = expected.gradient - law.coefficients
     bend = (expected.curvature - sites.curvature) * law.var
     felt = jnp.concatenate([away * jnp.sqrt(law.var), bend * float(np.sqrt(0.5))])
@@ -250,7 +248,7 @@ def _target(
     likelihood: Likelihood, sites: Sites, law: _Law, expected: Expected, y: PerRow, weight: PerRow
 ) -> Sites:
     """The sites to go to: each row's own optimum given the others, or what its marginal asks for."""
-    asked = Sites(expected.gradient + expected.curvature * law.mean, expected.curvature)
+    asked = _asked(expected, law.mean)
     if not likelihood.closed:
         return asked
     rest = 1 - sites.curvature * law.var  # of the row's precision, without its site
@@ -281,9 +279,15 @@ def first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
     return Sites(curvature * mean, curvature)
 
 
-def _expect(
+def _asked(expected: Expected, mean: PerRow) -> Sites:
+    """l* and γ*."""
+    return Sites(expected.gradient + expected.curvature * mean, expected.curvature)
+
+
+def expect_rows(
     likelihood: Likelihood, mean: PerRow, var: PerRow, y: PerRow, weight: PerRow
 ) -> Expected:
+    """The expected terms of each row, times its weight."""
     expected = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))(y, mean, var)
     return Expected(*(weighted(weight, term) for term in expected))
 
@@ -338,9 +342,7 @@ def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: Conditioned) 
 
 def _widened(prior: Latent, sites: Sites, law: _Law, excess: PerRow) -> _Law:
     """The law with the negative curvatures added."""
-    lost = _solve(law.factors.root, linalg.scale_rows(law.factors.scale, prior.cov))
-    scaled = linalg.scale_rows(excess, prior.cov - lost.T @ lost)
-    root = linalg.cholesky(linalg.identity_like(prior.cov) - scaled * excess[None, :])
+    scaled, root = _widening(prior.cov, law.factors.scale, law.factors.root, excess)
     gained = _solve(root, scaled)
     shift = law.mean - prior.mean
     shift = shift + gained.T @ jsl.solve_triangular(root, excess * shift, lower=True)
@@ -352,6 +354,13 @@ def _widened(prior: Latent, sites: Sites, law: _Law, excess: PerRow) -> _Law:
         law.log_volume + 2 * jnp.sum(jnp.log(jnp.diagonal(root))),
         law.factors._replace(widening=root),
     )
+
+
+def _widening(cov: Gram, scale: PerRow, root: Gram, excess: PerRow) -> tuple[Gram, Gram]:
+    """S₂ V₁ and L₂."""
+    lost = _solve(root, linalg.scale_rows(scale, cov))
+    scaled = linalg.scale_rows(excess, cov - lost.T @ lost)
+    return scaled, linalg.cholesky(linalg.identity_like(cov) - scaled * excess[None, :])
 
 
 def _solve(root: Gram, rows: Float[Array, "n m"]) -> Float[Array, "n m"]:
