@@ -90,3 +90,36 @@ def test_stored_sets(data, name, shape):
     stored = datasets.load(name)
     assert stored["X"].shape == shape
     assert stored["y"].shape == shape[:1]
+
+
+def test_binary_matrices_are_yes_no_or_missing(folder):
+    votes = np.array([[1, 2, -1], [0, 1, 1]], np.int8)
+    np.savez(folder / "un_votes.npz", Y=votes, row_loc=[1.0, 2.0], col_id=["A", "B", "C"])
+    found = datasets.binary_matrix("un_votes")
+    np.testing.assert_array_equal(found.entries, [[1, -1, -1], [0, 1, 1]])
+    np.testing.assert_array_equal(found.row_locations, [1, 2])
+    assert found.col_locations is None
+    assert datasets.binary_matrix("un_votes", abstentions=0).entries[0, 1] == 0
+    calls = sp.csr_matrix(np.array([[1.0, 0.0], [-1.0, 1.0]]))
+    parts = {"data": calls.data, "indices": calls.indices, "indptr": calls.indptr}
+    names = {"row_loc": [1.0, 2.0], "col_id": ["A", "B"]}
+    np.savez(folder / "us_senate_votes.npz", format=b"csr", shape=calls.shape, **parts, **names)
+    found = datasets.binary_matrix("us_senate_votes")
+    np.testing.assert_array_equal(found.entries, [[1, -1], [0, 1]])
+    spikes = {
+        "S_E3": np.array([[0, 7, 0]], np.uint8),
+        "sound_E3": [5],
+        "col_loc": [0, 0.001, 0.002],
+    }
+    np.savez(folder / "auditory_spikes.npz", **spikes)
+    found = datasets.binary_matrix("auditory_spikes", part="E3")
+    np.testing.assert_array_equal(found.entries, [[0, 1, 0]])
+    assert found.row_locations is None
+
+
+def test_binary_matrices_that_are_not_there(folder, monkeypatch):
+    with pytest.raises(ValueError, match="no binary matrix 'iris'; there are un_votes"):
+        datasets.binary_matrix("iris")
+    monkeypatch.delenv("KALVI_DATA")
+    with pytest.raises(FileNotFoundError, match="set KALVI_DATA to the directory"):
+        datasets.binary_matrix("un_votes")

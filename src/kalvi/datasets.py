@@ -1,7 +1,8 @@
 """Real data sets: read from the directory named by KALVI_DATA, or a few of them from OpenML.
 
 `load(name)` gives the arrays of `$KALVI_DATA/<name>.npz`, with `X` in float64 (dense, or a CSR matrix).
-Nothing is centred or scaled beyond undoing the packing of the file.
+Nothing is centred or scaled beyond undoing the packing of the file. `binary_matrix(name)` gives the sets
+that are matrices of yes and no along an order: votes by date, spikes by time.
 """
 
 import os
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from sklearn.datasets import fetch_openml
 
 VARIABLE = "KALVI_DATA"
+BINARY = ("un_votes", "us_senate_votes", "auditory_spikes")
 
 
 class OpenML(NamedTuple):
@@ -32,6 +34,15 @@ OPENML = {
 }
 
 
+class BinaryMatrix(NamedTuple):
+    """Entries 1, 0, or −1 where nothing was observed; locations of an axis in order, names of the other."""
+
+    entries: np.ndarray
+    row_locations: np.ndarray | None
+    col_locations: np.ndarray | None
+    names: np.ndarray
+
+
 def load(name: str) -> dict[str, Any]:
     """The arrays of a data set: X (float64, or CSR), y and whatever else its file holds."""
     folder = directory()
@@ -45,6 +56,30 @@ def load(name: str) -> dict[str, Any]:
     if "X" in stored:
         stored["X"] = stored["X"].astype(np.float64) * stored.pop("X_scale", 1.0)
     return stored
+
+
+def binary_matrix(name: str, *, abstentions: int = -1, part: str = "E1") -> BinaryMatrix:
+    """A binary matrix of the directory: un_votes, us_senate_votes or auditory_spikes.
+
+    An abstention in the United Nations counts as `abstentions`: −1 as missing, 0 as a no. Spikes are those
+    of any cell in a millisecond, of the experiment `part` (E1 or E3); their trials have the sound as name.
+    """
+    if name not in BINARY:
+        raise ValueError(f"no binary matrix {name!r}; there are {', '.join(BINARY)}.")
+    if directory() is None:
+        raise FileNotFoundError(
+            f"{name} is read from disk; set {VARIABLE} to the directory of the data."
+        )
+    stored = load(name)
+    if name == "auditory_spikes":
+        spikes = (stored[f"S_{part}"] > 0).astype(np.int8)
+        return BinaryMatrix(spikes, None, stored["col_loc"], stored[f"sound_{part}"])
+    if name == "un_votes":
+        entries = np.where(stored["Y"] == 2, abstentions, stored["Y"])
+    else:
+        votes = stored["X"].toarray()
+        entries = np.where(votes == 0, -1, votes > 0)
+    return BinaryMatrix(entries.astype(np.int8), stored["row_loc"], None, stored["col_id"])
 
 
 def figure_rows(name: str) -> tuple[np.ndarray, np.ndarray]:
