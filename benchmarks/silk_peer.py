@@ -4,12 +4,12 @@ python -m benchmarks.silk_peer GIVEN.npz FOUND.npz, in an interpreter that finds
 (`PEERS`, by default build/peers):
 
     pip install --target build/peers tensorflow-cpu
-    git clone https://github.com/jacksonloper/silkfactorization; copy its folder silkfactorization to build/peers
+    git clone https://github.com/jacksonloper/silkfactorization, its folder of that name into build/peers
 
 The published repository lacks the module `kalman_parameters`, which all others import, so that nothing of
 it runs. `KalmanParameters` and `SilkParameters` below take its place: they hold what the document's
-section 9 lists, under the names the other modules use. Its `damping` is never passed on: every step has the
-optimal length. One sweep here is what its Trainer offers: rows, columns, both priors, both rates.
+section 9 lists, under the names the other modules use; with them the package's own tests pass. Its
+`damping` is never passed on: every step has the optimal length. One sweep here is what its Trainer offers: rows, columns, both priors, both rates.
 """
 
 import os
