@@ -9,7 +9,8 @@ python -m benchmarks.silk_peer GIVEN.npz FOUND.npz, in an interpreter that finds
 The published repository lacks the module `kalman_parameters`, which all others import, so that nothing of
 it runs. `KalmanParameters` and `SilkParameters` below take its place: they hold what the document's
 section 9 lists, under the names the other modules use; with them the package's own tests pass. Its
-`damping` is never passed on: every step has the optimal length. One sweep here is what its Trainer offers: rows, columns, both priors, both rates.
+`damping` is never passed on: every step has the optimal length. One sweep here is what its Trainer offers:
+rows, columns, both priors, both rates.
 """
 
 import os
