@@ -17,6 +17,7 @@ All hyperparameters are positive. They are kept as they are given and take the d
 
 from kalvi.kernels.base import Constant, Fixed, Kernel, Product, Sum
 from kalvi.kernels.hyperparameters import flatten, log_slopes, names
+from kalvi.kernels.ornstein_uhlenbeck import OrnsteinUhlenbeck
 from kalvi.kernels.others import Function, Linear, White
 from kalvi.kernels.stationary import RBF, Matern12, Matern32, Matern52, Periodic, Stationary
 
@@ -30,6 +31,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "OrnsteinUhlenbeck",
     "Periodic",
     "Product",
     "Stationary",

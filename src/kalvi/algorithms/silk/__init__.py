@@ -1,0 +1,82 @@
+"""SILK, scaleable inference for logistic Kalmans: smooth binary matrix factorisation.
+
+Document 004, "Scaleable inference for logistic Kalmans" (2019). A binary matrix X has the logits ψ = UAᵀ of
+a few factors of its rows and columns, which vary smoothly along the locations of the rows and columns.
+
+| document                                   | here                                                      |
+|--------------------------------------------|-----------------------------------------------------------|
+| KalmanParameters                           | `Side`: an `OrnsteinUhlenbeck` prior and a `Posterior`    |
+| SilkParameters, transpose                  | `Silk`, `Silk.transpose`                                  |
+| BinaryMatrixMinusOneHalfWithCornerCut      | `Table` of signs 2X̃ (any mask), `Entries`; `corner`[0]    |
+| BinaryMatrixMinusOneHalfJustACorner        | `corner`[1]                                               |
+| mult Phi, mult D                           | `prior.phi() * u`, `prior.neighbours(u)`                  |
+| mult Sigma (it multiplies by Σ⁻¹)          | `prior.precision(u)`                                      |
+| log|Σ|, quadratic form                     | `prior.logdet`, `prior.quadratic`                         |
+| mult Psi, solve_Psi_Phi                    | `Statistics.curvature` (blocks of Ψ), `Jacobi`            |
+| kalman KL, data_loss, ELBO                 | `Side.kl`, `Statistics.loss`, `elbo`                      |
+| test loss                                  | `log_likelihood(plug_in=True)`                            |
+| variational update                         | `update_rows` with `Exact` or `Jacobi`                    |
+| prior gaussian update, prior smoothing update | `gaussian`, `smoothing`; `learned` for both at once    |
+| initialisation (7)                         | `start`                                                   |
+| the same for α                             | the transposed `Silk` and the transposed table            |
+"""
+
+from kalvi.algorithms.silk.bridge import Bridge, bridge
+from kalvi.algorithms.silk.entries import Entries, entries
+from kalvi.algorithms.silk.model import Side, Silk, elbo, statistics, update_rows
+from kalvi.algorithms.silk.moments import Moments
+from kalvi.algorithms.silk.observed import Observed, Statistics
+from kalvi.algorithms.silk.places import Places, places, spread, unordered
+from kalvi.algorithms.silk.posteriors import (
+    Chains,
+    Coupled,
+    Exact,
+    Jacobi,
+    MeanField,
+    MeanSolver,
+    Posterior,
+    Sites,
+)
+from kalvi.algorithms.silk.predict import log_likelihood, paired_probabilities, probabilities
+from kalvi.algorithms.silk.priors import gaussian, learned, smoothing
+from kalvi.algorithms.silk.rule import SILK, Swept
+from kalvi.algorithms.silk.start import start
+from kalvi.algorithms.silk.table import Table, corner
+
+__all__ = [
+    "SILK",
+    "Bridge",
+    "Chains",
+    "Coupled",
+    "Entries",
+    "Exact",
+    "Jacobi",
+    "MeanField",
+    "MeanSolver",
+    "Moments",
+    "Observed",
+    "Places",
+    "Posterior",
+    "Side",
+    "Silk",
+    "Sites",
+    "Statistics",
+    "Swept",
+    "Table",
+    "bridge",
+    "corner",
+    "elbo",
+    "entries",
+    "gaussian",
+    "learned",
+    "log_likelihood",
+    "paired_probabilities",
+    "places",
+    "probabilities",
+    "smoothing",
+    "spread",
+    "start",
+    "statistics",
+    "unordered",
+    "update_rows",
+]

@@ -1,0 +1,116 @@
+"""A first guess of the factors: singular vectors, filled in where entries are missing.
+
+Document 004, section 7. At Γ = 0 and without a prior the bound is least squares for 4X̃ on the observed
+entries. Its factors U√S, V√S come from subspace iteration with the matrix of signs (0 where nothing was
+observed) and then from least squares in turn, which fills in what was not; a ridge of one entry's worth
+keeps rows without entries at zero. Means and variances of the prior are those of the factors. (Setting
+them by "the distribution of μ̂²", as printed, is a slip; and ½|μ̂|, the first deviation, may be zero.)
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi.algorithms.silk.model import Side, Silk
+from kalvi.algorithms.silk.moments import Moments, packed_outer, unpacked
+from kalvi.algorithms.silk.observed import Observed
+from kalvi.algorithms.silk.places import Places
+from kalvi.algorithms.silk.posteriors import Family
+from kalvi.algorithms.silk.priors import ROUGHEST, learned
+from kalvi.kernels import OrnsteinUhlenbeck
+
+ITERATIONS, SPARE, ROUNDS = 6, 8, 2
+"""Subspace iterations, singular vectors beyond those asked for, and rounds of least squares."""
+LEAST_STD = 0.05
+"""First standard deviations are half the mean, and at least this share of the factor's typical size."""
+
+Factors = Float[Array, "n k"]
+
+
+def start(
+    observed: Observed,
+    rows: Places,
+    cols: Places,
+    n_factors: int,
+    family: Family,
+    *,
+    key: PRNGKeyArray,
+    dtype: str = "float64",
+) -> Silk:
+    """Factors from the observed entries, with priors that fit them."""
+    u, v = _factors(observed, n_factors, jnp.dtype(dtype), key)
+    return Silk(_side(u, rows, family), _side(v, cols, family))
+
+
+def prior(places: Places, mean: Array, variance: Array, rate: Array) -> OrnsteinUhlenbeck:
+    """The smoothness prior at these locations; without smoothness where they have no order."""
+    rate = rate if places.ordered else jnp.full_like(rate, jnp.inf)
+    return OrnsteinUhlenbeck(
+        jnp.asarray(places.gaps, mean.dtype), mean, variance, rate, places.even
+    )
+
+
+def _side(factors: Factors, places: Places, family: Family) -> Side:
+    spot = None if places.spot is None else jnp.asarray(places.spot)
+    if spot is not None:
+        n = len(places.locations)
+        count = jax.ops.segment_sum(jnp.ones(len(factors), factors.dtype), spot, n)
+        factors = jax.ops.segment_sum(factors, spot, n) / count[:, None]
+    k = factors.shape[1]
+    size = jnp.sqrt(jnp.mean(factors**2, axis=0))
+    std = jnp.maximum(jnp.abs(factors) / 2, jnp.maximum(LEAST_STD * size, LEAST_STD)[None])
+    smallest = places.gaps.min(initial=1.0)
+    rough = jnp.full(k, ROUGHEST / smallest, factors.dtype)
+    first = prior(places, jnp.zeros(k, factors.dtype), jnp.ones(k, factors.dtype), rough)
+    return learned(Side(first, family(factors, std**2), spot, places.ordered))
+
+
+def _factors(
+    observed: Observed, k: int, dtype: jnp.dtype, key: PRNGKeyArray
+) -> tuple[Factors, Factors]:
+    """U√S and V√S of 4X̃, filled in by least squares on the observed entries."""
+    width = min(k + SPARE, *observed.shape)
+    back = observed.transpose()
+    v = jr.normal(key, (observed.shape[1], width), dtype)
+
+    def iterate(_: Array, v: Factors) -> Factors:
+        u = jnp.linalg.qr(_product(observed, v))[0]
+        return jnp.linalg.qr(_product(back, u))[0]
+
+    v = jax.lax.fori_loop(0, ITERATIONS, iterate, jnp.linalg.qr(v)[0])
+    left, size, right = jnp.linalg.svd(_product(observed, v), full_matrices=False)
+    root = jnp.sqrt(4 * size[:k])[None]
+    u, v = left[:, :k] * root, (v @ right.T)[:, :k] * root
+
+    def fill(_: Array, pair: tuple[Factors, Factors]) -> tuple[Factors, Factors]:
+        u = _least_squares(observed, pair[1])
+        return u, _least_squares(back, u)
+
+    return jax.lax.fori_loop(0, ROUNDS, fill, (u, v))
+
+
+def _at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]:
+    """Moments of rows unknown and columns known, at Γ = 0."""
+
+    def nothing(n: int, width: int) -> Array:
+        return jnp.zeros((n, width), factors.dtype)
+
+    rows = Moments(nothing(n, factors.shape[1]), nothing(n, 1), nothing(n, 1), nothing(n, 0))
+    other = nothing(len(factors), 1)
+    return rows, Moments(factors, other, other, second)
+
+
+def _product(observed: Observed, factors: Factors) -> Factors:
+    """X̃ times the factors of the columns."""
+    nothing = jnp.zeros((len(factors), 0), factors.dtype)
+    moments = _at_zero(observed.shape[0], factors, nothing)
+    return observed.statistics(*moments, adds_mean=False).pull
+
+
+def _least_squares(observed: Observed, factors: Factors) -> Factors:
+    moments = _at_zero(observed.shape[0], factors, packed_outer(factors))
+    found = observed.statistics(*moments, adds_mean=False)
+    ridge = jnp.diag(jnp.mean(factors**2, axis=0) / 4)
+    blocks = unpacked(found.curvature) + (ridge + 1e-6 * jnp.trace(ridge) * jnp.eye(len(ridge)))
+    return jnp.linalg.solve(blocks, found.pull[..., None])[..., 0]

@@ -1,0 +1,194 @@
+"""Solves with block-tridiagonal matrices that couple neighbours by springs.
+
+The n k × n k matrix Λ acts on sequences u₁ … u_n of k-vectors,
+
+    uᵀΛu = Σᵣ uᵣᵀ Eᵣ uᵣ + Σᵣ (uᵣ₊₁ − uᵣ)ᵀ oᵣ (uᵣ₊₁ − uᵣ),
+
+with diagonal *links* oᵣ ≥ 0 between neighbours and positive definite *loads* Eᵣ. Kept apart, the two never
+cancel, however stiff the links: everything below adds positive matrices.
+
+`scan` eliminates one block after the other. With Dᵣ = oᵣ + Ẽᵣ and Gᵣ = Dᵣ⁻¹ oᵣ
+
+    Ẽᵣ₊₁ = Eᵣ₊₁ + oᵣ Dᵣ⁻¹ Ẽᵣ,     b̃ᵣ₊₁ = bᵣ₊₁ + oᵣ Dᵣ⁻¹ b̃ᵣ,                    Ẽ₁ = E₁,  o_n = 0,
+    xᵣ = Dᵣ⁻¹ b̃ᵣ + Gᵣ xᵣ₊₁,       Σᵣᵣ = Dᵣ⁻¹ + Gᵣ Σᵣ₊₁ Gᵣᵀ,      Σᵣ,ᵣ₊₁ = Gᵣ Σᵣ₊₁,
+    cov(uᵣ₊₁ − uᵣ) = Dᵣ⁻¹ + Fᵣ Σᵣ₊₁ Fᵣᵀ,                          Fᵣ = Dᵣ⁻¹ Ẽᵣ = I − Gᵣ.
+
+`reduction` eliminates every other block at once (block cyclic reduction), log₂ n times, which an
+accelerator does side by side. Springs between the blocks that remain become full matrices, Aᵣ = −Λᵣ,ᵣ₊₁, and with
+Dᵣ = Aᵣ₋₁ᵀ + Aᵣ + Eᵣ the loads again only add up:
+
+    Eⱼ ← Eⱼ + Aⱼ Dⱼ₊₁⁻¹ Eⱼ₊₁ + Aⱼ₋₁ᵀ Dⱼ₋₁⁻¹ Eⱼ₋₁,     Aⱼ ← Aⱼ Dⱼ₊₁⁻¹ Aⱼ₊₁,     bⱼ likewise.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+Links = Float[Array, "m k"]  # m = n − 1
+Loads = Float[Array, "n k k"]
+Sequence = Float[Array, "n k"]
+Scalar = Float[Array, ""]
+
+
+class Inverse(NamedTuple):
+    """The parts of Σ = Λ⁻¹ that are near its diagonal."""
+
+    cov: Float[Array, "n k k"]  # Σᵣᵣ
+    lag: Float[Array, "m k k"]  # Σᵣ,ᵣ₊₁
+    step_var: Float[Array, "m k"]  # variances of uᵣ₊₁ − uᵣ
+    logdet: Scalar  # log|Λ|
+
+
+def matvec(links: Links, loads: Loads, u: Sequence) -> Sequence:
+    """Λ u."""
+    return spring(links, u) + jnp.einsum("nij,nj->ni", loads, u)
+
+
+def spring(links: Links, u: Sequence) -> Sequence:
+    """The part of Λ u that the links make: zero for a constant sequence."""
+    pull = links * jnp.diff(u, axis=0)
+    return jnp.pad(pull, ((1, 0), (0, 0))) - jnp.pad(pull, ((0, 1), (0, 0)))
+
+
+def solve(links: Links, loads: Loads, b: Sequence) -> Sequence:
+    """Λ⁻¹ b, by `scan` on a CPU and by `reduction` elsewhere."""
+    return solve_and_invert(links, loads, b)[0]
+
+
+def invert(links: Links, loads: Loads) -> Inverse:
+    """Blocks of Λ⁻¹, by `scan` on a CPU and by `reduction` elsewhere."""
+    return solve_and_invert(links, loads, jnp.zeros(loads.shape[:2], loads.dtype))[1]
+
+
+def solve_and_invert(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
+    """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination."""
+    eliminate = scan if jax.default_backend() == "cpu" else reduction
+    return eliminate(links, loads, b)
+
+
+class _Eliminated(NamedTuple):
+    inverse: Array  # Dᵣ⁻¹
+    fallen: Array  # Fᵣ
+    gain: Array  # Gᵣ
+    solved: Array  # Dᵣ⁻¹ b̃ᵣ
+    logdet: Array
+
+
+def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
+    """Λ⁻¹ b and the blocks of Λ⁻¹, block after block."""
+    k = loads.shape[1]
+    identity = jnp.eye(k, dtype=loads.dtype)
+
+    def eliminate(carried, here):
+        link, own_load, own_b = here
+        load, pull = carried
+        load, pull = own_load + load, own_b + pull
+        inverse, logdet = _inverses(load + jnp.diag(link))
+        fallen, solved = inverse @ load, inverse @ pull
+        passed = link[:, None] * fallen
+        done = _Eliminated(inverse, fallen, inverse * link, solved, logdet)
+        return ((passed + passed.T) / 2, link * solved), done
+
+    def back(following, done: _Eliminated):
+        x, cov = following
+        lag = done.gain @ cov
+        step = jnp.diagonal(done.inverse) + jnp.sum((done.fallen @ cov) * done.fallen, axis=1)
+        cov = _symmetric(done.inverse + lag @ done.gain.T)
+        x = done.solved + done.gain @ x
+        return (x, cov), (x, cov, lag, step)
+
+    links = jnp.pad(links, ((0, 1), (0, 0)))
+    start = jnp.zeros_like(identity), jnp.zeros(k, loads.dtype)
+    _, done = jax.lax.scan(eliminate, start, (links, loads, b))
+    end = jnp.zeros(k, loads.dtype), jnp.zeros_like(identity)
+    _, (x, cov, lag, step) = jax.lax.scan(back, end, done, reverse=True)
+    return x, Inverse(cov, lag[:-1], step[:-1], jnp.sum(done.logdet))
+
+
+def reduction(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
+    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction."""
+    springs = jnp.pad(jax.vmap(jnp.diag)(links), ((0, 1), (0, 0), (0, 0)))
+    x, cov, lag, logdet = _reduce(springs, loads, b)
+    var = jnp.diagonal(cov, axis1=1, axis2=2)
+    step_var = var[1:] + var[:-1] - 2 * jnp.diagonal(lag, axis1=1, axis2=2)
+    # a difference of variances, which rounding may leave below what the links allow
+    return x, Inverse(cov, lag, jnp.maximum(step_var, 0), logdet)
+
+
+def _reduce(springs: Array, loads: Array, b: Array) -> tuple[Array, Array, Array, Array]:
+    """x, Σᵣᵣ, Σᵣ,ᵣ₊₁ and log|Λ|; springs[r] = Aᵣ, the last of them zero."""
+    n = len(loads)
+    before = jnp.pad(springs[:-1], ((1, 0), (0, 0), (0, 0)))  # Aᵣ₋₁
+    whole = _symmetric(loads + springs + _transposed(before))
+    if n == 1:
+        inverse, logdet = _inverses(whole)
+        return _apply(inverse, b), inverse, inverse[:0], logdet[0]
+    inverse, logdet = _inverses(whole[1::2])
+    left, right = inverse @ _transposed(before[1::2]), inverse @ springs[1::2]  # X, Y
+    fallen, solved = inverse @ loads[1::2], _apply(inverse, b[1::2])
+    ours = _Neighbours(springs[::2], _transposed(before[::2]))
+    x, cov, lag, rest = _reduce(
+        ours.right(right),
+        loads[::2] + ours.right(fallen) + ours.left(fallen),
+        b[::2] + ours.right(solved) + ours.left(solved),
+    )
+    following = _shifted(cov, n // 2), _shifted(x, n // 2)
+    lag = jnp.pad(lag, ((0, n // 2 - len(lag)), (0, 0), (0, 0)))
+    x_odd = solved + _apply(left, x[: n // 2]) + _apply(right, following[1])
+    to_left = left @ cov[: n // 2] + right @ _transposed(lag)  # Σᵢ,ᵢ₋₁
+    to_right = left @ lag + right @ following[0]  # Σᵢ,ᵢ₊₁
+    odd = _symmetric(inverse + to_left @ _transposed(left) + to_right @ _transposed(right))
+    lags = _interleaved(_transposed(to_left), to_right)[: n - 1]
+    return _interleaved(x, x_odd), _interleaved(cov, odd), lags, rest + jnp.sum(logdet)
+
+
+class _Neighbours(NamedTuple):
+    """Springs of the blocks that stay to the eliminated ones at their right and left."""
+
+    to_right: Array
+    to_left: Array
+
+    def right(self, of: Array) -> Array:
+        missing = len(self.to_right) - len(of)
+        return _apply(self.to_right, jnp.pad(of, ((0, missing),) + ((0, 0),) * (of.ndim - 1)))
+
+    def left(self, of: Array) -> Array:
+        shifted = jnp.pad(of, ((1, 0),) + ((0, 0),) * (of.ndim - 1))[: len(self.to_left)]
+        return _apply(self.to_left, shifted)
+
+
+def _shifted(a: Array, n: int) -> Array:
+    """a[1], a[2], …, n of them, zeros beyond the end."""
+    return jnp.pad(a[1:], ((0, n - len(a) + 1),) + ((0, 0),) * (a.ndim - 1))
+
+
+def _interleaved(even: Array, odd: Array) -> Array:
+    n = len(even) + len(odd)
+    odd = jnp.pad(odd, ((0, len(even) - len(odd)),) + ((0, 0),) * (odd.ndim - 1))
+    return jnp.stack([even, odd], axis=1).reshape(2 * len(even), *even.shape[1:])[:n]
+
+
+def _apply(a: Array, b: Array) -> Array:
+    return jnp.einsum("nij,nj->ni", a, b) if b.ndim == 2 else a @ b
+
+
+def _transposed(a: Array) -> Array:
+    return jnp.swapaxes(a, -1, -2)
+
+
+def _symmetric(a: Array) -> Array:
+    return (a + _transposed(a)) / 2
+
+
+def _inverses(a: Array) -> tuple[Array, Array]:
+    """Inverses and log-determinants of small positive definite matrices."""
+    if a.shape[-1] == 1:
+        return 1 / a, jnp.log(a[..., 0, 0])
+    root = jnp.linalg.cholesky(a)
+    identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    half = jsl.solve_triangular(root, identity, lower=True)
+    logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+    return _transposed(half) @ half, logdet
