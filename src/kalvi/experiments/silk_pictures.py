@@ -1,0 +1,164 @@
+"""Panels of smooth binary factorisation: matrices, paths with bands, points with names, curves."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kalvi import plots
+from kalvi.plots import CLASSES, DIVERGING, FAINT, INK, QUIET, RAMP
+
+METHOD_COLOURS = {
+    "coupled": "#0b5fa5",
+    "chains": "#5ab4e5",
+    "mean field": "#d5581a",
+    "no smoothness": "#b5539c",
+    "Gibbs": "#22262b",
+    "AutoNormal": "#0e8a6a",
+    "truth": "#22262b",
+}
+"""One colour for each method in all figures."""
+
+
+@plots.panel
+def image(
+    axes,
+    values: np.ndarray,
+    *,
+    title: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
+    extent: Sequence[float] | None = None,
+    limits: tuple[float, float] = (0.0, 1.0),
+) -> None:
+    """A matrix of probabilities or entries; what is NaN stays grey."""
+    axes.set_facecolor(FAINT)
+    look = {"cmap": DIVERGING, "vmin": limits[0], "vmax": limits[1], "interpolation": "nearest"}
+    axes.imshow(values, aspect="auto", extent=extent, **look)
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+
+
+@plots.panel
+def paths(
+    axes,
+    locations: np.ndarray,
+    mean: np.ndarray,
+    std: np.ndarray,
+    *,
+    truth: np.ndarray | None = None,
+    title: str = "",
+    xlabel: str = "",
+) -> None:
+    """Factors over their locations with 95 % bands, one above the other; the truth in ink."""
+    apart = 1.15 * np.max(np.ptp(mean, axis=0) + 2 * std.max(axis=0))
+    colours = [*CLASSES, "#0e8a6a", "#b5539c", *RAMP]
+    for k in range(mean.shape[1]):
+        shift, colour = -k * apart, colours[k % len(colours)]
+        centre, reach = mean[:, k] + shift, 1.96 * std[:, k]
+        axes.axhline(shift, color=FAINT, lw=0.8)
+        axes.fill_between(locations, centre - reach, centre + reach, color=colour, alpha=0.25, lw=0)
+        axes.plot(locations, centre, color=colour, lw=1.6)
+        if truth is not None:
+            axes.plot(locations, truth[:, k] + shift, color=INK, lw=0.9, dashes=(3, 1.5))
+    axes.set(title=title, xlabel=xlabel, xlim=(locations[0], locations[-1]), yticks=[])
+    axes.spines["left"].set_visible(False)
+
+
+@plots.panel
+def curves(
+    axes,
+    tracks: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    title: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
+    levels: Mapping[str, float] | None = None,
+    logarithms: str = "",
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """Curves (x, y) named in the legend, in the colours of their methods; `logarithms` names the axes."""
+    spare = iter((INK, *CLASSES, "#0e8a6a", "#b5539c", "#5ab4e5"))
+    for name, (x, y) in tracks.items():
+        colour = next((c for m, c in METHOD_COLOURS.items() if name.startswith(m)), None)
+        look = {"color": colour or next(spare), "label": name}
+        axes.plot(x, y, "o-" if len(x) < 15 else "-", ms=4, lw=1.8, **look)
+    for name, level in (levels or {}).items():
+        axes.axhline(level, color=QUIET, lw=1, dashes=(2, 2))
+        axes.annotate(name, (1, level), xycoords=("axes fraction", "data"), color=QUIET,
+                      ha="right", va="bottom", fontsize=9)  # fmt: skip
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.set_xscale("log" if "x" in logarithms else "linear")
+    axes.set_yscale("log" if "y" in logarithms else "linear")
+    if limits is not None:
+        axes.set_ylim(limits)
+    axes.grid(color=FAINT, lw=0.6)
+    axes.legend(loc="best")
+
+
+@plots.panel
+def dots(
+    axes,
+    groups: Mapping[str, Sequence[float]],
+    *,
+    truth: float,
+    title: str = "",
+    xlabel: str = "",
+) -> None:
+    """The values of every method on a line of its own, on a log scale, with the truth and a factor of 2."""
+    axes.axvspan(truth / 2, truth * 2, color=FAINT, alpha=0.6, lw=0)
+    axes.axvline(truth, color=INK, lw=1.2, dashes=(3, 1.5))
+    for i, (name, values) in enumerate(groups.items()):
+        colour = METHOD_COLOURS.get(name, QUIET)
+        axes.plot(values, np.full(len(values), -i), "o", ms=7, mfc=colour, mec="white", alpha=0.85)
+    axes.set_xscale("log")
+    axes.set_yticks(-np.arange(len(groups)), list(groups), color=INK)
+    axes.set(title=title, xlabel=xlabel, ylim=(-len(groups) + 0.4, 0.6))
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+@plots.panel
+def bars(
+    axes,
+    values: Mapping[str, float],
+    *,
+    title: str = "",
+    xlabel: str = "",
+    low: float = 0.0,
+) -> None:
+    """One bar for each method with its number at the end."""
+    names = list(values)
+    colours = [METHOD_COLOURS.get(name, QUIET) for name in names]
+    axes.barh(-np.arange(len(names)), list(values.values()), color=colours, height=0.6)
+    for i, value in enumerate(values.values()):
+        axes.annotate(f"{value:.4f}", (value, -i), (4, 0), textcoords="offset points",
+                      va="center", fontsize=10)  # fmt: skip
+    axes.set_yticks(-np.arange(len(names)), names, color=INK)
+    reach = max(values.values())
+    axes.set(title=title, xlabel=xlabel, xlim=(low, reach + 0.18 * (reach - low)))
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+@plots.panel
+def named_points(
+    axes,
+    points: np.ndarray,
+    names: Sequence[str],
+    *,
+    shown: Sequence[str] = (),
+    classes: Sequence[int] | None = None,
+    title: str = "",
+    labels: tuple[str, str] = ("first factor", "second factor"),
+) -> None:
+    """Points of the plane, some of them with their names; classes are the two colours."""
+    colours = QUIET if classes is None else [(*CLASSES, QUIET)[i] for i in classes]
+    axes.scatter(*points.T, s=16, c=colours, alpha=0.75, linewidths=0)
+    for name in shown:
+        here = points[list(names).index(name)]
+        axes.plot(*here, "o", ms=6, mfc="none", mec=INK, mew=1)
+        look = {"textcoords": "offset points", "fontsize": 9, "color": INK}
+        axes.annotate(name, here, (5, 4), **look)
+    axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
+    axes.grid(color=FAINT, lw=0.5)
