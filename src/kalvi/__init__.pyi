@@ -55,6 +55,7 @@ from kalvi.collectors import Collector as Collector
 from kalvi.custom import Custom as Custom
 from kalvi.divergences import kl as kl
 from kalvi.divergences import wasserstein as wasserstein
+from kalvi.estimators import BinaryFactorization as BinaryFactorization
 from kalvi.estimators import FactorAnalysis as FactorAnalysis
 from kalvi.estimators import GaussianProcessClassifier as GaussianProcessClassifier
 from kalvi.estimators import GaussianProcessRegressor as GaussianProcessRegressor

@@ -1,5 +1,6 @@
 """scikit-learn estimators."""
 
+from kalvi.estimators.binary_factorization import BinaryFactorization
 from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.estimators.gaussian_process import (
     GaussianProcessClassifier,
@@ -9,6 +10,7 @@ from kalvi.estimators.linear import LinearRegression, LogisticRegression, Poisso
 from kalvi.estimators.neural import NeuralClassifier, NeuralRegressor
 
 __all__ = [
+    "BinaryFactorization",
     "FactorAnalysis",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",

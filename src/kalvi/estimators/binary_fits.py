@@ -1,0 +1,180 @@
+"""Fits of smooth binary factorisations: sweeps until they gain little, and how many factors are needed."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi import run
+from kalvi.algorithms.silk import (
+    SILK,
+    Chains,
+    Coupled,
+    Exact,
+    Jacobi,
+    MeanField,
+    MeanSolver,
+    Observed,
+    Places,
+    Silk,
+    start,
+    statistics,
+)
+from kalvi.algorithms.silk.model import double_sum
+from kalvi.algorithms.silk.new_rows import given_columns, unseen
+from kalvi.algorithms.silk.posteriors import Family
+from kalvi.algorithms.silk.prune import arranged, contributions, kept
+
+FAMILIES: dict[str, Family] = {
+    "chains": Chains.independent,
+    "mean_field": MeanField,
+    "coupled": Coupled.independent,
+}
+SOLVERS: dict[str, MeanSolver] = {
+    "exact": Exact(),
+    "jacobi": Jacobi(),
+    "jacobi_search": Jacobi(None),
+}
+FINER = 500
+"""Factors of other rows are found to a gain so much smaller: given the columns they are found soon."""
+WINDOW = 5
+"""Sweeps whose gain says whether to go on: an accelerated sweep may gain nothing and the next one much."""
+NEGLIGIBLE = 1e-3
+"""Factors with a smaller share of the logits' mean square are dropped at once by n_factors="auto"."""
+ALLOWED = 1.0
+"""Nats that the bound may lose by a factor that is dropped."""
+
+
+class Layout:
+    """The places of rows and columns, as a constant of a compiled program."""
+
+    def __init__(self, rows: Places, cols: Places):
+        self.rows, self.cols = rows, cols
+        self._key = tuple(
+            (
+                side.locations.tobytes(),
+                None if side.spot is None else side.spot.tobytes(),
+                side.ordered,
+            )
+            for side in (rows, cols)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self._key == other._key
+
+
+class Settings(NamedTuple):
+    """How a fit is made."""
+
+    posterior: str = "chains"
+    solver: str = "exact"
+    max_sweeps: int = 1000
+    tol: float = 1e-5  # nats a number of the factors, over five sweeps
+    dtype: str = "float64"
+
+
+class Climbed(NamedTuple):
+    """A factorisation, the bound before every sweep and after the last, and whether that was enough."""
+
+    silk: Silk
+    history: Float[np.ndarray, " s"]
+    converged: bool
+
+    @property
+    def elbo(self) -> float:
+        return float(self.history[-1])
+
+
+Tell = Callable[[float], None]
+
+
+def _silent(elbo: float) -> None:
+    """No progress is shown."""
+
+
+def begin(
+    observed: Observed, layout: Layout, n_factors: int, settings: Settings, key: PRNGKeyArray
+) -> Silk:
+    """The first guess."""
+    given = n_factors, settings.posterior, settings.dtype
+    return run.call(_start, observed, layout, *given, key)
+
+
+def climb(first: Silk, observed: Observed, settings: Settings, tell: Tell = _silent) -> Climbed:
+    """Sweeps until five of them gain less than the tolerance."""
+    rule = SILK(SOLVERS[settings.solver])
+    state, history, converged = run.copied(rule.init(first)), [], False
+    enough = settings.tol * sum(observed.shape) * len(first.rows.prior.mean)
+    while len(history) < settings.max_sweeps and not converged:
+        state = run.advance(rule, state, observed)  # type: ignore[arg-type]
+        history.append(state.elbo)
+        tell(history[-1])
+        converged = len(history) > WINDOW and history[-1] - history[-1 - WINDOW] < enough
+    history.append(bound(state.silk, observed))
+    return Climbed(run.call(arranged, state.silk), np.array(history), bool(converged))
+
+
+def bound(silk: Silk, observed: Observed) -> float:
+    """The bound, summed in float64 whatever the dtype."""
+    loss, *divergences = run.call(_bound, silk, observed)
+    return double_sum(loss) - sum(map(float, divergences))
+
+
+def sought(first: Silk, observed: Observed, settings: Settings, tell: Tell = _silent) -> Climbed:
+    """From a generous number of factors to those that the bound asks for.
+
+    What learned priors have switched off goes first, all of it; then the weakest, one by one, for as long
+    as the bound does not lose a nat.
+    """
+    found = climb(first, observed, settings, tell)
+    size = np.asarray(run.call(contributions, found.silk))
+    needed = max(int(np.count_nonzero(size >= NEGLIGIBLE * size.sum())), 1)
+    for n in (needed, *range(needed - 1, 0, -1)):
+        if n == len(size):
+            continue
+        fewer = kept(found.silk, jnp.arange(n), FAMILIES[settings.posterior])
+        fewer = climb(fewer, observed, settings, tell)
+        if fewer.elbo < found.elbo - ALLOWED:
+            break
+        found = fewer
+    return found
+
+
+def transformed(
+    silk: Silk, observed: Observed, layout: Layout, settings: Settings
+) -> tuple[Silk, bool]:
+    """The factors of other rows, given the columns and the priors."""
+    values = observed.shape[0] * len(silk.rows.prior.mean)
+    tolerance = jnp.asarray(settings.tol / FINER * values, settings.dtype)
+    limits = tolerance, jnp.asarray(settings.max_sweeps)
+    found, converged = run.call(_transformed, silk, observed, layout, settings.posterior, *limits)
+    return found, bool(converged)
+
+
+def _start(
+    observed: Observed, layout: Layout, n_factors: int, posterior: str, dtype: str, key: Any
+) -> Silk:
+    family = FAMILIES[posterior]
+    return start(observed, layout.rows, layout.cols, n_factors, family, key=key, dtype=dtype)
+
+
+def _bound(silk: Silk, observed: Observed) -> tuple[Array, Array, Array]:
+    return statistics(silk, observed).loss, silk.rows.kl(), silk.cols.kl()
+
+
+def _transformed(
+    silk: Silk,
+    observed: Observed,
+    layout: Layout,
+    posterior: str,
+    tolerance: jax.Array,
+    max_rounds: jax.Array,
+):
+    new = Silk(unseen(silk.rows, layout.rows, FAMILIES[posterior]), silk.cols)
+    return given_columns(new, observed, tolerance, max_rounds)

@@ -1,0 +1,89 @@
+"""Locations of the rows or columns of a matrix as users give them: any order, ties, dates, none."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from kalvi.algorithms.silk.places import Places, places, spread, unordered
+
+TIES = ("share", "spread")
+UNORDERED = "unordered"
+
+
+class Axis(NamedTuple):
+    """The places of one side, and how the user's order becomes theirs."""
+
+    places: Places  # of the sorted rows
+    order: (
+        Int[np.ndarray, " r"] | None
+    )  # the user's rows in the order of the places; None: as they are
+
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        spot = self.places.spot
+        return len(self.places.locations if spot is None else spot)
+
+    @property
+    def at(self) -> Int[np.ndarray, " r"]:
+        """Of each of the user's rows, the number of its location."""
+        spot = np.arange(self.n) if self.places.spot is None else self.places.spot
+        if self.order is None:
+            return spot
+        found = np.empty_like(spot)
+        found[self.order] = spot
+        return found
+
+    def sorted(self, index: Int[np.ndarray, " e"]) -> Int[np.ndarray, " e"]:
+        """Numbers of the user's rows as numbers of the sorted ones."""
+        if self.order is None:
+            return index
+        inverse = np.empty_like(self.order)
+        inverse[self.order] = np.arange(self.n)
+        return inverse[index]
+
+
+def axis(name: str, given: Any, n: int, ties: str) -> Axis:
+    """The places of n rows (or columns) at the given locations."""
+    if given is None:
+        return Axis(places(np.arange(n, dtype=float)), None)
+    if isinstance(given, str) and given == UNORDERED:
+        return Axis(unordered(n), None)
+    locations = numbers(name, given)
+    if len(locations) != n:
+        what = name.split("_")[0] + ("s" if name.startswith("row") else "umns")
+        raise ValueError(
+            f"{name} must hold one location for each of the {n} {what}; got {len(locations)}."
+        )
+    order = np.argsort(locations, kind="stable")
+    if np.array_equal(order, np.arange(n)):
+        order = None
+    rising = locations if order is None else locations[order]
+    return Axis(places(spread(rising) if ties == "spread" else rising), order)
+
+
+def numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
+    """Locations as numbers; dates become days since 1970."""
+    if isinstance(given, str):
+        raise ValueError(
+            f"{name} must be None (the order of the matrix), 'unordered' or an array of locations; "
+            f"got {given!r}."
+        )
+    values = np.asarray(given)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be an array of one dimension; got shape {values.shape}.")
+    if np.issubdtype(values.dtype, np.datetime64):
+        missing, values = np.isnat(values), values - np.datetime64(0, "D")
+        values = np.where(missing, np.nan, values / np.timedelta64(1, "D"))
+    try:
+        values = values.astype(float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold numbers or dates; got {values.dtype}.") from None
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite; entry {bad[0]} is {values[bad[0]]} ({bad.size} such entries). "
+            "Leave out what has no location, or use 'unordered'."
+        )
+    return values
