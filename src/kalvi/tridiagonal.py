@@ -14,8 +14,8 @@ cancel, however stiff the links: everything below adds positive matrices.
     cov(uᵣ₊₁ − uᵣ) = Dᵣ⁻¹ + Fᵣ Σᵣ₊₁ Fᵣᵀ,                          Fᵣ = Dᵣ⁻¹ Ẽᵣ = I − Gᵣ.
 
 `reduction` eliminates every other block at once (block cyclic reduction), log₂ n times, which an
-accelerator does side by side. Springs between the blocks that remain become full matrices, Aᵣ = −Λᵣ,ᵣ₊₁, and with
-Dᵣ = Aᵣ₋₁ᵀ + Aᵣ + Eᵣ the loads again only add up:
+accelerator does side by side. Springs between the blocks that remain become full matrices, Aᵣ = −Λᵣ,ᵣ₊₁,
+and with Dᵣ = Aᵣ₋₁ᵀ + Aᵣ + Eᵣ the loads again only add up:
 
     Eⱼ ← Eⱼ + Aⱼ Dⱼ₊₁⁻¹ Eⱼ₊₁ + Aⱼ₋₁ᵀ Dⱼ₋₁⁻¹ Eⱼ₋₁,     Aⱼ ← Aⱼ Dⱼ₊₁⁻¹ Aⱼ₊₁,     bⱼ likewise.
 """
@@ -89,7 +89,7 @@ def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
         inverse, logdet = _inverses(load + jnp.diag(link))
         fallen, solved = inverse @ load, inverse @ pull
         passed = link[:, None] * fallen
-        done = _Eliminated(inverse, fallen, inverse * link, solved, logdet)
+        done = _Eliminated(inverse, fallen, inverse * link[None], solved, logdet)
         return ((passed + passed.T) / 2, link * solved), done
 
     def back(following, done: _Eliminated):

@@ -1,7 +1,7 @@
 """Factors where there are no data.
 
 Between two locations the Ornstein–Uhlenbeck process is a bridge, beyond the ends it decays to its mean:
-with π₁, π₂ the correlations to the neighbours at the left and right of the new location (0 if there is none),
+with π₁, π₂ the correlations to the neighbours at the left and right (0 if there is none),
 
     u = μ + a (u_l − μ) + b (u_r − μ) + noise,
     a = π₁ (1 − π₂²) / (1 − π₁²π₂²),   b = π₂ (1 − π₁²) / (1 − π₁²π₂²),

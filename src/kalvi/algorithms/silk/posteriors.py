@@ -140,6 +140,18 @@ class Posterior(eqx.Module):
         """Moments and variances at new locations."""
 
     @abstractmethod
+    def steps_cov(self) -> Float[Array, "m k k"]:
+        """Covariances of the differences of neighbours."""
+
+    @abstractmethod
+    def blocks(self) -> Blocks:
+        """Covariances of the factors at every location."""
+
+    @abstractmethod
+    def turned(self, by: Float[Array, "k k"]) -> "Posterior":
+        """Of the factors R u; without the covariances that the family does not keep."""
+
+    @abstractmethod
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Posterior":
         """The posterior given what the data say."""
 
@@ -150,6 +162,7 @@ class MeanField(Posterior):
     mean: Sequence
     variance: Sequence
     adds_mean: ClassVar[bool] = True
+    turns: ClassVar[bool] = False
 
     @property
     def var(self) -> Sequence:
@@ -170,6 +183,15 @@ class MeanField(Posterior):
         apart = jnp.zeros((max(len(self.mean) - 1, 1), self.mean.shape[1]), self.mean.dtype)
         return _bridged(self.mean, self.variance, apart, over)
 
+    def steps_cov(self) -> Float[Array, "m k k"]:
+        return jax.vmap(jnp.diag)(self.step_var)
+
+    def blocks(self) -> Blocks:
+        return jax.vmap(jnp.diag)(self.variance)
+
+    def turned(self, by: Float[Array, "k k"]) -> "MeanField":
+        return MeanField(self.mean @ by.T, self.variance @ (by**2).T)
+
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "MeanField":
         own = sites.curvature[:, diagonal(self.mean.shape[1])]
         mean = solver(prior, sites.blocks(), _right_side(prior, sites), self.mean)
@@ -185,6 +207,7 @@ class Chains(Posterior):
     steps: Float[Array, "m k"]
     logdet: Float[Array, ""]
     adds_mean: ClassVar[bool] = True
+    turns: ClassVar[bool] = False
 
     @property
     def var(self) -> Sequence:
@@ -204,6 +227,20 @@ class Chains(Posterior):
     def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         lag = jnp.pad(self.lag, ((0, 1), (0, 0)))
         return _bridged(self.mean, self.variance, lag, over)
+
+    def steps_cov(self) -> Float[Array, "m k k"]:
+        return jax.vmap(jnp.diag)(self.steps)
+
+    def blocks(self) -> Blocks:
+        return jax.vmap(jnp.diag)(self.variance)
+
+    def turned(self, by: Float[Array, "k k"]) -> "Chains":
+        var, lag, steps = (a @ (by**2).T for a in (self.variance, self.lag, self.steps))
+        v, w = var[:-1], var[1:]
+        # variances given the one before: (v w − lag²)/v, where lag = (v + w − steps)/2
+        innovation = (2 * steps * (v + w) - steps**2 - (v - w) ** 2) / (4 * v)
+        logdet = -jnp.sum(jnp.log(var[0])) - jnp.sum(jnp.log(innovation))
+        return Chains(self.mean @ by.T, var, lag, steps, logdet)
 
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Chains":
         own = sites.curvature[:, diagonal(self.mean.shape[1])] + prior.loads()
@@ -227,6 +264,7 @@ class Coupled(Posterior):
     steps: Float[Array, "m k"]
     logdet: Float[Array, ""]
     adds_mean: ClassVar[bool] = False
+    turns: ClassVar[bool] = True
 
     @property
     def var(self) -> Sequence:
@@ -250,6 +288,21 @@ class Coupled(Posterior):
         spread = a @ self.cov[over.left] @ a + b @ self.cov[over.right] @ b
         cov = spread + across + jnp.swapaxes(across, 1, 2) + jax.vmap(jnp.diag)(over.noise)
         return coupled(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
+
+    def steps_cov(self) -> Float[Array, "m k k"]:
+        across = self.lag + jnp.swapaxes(self.lag, 1, 2)
+        return self.cov[1:] + self.cov[:-1] - across
+
+    def blocks(self) -> Blocks:
+        return self.cov
+
+    def turned(self, by: Float[Array, "k k"]) -> "Coupled":
+        def both(a: Blocks) -> Blocks:
+            return jnp.einsum("ik,nkl,jl->nij", by, a, by)
+
+        steps = jnp.diagonal(both(self.steps_cov()), axis1=1, axis2=2)
+        logdet = self.logdet - 2 * len(self.mean) * jnp.linalg.slogdet(by)[1]
+        return Coupled(self.mean @ by.T, both(self.cov), both(self.lag), steps, logdet)
 
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Coupled":
         b = _right_side(prior, sites)

@@ -85,6 +85,12 @@ def smoothing(side: Side) -> Side:
     return _with(side, _better(_searched(prior, at), _current(side, sums)))
 
 
+def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The logarithms of the lowest and the highest rate that are searched."""
+    lowest = jnp.log(SMOOTHEST / jnp.sum(prior.gaps))
+    return lowest, jnp.log(ROUGHEST / jnp.min(prior.gaps, initial=jnp.inf))
+
+
 def _sums(side: Side) -> _Sums:
     prior = side.prior
     mean = side.posterior.mean - prior.mean[None]
@@ -144,8 +150,7 @@ def _searched(prior: OrnsteinUhlenbeck, at: Callable[[PerFactor], Priors]) -> Pr
     """The best of a grid of rates, then golden sections between its neighbours."""
     if prior.n == 1:
         return at(prior.rate)
-    lowest = jnp.log(SMOOTHEST / jnp.sum(prior.gaps))
-    highest = jnp.log(ROUGHEST / jnp.min(prior.gaps))
+    lowest, highest = limits(prior)
     apart = (highest - lowest) / (GRID - 1)
 
     def rated(i: Array) -> PerFactor:

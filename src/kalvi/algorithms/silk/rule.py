@@ -1,33 +1,49 @@
-"""Coordinate ascent for smooth binary factorisation.
+"""Coordinate ascent for smooth binary factorisation, and its acceleration.
 
 Document 004, sections 4 to 6. A sweep brings Γ to its best, the rows to theirs given the columns, the prior
-of the rows, Γ again, the columns, and their prior. The bound never falls.
+of the rows, Γ again, the columns, and their prior: the bound never falls. `Coupled` posteriors then take the
+factors that their priors like best (`turns`).
+
+Plain sweeps are slow where logits are large, where priors and factors follow one another, and along changes
+of the factors that the logits do not feel. Sweeps are therefore combined by Anderson's method (`anderson`). The
+next sweep finds the bound of what they make; where it fell, the sweep is done again from the plain point,
+and the combining rests for a while.
 """
 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi.algorithms.base import Rule
+from kalvi.algorithms.silk.anderson import Past, combined, nothing, remembered
 from kalvi.algorithms.silk.model import Silk, double_sum, statistics, update_rows
 from kalvi.algorithms.silk.observed import Observed
 from kalvi.algorithms.silk.posteriors import Exact, MeanSolver
 from kalvi.algorithms.silk.priors import learned
+from kalvi.algorithms.silk.turns import turned
+
+LONGEST_REST = 16
+"""Sweeps without combination after a refusal: 1, 2, 4, … of them, at most this many."""
 
 
 class Swept(eqx.Module):
-    """A factorisation, and the parts of the bound before the last sweep."""
+    """A factorisation, and the parts of the bound where the last sweep began."""
 
-    silk: Silk
+    silk: Silk  # where the next sweep begins
+    plain: Silk  # where it would begin without the last combination
     loss: Float[Array, " r"]  # of every row, Σ E log p(x | ψ)
     kl: Float[Array, " 2"]  # of the rows and of the columns
+    past: Past
+    rest: Int[Array, ""]  # sweeps to go without combining
+    refused: Int[Array, ""]  # combinations that were, of late
     sweeps: Int[Array, ""]
 
     @property
     def elbo(self) -> float:
-        """The bound before the last sweep, summed in float64."""
+        """The bound where the last sweep that was not refused began, summed in float64."""
         return double_sum(self.loss) - double_sum(self.kl)
 
 
@@ -36,21 +52,47 @@ class SILK(Rule[Swept]):
 
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
+    memory: int = eqx.field(static=True, default=5)  # past sweeps that are combined; 0: none
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> Swept:
         """From a first guess, such as `start` makes."""
         dtype = prior.rows.posterior.mean.dtype
         n = prior.rows.prior.n if prior.rows.spot is None else len(prior.rows.spot)
-        nothing = jnp.zeros(n, dtype), jnp.zeros(2, dtype)
-        return Swept(prior, *nothing, jnp.zeros((), jnp.int32))
+        loss = jnp.full(n, -jnp.inf, dtype)
+        none = (jnp.zeros((), jnp.int32),) * 3
+        return Swept(prior, prior, loss, jnp.zeros(2, dtype), nothing(prior, self.memory), *none)
 
     def update(self, state: Swept, batch: Any, *, key: PRNGKeyArray | None = None) -> Swept:
         """After one more sweep over the observed entries."""
-        silk, observed = state.silk, batch
-        kl = jnp.stack([silk.rows.kl(), silk.cols.kl()])
+        here = state.silk
+        kl = jnp.stack([here.rows.kl(), here.cols.kl()])
+        there, loss = self.sweep(here, batch)
+        fell = ~_rises(state, loss, kl)
+        past = remembered(state.past, here, there, fell)
+        rest = jnp.where(fell, 2**state.refused, jnp.maximum(state.rest - 1, 0))
+        refused = jnp.clip(state.refused + jnp.where(fell, 1, 0), 0, LONGEST_REST.bit_length() - 1)
+        onward = combined(past, there, rest > 0) if self.memory else there
+        return Swept(
+            _either(fell, state.plain, onward),
+            _either(fell, state.plain, there),
+            jnp.where(fell, state.loss, loss),
+            jnp.where(fell, state.kl, kl),
+            past,
+            rest,
+            refused,
+            state.sweeps + 1,
+        )
+
+    def sweep(self, silk: Silk, observed: Observed) -> tuple[Silk, Float[Array, " r"]]:
+        """A plain sweep, and the data's part of the bound before it."""
         silk, loss = self._half(silk, observed)
-        turned, _ = self._half(silk.transpose(), observed.transpose())
-        return Swept(turned.transpose(), loss, kl, state.sweeps + 1)
+        turned_over, _ = self._half(silk.transpose(), observed.transpose())
+        silk = turned_over.transpose()
+        if silk.rows.posterior.turns:
+            silk = turned(silk, learns=self.learn_prior)
+            if self.learn_prior:
+                silk = Silk(learned(silk.rows), learned(silk.cols))
+        return silk, loss
 
     def _half(self, silk: Silk, observed: Observed) -> tuple[Silk, Float[Array, " r"]]:
         found = statistics(silk, observed)
@@ -58,3 +100,15 @@ class SILK(Rule[Swept]):
         if self.learn_prior:
             silk = Silk(learned(silk.rows), silk.cols)
         return silk, found.loss
+
+
+def _rises(state: Swept, loss: Float[Array, " r"], kl: Float[Array, " 2"]) -> Bool[Array, ""]:
+    """Whether the bound is no lower than it was, up to the rounding of its sum."""
+    first = jnp.isneginf(state.loss[0])
+    gain = jnp.sum(loss - jnp.where(first, 0, state.loss)) - jnp.sum(kl - state.kl)
+    slack = 8 * float(jnp.finfo(loss.dtype).eps) * (jnp.sum(jnp.abs(loss)) + jnp.sum(jnp.abs(kl)))
+    return first | (gain >= -slack)
+
+
+def _either(first: Bool[Array, ""], a: Silk, b: Silk) -> Silk:
+    return jax.tree.map(lambda x, y: jnp.where(first, x, y), a, b)

@@ -25,7 +25,7 @@ ITERATIONS, SPARE, ROUNDS = 6, 8, 2
 LEAST_STD = 0.05
 """First standard deviations are half the mean, and at least this share of the factor's typical size."""
 
-Factors = Float[Array, "n k"]
+Factors = Float[Array, "_ k"]  # of either side
 
 
 def start(
@@ -112,5 +112,6 @@ def _least_squares(observed: Observed, factors: Factors) -> Factors:
     moments = _at_zero(observed.shape[0], factors, packed_outer(factors))
     found = observed.statistics(*moments, adds_mean=False)
     ridge = jnp.diag(jnp.mean(factors**2, axis=0) / 4)
-    blocks = unpacked(found.curvature) + (ridge + 1e-6 * jnp.trace(ridge) * jnp.eye(len(ridge)))
+    ridge = ridge + 1e-6 * jnp.trace(ridge) * jnp.eye(len(ridge), dtype=ridge.dtype)
+    blocks = unpacked(found.curvature) + ridge[None]
     return jnp.linalg.solve(blocks, found.pull[..., None])[..., 0]
