@@ -48,6 +48,7 @@ reproduce: .venv/experiments.stamp
 	$(BIN)/kalvi reproduce factor_analysis $(ARGS)
 	$(BIN)/kalvi reproduce vifa $(ARGS)
 	$(BIN)/kalvi reproduce klprox $(ARGS)
+	$(BIN)/kalvi reproduce silk $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -22,6 +22,7 @@ PAPERS = {
     "factor_analysis": "kalvi.experiments.factor_analysis",
     "vifa": "kalvi.experiments.vifa",
     "klprox": "kalvi.experiments.klprox",
+    "silk": "kalvi.experiments.silk",
 }
 
 

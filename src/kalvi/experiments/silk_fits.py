@@ -1,6 +1,6 @@
 """Fits of smooth binary factorisation for its experiments: which family, which side smooth, how solved.
 
-`fit` sweeps until a sweep gains less than `gain` nats, and says what it predicts for the hidden entries.
+`fit` sweeps until five sweeps gain less than `gain` nats, and says what it predicts for the hidden entries.
 """
 
 import time
@@ -25,13 +25,13 @@ from kalvi.algorithms.silk import (
     Silk,
     Swept,
     Table,
-    elbo,
     entries,
     paired_probabilities,
     places,
     start,
     unordered,
 )
+from kalvi.estimators.binary_fits import WINDOW, bound
 from kalvi.experiments.silk_data import Matrix, Prior
 from kalvi.precision import matching
 
@@ -69,8 +69,9 @@ class Settings(NamedTuple):
     smooth: tuple[bool, bool] = BOTH
     solver: MeanSolver = Exact()  # type: ignore[call-arg]
     learn: bool = True
-    gain: float = 0.01
+    gain: float = 0.05  # nats over five sweeps
     sweeps: int = 500
+    memory: int = 5  # past sweeps that are combined; 0: plain sweeps
     dtype: str = "float64"
 
 
@@ -141,19 +142,19 @@ def with_priors(silk: Silk, priors: Sequence[Prior]) -> Silk:
 
 
 def climb(first: Silk, seen: Observed, settings: Settings) -> tuple[Silk, np.ndarray, float]:
-    """Sweeps until one gains less than `gain`; the bounds before each, and after the last."""
-    rule = SILK(settings.solver, settings.learn)
+    """Sweeps until five gain less than `gain`; the bounds before each, and after the last."""
+    rule = SILK(settings.solver, settings.learn, settings.memory)
     run.advance(rule, run.copied(rule.init(first)), cast(Any, seen))  # compiles
     state: Swept = run.copied(rule.init(first))
     elbos, began = [], time.perf_counter()
     for _ in range(settings.sweeps):
         state = run.advance(rule, state, cast(Any, seen))
         elbos.append(state.elbo)
-        if len(elbos) > 1 and elbos[-1] - elbos[-2] < settings.gain:
+        if len(elbos) > WINDOW and elbos[-1] - elbos[-1 - WINDOW] < settings.gain:
             break
     seconds = time.perf_counter() - began
-    elbos.append(float(run.call(elbo, state.silk, seen)))
-    return state.silk, np.array(elbos), seconds
+    elbos.append(bound(state.plain, seen))
+    return state.plain, np.array(elbos), seconds
 
 
 def predicted(silk: Silk, where: np.ndarray) -> np.ndarray:

@@ -112,6 +112,11 @@ def dots(
         colour = METHOD_COLOURS.get(name, QUIET)
         axes.plot(values, np.full(len(values), -i), "o", ms=7, mfc=colour, mec="white", alpha=0.85)
     axes.set_xscale("log")
+    powers = truth * 2.0 ** np.arange(-4, 5)
+    every = np.concatenate([np.asarray(v) for v in groups.values()])
+    powers = powers[(powers > every.min() / 2) & (powers < every.max() * 2)]
+    axes.set_xticks(powers, [f"{p:.2g}" for p in powers])
+    axes.minorticks_off()
     axes.set_yticks(-np.arange(len(groups)), list(groups), color=INK)
     axes.set(title=title, xlabel=xlabel, ylim=(-len(groups) + 0.4, 0.6))
     axes.spines["left"].set_visible(False)
