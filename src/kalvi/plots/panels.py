@@ -1,124 +1,31 @@
-"""Figures from plain arrays: the only file that imports matplotlib.
+"""Panels for posteriors, predictions and comparisons."""
 
-Every `panel` returns a Figure; called with `axes=` it draws there instead of on a new one, and
-`compose` puts panels together. `save` writes a figure at once or not at all, and closes it.
-"""
+from collections.abc import Mapping, Sequence
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import wraps
-from pathlib import Path
-
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 
-INK, QUIET, FAINT = "#22262b", "#6b7178", "#d9dcdf"
-COLOURS = {
-    "implicit": "#0b5fa5",
-    "explicit": "#5ab4e5",
-    "EKF": "#d5581a",
-    "QKF": "#b5539c",
-    "accurate integrals": "#0e8a6a",
-    "Laplace": "#c1272d",
-    "best Gaussian": "#22262b",
-}
-"""Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
-DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate integrals": (6, 1.5, 1.5, 1.5)}
-RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
-"""For methods that differ by a number, in its order."""
-CLASSES = ("#d5581a", "#0b5fa5")
-MARKS = ("#0b5fa5", "#c1272d")
-DENSITY = ("#f3f0e8", "#e6e0d0", "#d3cab2", "#b9ad8e")
-DIVERGING = LinearSegmentedColormap.from_list(
-    "classes", ["#d5581a", "#f0b48f", "#f7f5f0", "#93bfe0", "#0b5fa5"]
+from kalvi.plots.house import (
+    CLASSES,
+    COLOURS,
+    DASHES,
+    DENSITY,
+    DIVERGING,
+    FAINT,
+    INK,
+    MARKS,
+    QUIET,
+    Number,
+    panel,
 )
-HOUSE = {
-    "figure.constrained_layout.use": True,
-    "font.size": 11,
-    "axes.titlesize": 12,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.edgecolor": QUIET,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "lines.linewidth": 2.0,
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-    "legend.labelspacing": 0.3,
-    "contour.negative_linestyle": "solid",
-}
+
 LEVELS = np.array([0.99, 0.95, 0.8, 0.5])
 """Posterior mass inside the contours of `ellipses`."""
 
-Number = float | int
 Gaussian = tuple[np.ndarray, np.ndarray]
-Panel = Callable[..., Figure]
-
-
-def style() -> AbstractContextManager[None]:
-    """The house settings of matplotlib, as a context."""
-    return mpl.rc_context(HOUSE)  # type: ignore[arg-type]
-
-
-def save(figure: Figure, path: str | Path) -> None:
-    """Write the figure where `path` says, at once or not at all, and close it."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(part, format=path.suffix.lstrip(".") or "png", dpi=170)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-        plt.close(figure)
-
-
-def compose(
-    panels: Sequence[Sequence[Panel | None]],
-    *,
-    title: str = "",
-    size: tuple[Number, Number] | None = None,
-) -> Figure:
-    """A figure of rows of panels, each a function that takes `axes`; rows may differ in length."""
-    n_rows, n_columns = len(panels), max(map(len, panels))
-    size = size or (4.2 * n_columns, 3.9 * n_rows)
-    with style():
-        figure = plt.figure(figsize=size)
-        figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-        outer = figure.add_gridspec(n_rows, 1)
-        for i, row in enumerate(panels):
-            inner = outer[i].subgridspec(1, len(row))
-            for j, draw in enumerate(row):
-                if draw is not None:
-                    draw(axes=figure.add_subplot(inner[j]))
-        if title:
-            figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
-    return figure
-
-
-def panel(draw: Callable[..., None]) -> Callable[..., Figure]:
-    """A function that draws on axes as one that makes a figure of its own, unless given `axes`."""
-
-    @wraps(draw)
-    def drawn(*args, axes: Axes | None = None, **kwargs) -> Figure:
-        with style():
-            axes = plt.figure(figsize=(5.4, 4.4)).add_subplot() if axes is None else axes
-            draw(axes, *args, **kwargs)
-        figure = axes.get_figure(root=True)
-        assert isinstance(figure, Figure)
-        return figure
-
-    return drawn
 
 
 @panel
