@@ -52,9 +52,12 @@ def resume(
 
 
 def advance(
-    rule: Rule[State], state: State, batch: Batch, *, key: PRNGKeyArray | None = None
+    rule: Rule[State], state: State, batch: Any, *, key: PRNGKeyArray | None = None
 ) -> State:
-    """The state after one block, in the memory of the state given, which is spent."""
+    """The state after one block, in the memory of the state given, which is spent.
+
+    The block is a `Batch`, or whatever else the rule learns from.
+    """
     numbers, constants = eqx.partition(rule, eqx.is_array)
     return _advance(constants, state, numbers, batch, key)
 

@@ -112,12 +112,12 @@ def climb(first: Silk, observed: Observed, settings: Settings, tell: Tell = _sil
     state, history, converged = run.copied(rule.init(first)), [], False
     enough = settings.tol * sum(observed.shape) * len(first.rows.prior.mean)
     while len(history) < settings.max_sweeps and not converged:
-        state = run.advance(rule, state, observed)  # type: ignore[arg-type]
+        state = run.advance(rule, state, observed)
         history.append(state.elbo)
         tell(history[-1])
         converged = len(history) > WINDOW and history[-1] - history[-1 - WINDOW] < enough
-    history.append(bound(state.silk, observed))
-    return Climbed(run.call(arranged, state.silk), np.array(history), bool(converged))
+    history.append(bound(state.plain, observed))
+    return Climbed(run.call(arranged, state.plain), np.array(history), bool(converged))
 
 
 def bound(silk: Silk, observed: Observed) -> float:

@@ -18,7 +18,8 @@ from kalvi.estimators.binary_places import Axis
 BLOCK = 2**20
 """Entries that are read at once."""
 FEW = 0.15
-"""Matrices of which a smaller share is observed become lists of entries: faster up to a fifth on a CPU, and\nsmaller up to a tenth."""
+"""Matrices of which a smaller share is observed become lists of entries: faster up to a fifth on a CPU, and
+smaller up to a tenth."""
 UNSTORED = (None, "zero", "missing")
 
 
