@@ -18,6 +18,11 @@ accelerator does side by side. Springs between the blocks that remain become ful
 and with Dᵣ = Aᵣ₋₁ᵀ + Aᵣ + Eᵣ the loads again only add up:
 
     Eⱼ ← Eⱼ + Aⱼ Dⱼ₊₁⁻¹ Eⱼ₊₁ + Aⱼ₋₁ᵀ Dⱼ₋₁⁻¹ Eⱼ₋₁,     Aⱼ ← Aⱼ Dⱼ₊₁⁻¹ Aⱼ₊₁,     bⱼ likewise.
+
+On the way back uᵢ = X uᵢ₋₁ + Y uᵢ₊₁ + noise of covariance Dᵢ⁻¹, with X + Y + F = I, so that steps follow
+from the span s = uᵢ₊₁ − uᵢ₋₁ between the blocks that had remained, not from differences of covariances:
+
+    uᵢ − uᵢ₋₁ = Y s − F uᵢ₋₁ + noise,     uᵢ₊₁ − uᵢ = X s + F uᵢ₊₁ − noise.
 """
 
 from typing import NamedTuple
@@ -38,7 +43,7 @@ class Inverse(NamedTuple):
 
     cov: Float[Array, "n k k"]  # Σᵣᵣ
     lag: Float[Array, "m k k"]  # Σᵣ,ᵣ₊₁
-    step_var: Float[Array, "m k"]  # variances of uᵣ₊₁ − uᵣ
+    step_cov: Float[Array, "m k k"]  # cov(uᵣ₊₁ − uᵣ)
     logdet: Scalar  # log|Λ|
 
 
@@ -95,7 +100,7 @@ def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     def back(following, done: _Eliminated):
         x, cov = following
         lag = done.gain @ cov
-        step = jnp.diagonal(done.inverse) + jnp.sum((done.fallen @ cov) * done.fallen, axis=1)
+        step = _symmetric(done.inverse + done.fallen @ cov @ done.fallen.T)
         cov = _symmetric(done.inverse + lag @ done.gain.T)
         x = done.solved + done.gain @ x
         return (x, cov), (x, cov, lag, step)
@@ -111,38 +116,44 @@ def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
 def reduction(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction."""
     springs = jnp.pad(jax.vmap(jnp.diag)(links), ((0, 1), (0, 0), (0, 0)))
-    x, cov, lag, logdet = _reduce(springs, loads, b)
-    var = jnp.diagonal(cov, axis1=1, axis2=2)
-    step_var = var[1:] + var[:-1] - 2 * jnp.diagonal(lag, axis1=1, axis2=2)
-    # a difference of variances, which rounding may leave below what the links allow
-    return x, Inverse(cov, lag, jnp.maximum(step_var, 0), logdet)
+    return _reduce(springs, loads, b)
 
 
-def _reduce(springs: Array, loads: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-    """x, Σᵣᵣ, Σᵣ,ᵣ₊₁ and log|Λ|; springs[r] = Aᵣ, the last of them zero."""
+def _reduce(springs: Array, loads: Array, b: Array) -> tuple[Array, Inverse]:
+    """x and the blocks of the inverse; springs[r] = Aᵣ, the last of them zero."""
     n = len(loads)
     before = jnp.pad(springs[:-1], ((1, 0), (0, 0), (0, 0)))  # Aᵣ₋₁
     whole = _symmetric(loads + springs + _transposed(before))
     if n == 1:
         inverse, logdet = _inverses(whole)
-        return _apply(inverse, b), inverse, inverse[:0], logdet[0]
+        return _apply(inverse, b), Inverse(inverse, inverse[:0], inverse[:0], logdet[0])
     inverse, logdet = _inverses(whole[1::2])
     left, right = inverse @ _transposed(before[1::2]), inverse @ springs[1::2]  # X, Y
     fallen, solved = inverse @ loads[1::2], _apply(inverse, b[1::2])
     ours = _Neighbours(springs[::2], _transposed(before[::2]))
-    x, cov, lag, rest = _reduce(
+    x, rest = _reduce(
         ours.right(right),
         loads[::2] + ours.right(fallen) + ours.left(fallen),
         b[::2] + ours.right(solved) + ours.left(solved),
     )
-    following = _shifted(cov, n // 2), _shifted(x, n // 2)
-    lag = jnp.pad(lag, ((0, n // 2 - len(lag)), (0, 0), (0, 0)))
-    x_odd = solved + _apply(left, x[: n // 2]) + _apply(right, following[1])
-    to_left = left @ cov[: n // 2] + right @ _transposed(lag)  # Σᵢ,ᵢ₋₁
-    to_right = left @ lag + right @ following[0]  # Σᵢ,ᵢ₊₁
+    here, there = rest.cov[: n // 2], _shifted(rest.cov, n // 2)
+    lag, span = (_filled(part, n // 2) for part in (rest.lag, rest.step_cov))
+    x_odd = solved + _apply(left, x[: n // 2]) + _apply(right, _shifted(x, n // 2))
+    to_left = left @ here + right @ _transposed(lag)  # Σᵢ,ᵢ₋₁
+    to_right = left @ lag + right @ there  # Σᵢ,ᵢ₊₁
     odd = _symmetric(inverse + to_left @ _transposed(left) + to_right @ _transposed(right))
+    before_odd = inverse + _stretched(-fallen, here, right, span, lag - here)
+    after_odd = inverse + _stretched(fallen, there, left, span, there - _transposed(lag))
     lags = _interleaved(_transposed(to_left), to_right)[: n - 1]
-    return _interleaved(x, x_odd), _interleaved(cov, odd), lags, rest + jnp.sum(logdet)
+    steps = _interleaved(before_odd, after_odd)[: n - 1]
+    found = Inverse(_interleaved(rest.cov, odd), lags, steps, rest.logdet + jnp.sum(logdet))
+    return _interleaved(x, x_odd), found
+
+
+def _stretched(f: Array, cov: Array, y: Array, span: Array, across: Array) -> Array:
+    """cov(F u + Y s), given those of u, of the span s and between them: F falls as links stiffen."""
+    mixed = f @ across @ _transposed(y)
+    return _symmetric(f @ cov @ _transposed(f) + y @ span @ _transposed(y) + 2 * mixed)
 
 
 class _Neighbours(NamedTuple):
@@ -162,7 +173,12 @@ class _Neighbours(NamedTuple):
 
 def _shifted(a: Array, n: int) -> Array:
     """a[1], a[2], …, n of them, zeros beyond the end."""
-    return jnp.pad(a[1:], ((0, n - len(a) + 1),) + ((0, 0),) * (a.ndim - 1))
+    return _filled(a[1:], n)
+
+
+def _filled(a: Array, n: int) -> Array:
+    """a and zeros, n in all."""
+    return jnp.pad(a, ((0, n - len(a)),) + ((0, 0),) * (a.ndim - 1))
 
 
 def _interleaved(even: Array, odd: Array) -> Array:

@@ -112,9 +112,8 @@ class Posterior(eqx.Module):
     """A Gaussian over the factors of one side."""
 
     mean: eqx.AbstractVar[Sequence]
-    adds_mean: ClassVar[
-        bool
-    ]  # whether E ψ² is (E ψ)² plus the product of the moments' features, or that alone
+    adds_mean: ClassVar[bool]  # whether features make var ψ, (E ψ)² to be added, or E ψ² itself
+    turns: ClassVar[bool]  # whether the family can follow any linear change of the factors
 
     @property
     @abstractmethod
@@ -246,7 +245,7 @@ class Chains(Posterior):
         own = sites.curvature[:, diagonal(self.mean.shape[1])] + prior.loads()
         found = jax.vmap(tridiagonal.invert)(prior.links().T[..., None], own.T[..., None, None])
         mean = solver(prior, sites.blocks(), _right_side(prior, sites), self.mean)
-        lag, steps = found.lag[..., 0, 0].T, found.step_var[..., 0].T
+        lag, steps = found.lag[..., 0, 0].T, found.step_cov[..., 0, 0].T
         return Chains(mean, found.cov[..., 0, 0].T, lag, steps, jnp.sum(found.logdet))
 
     @staticmethod
@@ -261,7 +260,7 @@ class Coupled(Posterior):
     mean: Sequence
     cov: Blocks
     lag: Float[Array, "m k k"]  # cov(uᵣ, uᵣ₊₁)
-    steps: Float[Array, "m k"]
+    steps: Float[Array, "m k k"]  # cov(uᵣ₊₁ − uᵣ)
     logdet: Float[Array, ""]
     adds_mean: ClassVar[bool] = False
     turns: ClassVar[bool] = True
@@ -272,7 +271,7 @@ class Coupled(Posterior):
 
     @property
     def step_var(self) -> Float[Array, "m k"]:
-        return self.steps
+        return jnp.diagonal(self.steps, axis1=1, axis2=2)
 
     @property
     def log_precision(self) -> Float[Array, ""]:
@@ -290,8 +289,7 @@ class Coupled(Posterior):
         return coupled(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
 
     def steps_cov(self) -> Float[Array, "m k k"]:
-        across = self.lag + jnp.swapaxes(self.lag, 1, 2)
-        return self.cov[1:] + self.cov[:-1] - across
+        return self.steps
 
     def blocks(self) -> Blocks:
         return self.cov
@@ -300,20 +298,18 @@ class Coupled(Posterior):
         def both(a: Blocks) -> Blocks:
             return jnp.einsum("ik,nkl,jl->nij", by, a, by)
 
-        steps = jnp.diagonal(both(self.steps_cov()), axis1=1, axis2=2)
         logdet = self.logdet - 2 * len(self.mean) * jnp.linalg.slogdet(by)[1]
-        return Coupled(self.mean @ by.T, both(self.cov), both(self.lag), steps, logdet)
+        return Coupled(self.mean @ by.T, both(self.cov), both(self.lag), both(self.steps), logdet)
 
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Coupled":
         b = _right_side(prior, sites)
         mean, found = solver.with_inverse(prior, sites.blocks(), b, self.mean)
-        return Coupled(mean, found.cov, found.lag, found.step_var, found.logdet)
+        return Coupled(mean, found.cov, found.lag, found.step_cov, found.logdet)
 
     @staticmethod
     def independent(mean: Sequence, var: Sequence) -> "Coupled":
-        steps, logdet = var[1:] + var[:-1], -jnp.sum(jnp.log(var))
-        lag = jnp.zeros((len(steps), var.shape[1], var.shape[1]), var.dtype)
-        return Coupled(mean, jax.vmap(jnp.diag)(var), lag, steps, logdet)
+        cov, logdet = jax.vmap(jnp.diag)(var), -jnp.sum(jnp.log(var))
+        return Coupled(mean, cov, jnp.zeros_like(cov[1:]), cov[1:] + cov[:-1], logdet)
 
 
 Family = Callable[[Sequence, Sequence], Posterior]
