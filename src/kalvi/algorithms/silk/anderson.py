@@ -100,7 +100,7 @@ def _at(point: Point, silk: Silk) -> Silk:
     return Silk(*sides)
 
 
-def _side_at(point: Point, side: Side) -> tuple[Side, Point]:
+def _side_at(point: Point, side: Side) -> tuple[Side, Array]:
     prior, k = side.prior, len(side.prior.mean)
     sizes = [prior.n * k, k, k] + ([k] if side.ordered else [])
     cuts = [sum(sizes[: i + 1]) for i in range(len(sizes))]
