@@ -68,7 +68,7 @@ def test_next_to_no_decay():
     p = prior(rates, gaps)
     with localcontext() as context:
         context.prec = 60
-        pi = (-Decimal(1e-10) / 2).exp()
+        pi = (-Decimal("1e-10") / 2).exp()
         link, ends, inside = pi / (1 - pi * pi), 1 / (1 + pi), (1 - pi) / (1 + pi)
         logdet = (N - 1) * (1 - pi * pi).ln()
     assert_close(np.asarray(p.links()) * VARIANCE / float(link), np.ones((N - 1, 4)), 1e-12)
