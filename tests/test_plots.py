@@ -110,3 +110,31 @@ def test_style_is_not_left_behind():
     before = mpl.rcParams["font.size"], mpl.rcParams["axes.spines.top"]
     plots.scatter(random.normal(size=(9, 2)), np.arange(9) % 2)
     assert (mpl.rcParams["font.size"], mpl.rcParams["axes.spines.top"]) == before
+
+
+def test_matrices_show_their_entries_and_leave_what_is_missing_grey():
+    values = np.array([[0.0, 1.0, np.nan], [0.25, 0.5, 0.75]])
+    figure = plots.image(values, extent=(0, 30, 20, 10))
+    (drawn,) = figure.axes[0].images
+    np.testing.assert_array_equal(drawn.get_array().filled(np.nan), values)
+    assert drawn.get_clim() == (0, 1) and drawn.get_extent() == [0, 30, 20, 10]
+    assert figure.axes[0].get_facecolor() == mpl.colors.to_rgba(plots.FAINT)
+
+
+def test_factors_stand_apart_with_their_bands():
+    where, mean = np.array([2.0, 0.0, 1.0]), np.array([[1.0, 5.0], [0.0, -5.0], [-1.0, 0.0]])
+    std = np.full((3, 2), 0.5)
+    axes = plots.paths(where, mean, std, truth=mean, seen=(0.0, 1.0)).axes[0]
+    centres = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == 3]
+    np.testing.assert_allclose(centres[0], [0, -1, 1])
+    shift = axes.get_yticks()[1]
+    np.testing.assert_allclose(centres[2] - shift, [-5, 0, 5])
+    first, second = (band.get_paths()[0].vertices[:, 1] for band in axes.collections)
+    assert first.max() == 1 + 1.96 / 2 and first.min() == -1 - 1.96 / 2 > second.max()
+    assert len(axes.patches) == 1  # the ground beyond what was seen, on one side only
+
+
+def test_the_trace_is_what_was_missing():
+    axes = plots.trace(np.array([-100.0, -20.0, -11.0, -10.0])).axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [90, 10, 1])
+    assert axes.get_yscale() == "log" and axes.texts[0].get_text() == "last: −10.0 nats"

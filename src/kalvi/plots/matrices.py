@@ -45,7 +45,7 @@ def paths(
     seen: tuple[Number, Number] | None = None,
     title: str = "Factors, 95 % bands",
     xlabel: str = "location",
-    ylabel: str = "",
+    ylabel: str = "factor",
 ) -> None:
     """Factors along their locations with 95 % bands, one below the other, each about its zero.
 
@@ -91,7 +91,7 @@ def trace(
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel, yscale="log", xlim=(0, len(below) - 1))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.grid(axis="y", color=FAINT, lw=0.6)
-    last = f"last: {values[-1]:,.1f} nats"
+    last = f"last: {values[-1]:,.1f} nats".replace("-", "−")
     axes.text(0.97, 0.93, last, transform=axes.transAxes, ha="right", color=QUIET, fontsize=10)
 
 
