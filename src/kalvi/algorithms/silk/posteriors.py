@@ -179,8 +179,7 @@ class MeanField(Posterior):
         return factorised(self.mean, self.variance)
 
     def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
-        apart = jnp.zeros((max(len(self.mean) - 1, 1), self.mean.shape[1]), self.mean.dtype)
-        return _bridged(self.mean, self.variance, apart, over)
+        return _bridged(self.mean, self.variance, jnp.zeros_like(self.mean), over)
 
     def steps_cov(self) -> Float[Array, "m k k"]:
         return jax.vmap(jnp.diag)(self.step_var)
