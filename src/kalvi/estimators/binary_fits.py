@@ -44,8 +44,6 @@ WINDOW = 5
 """Sweeps whose gain says whether to go on: an accelerated sweep may gain nothing and the next one much."""
 NEGLIGIBLE = 1e-3
 """Factors with a smaller share of the logits' mean square are dropped at once by n_factors="auto"."""
-ALLOWED = 1.0
-"""Nats that the bound may lose by a factor that is dropped."""
 
 
 class Layout:
@@ -130,7 +128,8 @@ def sought(first: Silk, observed: Observed, settings: Settings, tell: Tell = _si
     """From a generous number of factors to those that the bound asks for.
 
     What learned priors have switched off goes first, all of it; then the weakest, one by one, for as long
-    as the bound does not lose a nat.
+    as the bound does not lose more than a nat for each number of the prior that goes with the factor
+    (Akaike's price of numbers that were learned by maximising).
     """
     found = climb(first, observed, settings, tell)
     size = np.asarray(run.call(contributions, found.silk))
@@ -140,10 +139,15 @@ def sought(first: Silk, observed: Observed, settings: Settings, tell: Tell = _si
             continue
         fewer = kept(found.silk, jnp.arange(n), FAMILIES[settings.posterior])
         fewer = climb(fewer, observed, settings, tell)
-        if fewer.elbo < found.elbo - ALLOWED:
+        if fewer.elbo < found.elbo - _price(found.silk):
             break
         found = fewer
     return found
+
+
+def _price(silk: Silk) -> int:
+    """How many numbers the priors of a factor have: means, variances, rates, less the common scale."""
+    return sum(2 + side.ordered for side in (silk.rows, silk.cols)) - 1
 
 
 def transformed(
