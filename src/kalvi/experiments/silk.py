@@ -9,8 +9,9 @@ from collections.abc import Callable
 from kalvi.experiments.results import Result
 from kalvi.experiments.silk_convergence import figure_3
 from kalvi.experiments.silk_corner import figure_2
-from kalvi.experiments.silk_real import figure_4, figure_5, figure_6
+from kalvi.experiments.silk_real import figure_5, figure_6
 from kalvi.experiments.silk_recovery import figure_1, table_1
+from kalvi.experiments.silk_votes import figure_4
 
 FIGURES: dict[int | str, Callable[[bool], Result]] = {
     "1": figure_1,

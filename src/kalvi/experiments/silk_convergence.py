@@ -80,9 +80,10 @@ def _at(rows: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def _few(rows: list[dict[str, Any]]) -> Claim:
-    numbers = {f"seed {i}": n for i, n in enumerate(_at(rows, "exact"))}
-    text = f"At ρ d = {RATES[1]} the exact solution arrives within {GOAL} sweeps"
-    return Claim(text, numbers, max(numbers.values()) <= GOAL)
+    found = _at(rows, "exact, combined")
+    numbers = {f"seed {i}": n for i, n in enumerate(found)}
+    text = f"At ρ d = {RATES[1]} exact solves, combined, arrive within {GOAL} sweeps (median)"
+    return Claim(text, numbers, float(np.median(found)) <= GOAL)
 
 
 def _many(rows: list[dict[str, Any]]) -> Claim:

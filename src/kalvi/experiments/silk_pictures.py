@@ -167,3 +167,29 @@ def named_points(
         axes.annotate(name, here, (5, 4), **look)
     axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
     axes.grid(color=FAINT, lw=0.5)
+
+
+@plots.panel
+def tracks(
+    axes,
+    paths: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    *,
+    since: float,
+    title: str = "",
+    xlabel: str = "",
+) -> None:
+    """Named paths (x, mean, deviation) with 95 % bands on one scale; from `since` on part is hidden."""
+    palette = (INK, *CLASSES, "#0e8a6a", "#c1272d", "#b5539c", "#5ab4e5", QUIET)
+    axes.axvspan(
+        since - 0.5, max(x[-1] for x, *_ in paths.values()) + 0.5, color=FAINT, alpha=0.6, lw=0
+    )
+    for (name, (x, mean, std)), colour in zip(paths.items(), palette, strict=False):
+        axes.fill_between(x, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.15, lw=0)
+        axes.plot(x, mean, color=colour, lw=1.6)
+        here = {"textcoords": "offset points", "fontsize": 9, "color": colour, "va": "center"}
+        axes.annotate(name, (x[-1], mean[-1]), (6, 0), **here)
+    axes.set(title=title, xlabel=xlabel)
+    first, last = (f(v) for f, v in ((min, [p[0][0] for p in paths.values()]),
+                                     (max, [p[0][-1] for p in paths.values()])))  # fmt: skip
+    axes.set_xlim(first, last + 0.3 * (last - first))
+    axes.grid(axis="y", color=FAINT, lw=0.6)

@@ -1,9 +1,8 @@
-"""Real binary matrices along an order: votes in the United Nations and the US Senate, spikes after sounds.
+"""Real binary matrices along an order: votes in the US Senate, spikes after sounds.
 
-Figure 4: forecasts of half of the countries in the last tenth of the roll calls, from the other half and
-the past; an abstention is no yes. Figure 5: a tenth of the senators' votes, hidden at random. Figure 6:
-a tenth of the milliseconds of trials. Each with smoothness along the order and without; roll calls of one
-day are drawn apart, since by the prior they would be one and the same.
+Figure 5: a tenth of the senators' votes, hidden at random. Figure 6: a tenth of the milliseconds of
+trials. Each with smoothness along the order and without; roll calls at one place are drawn apart, since by
+the prior they would be one and the same. (Figure 4, forecasts, is in `silk_votes`.)
 """
 
 from functools import partial
@@ -15,16 +14,12 @@ from kalvi import datasets, metrics, plots
 from kalvi.algorithms.silk import spread
 from kalvi.experiments import silk_pictures as pictures
 from kalvi.experiments.results import Claim, Result
-from kalvi.experiments.silk_data import Matrix, future, real, scattered
+from kalvi.experiments.silk_data import Matrix, real, scattered
 from kalvi.experiments.silk_fits import CHAINS, COUPLED, NEITHER, Fit, Settings, fit, predicted
 
 SMOOTH, NONE, BASE = "smooth", "no smoothness", "column means"
 GAIN, SWEEPS = 5.0, 200
 """Nats that five sweeps must gain, of a bound of a hundred thousand."""
-COUNTRIES = (
-    "United States", "United Kingdom", "France", "Germany", "Russia", "China", "India", "Israel",
-    "Cuba", "Brazil", "South Africa", "Japan", "Sweden", "Turkey", "Iran", "Australia",
-)  # fmt: skip
 DEMOCRAT, REPUBLICAN = 100, 200
 
 
@@ -68,7 +63,8 @@ def scores(matrix: Matrix, fits: dict[str, Fit]) -> list[dict[str, Any]]:
     ]
 
 
-def _better(rows: list[dict[str, Any]], matrix: Matrix, fits: dict[str, Fit], what: str) -> Claim:
+def better(rows: list[dict[str, Any]], matrix: Matrix, fits: dict[str, Fit], what: str) -> Claim:
+    """The claim that smoothness helps, with the standard error of the difference."""
     numbers = {row["method"]: row["log loss"] for row in rows}
     numbers |= {"standard error": paired_error(matrix, fits)}
     text = f"{what}: smoothness lowers the log loss of what is hidden"
@@ -85,18 +81,21 @@ def paired_error(matrix: Matrix, fits: dict[str, Fit]) -> float:
     return float(np.sqrt(np.sum(away**2)) / len(y))
 
 
-def _calibrated(rows: list[dict[str, Any]], what: str) -> Claim:
+def calibrated(rows: list[dict[str, Any]], what: str) -> Claim:
+    """The claim that probabilities mean what they say."""
     numbers = {row["method"]: row["calibration error"] for row in rows}
     text = f"{what}: probabilities are calibrated (expected calibration error below 0.02)"
     return Claim(text, numbers, numbers[SMOOTH] < 0.02)
 
 
-def _reliability(matrix: Matrix, found: Fit, title: str) -> partial:
+def reliability(matrix: Matrix, found: Fit, title: str) -> partial:
+    """The panel of what was predicted against what happened."""
     table = metrics.calibration(found.probability, matrix.answers)
     return partial(plots.reliability, table.predicted, table.observed, table.count, title=title)
 
 
-def _losses(rows: list[dict[str, Any]]) -> partial:
+def losses(rows: list[dict[str, Any]]) -> partial:
+    """The panel of the losses."""
     values = {row["method"]: row["log loss"] for row in rows}
     return partial(pictures.bars, values, title="log loss of hidden entries")
 
@@ -116,32 +115,6 @@ def latest(matrix: Matrix, n: int | None) -> Matrix:
     return Matrix(x, seen, hidden, locations, matrix.col_locations)
 
 
-def figure_4(quick: bool) -> Result:
-    """The United Nations."""
-    stored = latest(real("un_votes", abstentions=0), 400 if quick else None)
-    chosen = np.random.default_rng(0).permutation(stored.x.shape[1]) % 2 == 0
-    case = Case(future(stored, 0.1, chosen), 2 if quick else 6, (True, False))
-    fits = compared(case)
-    rows = scores(case.matrix, fits)
-    what = "Forecasts of United Nations votes"
-    claims = [_better(rows, case.matrix, fits, what), _calibrated(rows, what)]
-    names = datasets.binary_matrix("un_votes").names
-    title = "Votes of half the countries in the last tenth of the roll calls"
-
-    def draw() -> plots.Figure:
-        pair = strongest(fits[SMOOTH], 2)
-        points = np.asarray(fits[SMOOTH].silk.cols.posterior.mean)[:, pair]
-        shown = [name for name in COUNTRIES if name in names]
-        panels = [
-            partial(pictures.named_points, points, list(names), shown=shown, title="countries"),
-            _reliability(case.matrix, fits[SMOOTH], "smooth"),
-            _losses(rows),
-        ]
-        return plots.compose([panels], title=f"4. {title}", size=(16, 5))
-
-    return Result(4, title, rows, claims, draw)
-
-
 def figure_5(quick: bool) -> Result:
     """The US Senate."""
     stored, info = real("us_senate_votes"), datasets.load("us_senate_votes")
@@ -152,7 +125,7 @@ def figure_5(quick: bool) -> Result:
     fits = compared(case)
     rows = scores(matrix, fits)
     what = "Votes in the Senate"
-    claims = [_better(rows, matrix, fits, what), _calibrated(rows, what)]
+    claims = [better(rows, matrix, fits, what), calibrated(rows, what)]
     title = "Hidden votes of senators, 1947–2008"
 
     def draw() -> plots.Figure:
@@ -163,8 +136,8 @@ def figure_5(quick: bool) -> Result:
         panels = [
             partial(pictures.named_points, points, list(info["col_id"][served]), classes=classes,
                     title="senators: Democrats blue, Republicans orange"),
-            _reliability(matrix, fits[SMOOTH], "smooth"),
-            _losses(rows),
+            reliability(matrix, fits[SMOOTH], "smooth"),
+            losses(rows),
         ]  # fmt: skip
         return plots.compose([panels], title=f"5. {title}", size=(16, 5))
 
@@ -185,7 +158,7 @@ def figure_6(quick: bool) -> Result:
     fits = compared(case)
     rows = scores(matrix, fits)
     what = "Spikes"
-    claims = [_better(rows, matrix, fits, what), _calibrated(rows, what)]
+    claims = [better(rows, matrix, fits, what), calibrated(rows, what)]
     title = "Spikes of auditory cells after sounds, millisecond by millisecond"
 
     def draw() -> plots.Figure:
@@ -209,6 +182,6 @@ def _spikes(
         partial(pictures.image, matrix.x, title="spikes, trials by sound", ylabel="trial", **look),
         partial(pictures.image, estimate, title="probability of a spike", limits=(0, most), **look),
         partial(pictures.paths, time, mean, std, title="factors over time", xlabel="ms"),
-        _losses(rows),
+        losses(rows),
     ]
     return plots.compose([panels], title=title, size=(18, 5))
