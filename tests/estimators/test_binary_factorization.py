@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kalvi
 from kalvi.algorithms.silk import Entries
@@ -63,7 +64,6 @@ def test_probabilities_and_scores_are_those_of_the_factors(fitted):
     assert_close(fitted.predict_proba(rows, cols), expected[rows, cols], 1e-8)
     assert_close(fitted.predict_proba(rows=slice(2, 5)), expected[2:5], 1e-8)
     assert_close(fitted.predict_proba(cols=np.arange(M) % 2 == 0), expected[:, ::2], 1e-8)
-    assert np.array_equal(fitted.predict(), expected > 0.5)
     logs = np.log(np.where(X == 1, expected, 1 - expected))
     assert_close(fitted.score(X, mask=~SEEN), logs[~SEEN].mean(), 1e-8)
     weight = rng.uniform(size=(N, M))
@@ -384,10 +384,14 @@ def test_shared_factors():
 
 @pytest.mark.slow
 def test_the_number_of_factors_is_found():
-    found = kalvi.BinaryFactorization(max_factors=5, random_state=0)
-    found.set_params(row_locations=LOCATIONS, col_locations="unordered").fit(HOLES)
+    random, times = np.random.default_rng(1), np.arange(80)
+    waves = 3 * np.column_stack([np.sin(times / 6), np.cos(times / 9)])
+    logits = waves @ random.normal(size=(K, 50))
+    x = random.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    settings = {"col_locations": "unordered", "random_state": 0}
+    found = kalvi.BinaryFactorization(max_factors=5, **settings).fit(x)
     assert found.n_factors_ == K
-    assert_close(found.elbo_, model().fit(HOLES).elbo_, 1e-4)
+    assert_close(found.elbo_, kalvi.BinaryFactorization(K, **settings).fit(x).elbo_, 1e-4)
 
 
 @pytest.mark.slow
@@ -409,3 +413,48 @@ def test_other_settings_are_near(fitted, settings):
     assert order * (found.elbo_ - fitted.elbo_) >= 0
     if not order:
         assert abs(found.elbo_ - fitted.elbo_) < 0.05
+
+
+class Thresholded(kalvi.BinaryFactorization):
+    """For scikit-learn's checks: numbers above 1/2 count as ones, and there is no predict_proba.
+
+    The checks bring tables of numbers, of which the estimator itself takes 0, 1 and NaN only, and ask
+    predict_proba of rows of X, where it has entries of the matrix that was fitted.
+    """
+
+    def fit(self, X, y=None):
+        return super().fit(_above(X), y)
+
+    def fit_transform(self, X, y=None):
+        return self.fit(X, y).row_factors_
+
+    def transform(self, X):
+        return super().transform(_above(X))
+
+    def score(self, X, y=None):
+        return super().score(_above(X), y)
+
+    @property
+    def predict_proba(self):
+        raise AttributeError("not by rows of X")
+
+
+def _above(x):
+    """Ones where finite numbers are above 1/2; anything else as it came, to be refused."""
+    x = x if sp.issparse(x) or hasattr(x, "iloc") else np.asarray(x)
+    if sp.issparse(x):
+        return x > 0.5
+    proper = x.ndim == 2 and np.asarray(x).dtype.kind in "iuf" and np.all(np.isfinite(x))
+    return x > 0.5 if proper else x
+
+
+UNORDERED = {"row_locations": "unordered", "col_locations": "unordered"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
+@parametrize_with_checks(
+    [Thresholded(1, posterior="mean_field", random_state=0, tol=1e-4, **UNORDERED)]
+)
+def test_sklearn_check(estimator, check):
+    check(estimator)

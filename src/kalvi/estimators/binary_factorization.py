@@ -211,13 +211,6 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             v = predictions.moments(silk.cols, col_axis, "col", cols, col_locations)
             return of(u, v, silk.rows.posterior.adds_mean)
 
-    def predict(
-        self, rows=None, cols=None, *, row_locations=None, col_locations=None
-    ) -> np.ndarray:
-        """The likelier of 0 and 1, as `predict_proba` has them."""
-        where = {"row_locations": row_locations, "col_locations": col_locations}
-        return (self.predict_proba(rows, cols, **where) > 0.5).astype(np.int8)
-
     def score(self, X, y=None, *, mask=None, weight=None) -> float:
         """The mean log predictive probability of observed entries, X of the shape that was fitted."""
         check_is_fitted(self)
