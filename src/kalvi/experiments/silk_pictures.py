@@ -15,6 +15,7 @@ METHOD_COLOURS = {
     "Gibbs": "#22262b",
     "AutoNormal": "#0e8a6a",
     "truth": "#22262b",
+    "smooth": "#0b5fa5",
 }
 """One colour for each method in all figures."""
 
@@ -99,7 +100,7 @@ def curves(
 @plots.panel
 def dots(
     axes,
-    groups: Mapping[str, Sequence[float]],
+    groups: Mapping[str, np.ndarray],
     *,
     truth: float,
     title: str = "",
@@ -113,7 +114,7 @@ def dots(
         axes.plot(values, np.full(len(values), -i), "o", ms=7, mfc=colour, mec="white", alpha=0.85)
     axes.set_xscale("log")
     powers = truth * 2.0 ** np.arange(-4, 5)
-    every = np.concatenate([np.asarray(v) for v in groups.values()])
+    every = np.concatenate(list(groups.values()))
     powers = powers[(powers > every.min() / 2) & (powers < every.max() * 2)]
     axes.set_xticks(powers, [f"{p:.2g}" for p in powers])
     axes.minorticks_off()
@@ -180,16 +181,25 @@ def tracks(
 ) -> None:
     """Named paths (x, mean, deviation) with 95 % bands on one scale; from `since` on part is hidden."""
     palette = (INK, *CLASSES, "#0e8a6a", "#c1272d", "#b5539c", "#5ab4e5", QUIET)
-    axes.axvspan(
-        since - 0.5, max(x[-1] for x, *_ in paths.values()) + 0.5, color=FAINT, alpha=0.6, lw=0
-    )
-    for (name, (x, mean, std)), colour in zip(paths.items(), palette, strict=False):
+    first, last = min(p[0][0] for p in paths.values()), max(p[0][-1] for p in paths.values())
+    axes.axvspan(since - 0.5, last + 0.5, color=FAINT, alpha=0.6, lw=0)
+    for (x, mean, std), colour in zip(paths.values(), palette, strict=False):
         axes.fill_between(x, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.15, lw=0)
         axes.plot(x, mean, color=colour, lw=1.6)
-        here = {"textcoords": "offset points", "fontsize": 9, "color": colour, "va": "center"}
-        axes.annotate(name, (x[-1], mean[-1]), (6, 0), **here)
-    axes.set(title=title, xlabel=xlabel)
-    first, last = (f(v) for f, v in ((min, [p[0][0] for p in paths.values()]),
-                                     (max, [p[0][-1] for p in paths.values()])))  # fmt: skip
-    axes.set_xlim(first, last + 0.3 * (last - first))
+    low, high = axes.get_ylim()
+    heights = _apart(np.array([mean[-1] for _, mean, _ in paths.values()]), 0.05 * (high - low))
+    for name, height, colour in zip(paths, heights, palette, strict=False):
+        axes.annotate(name, (last + 1, height), fontsize=9, color=colour, va="center")
+    axes.set(title=title, xlabel=xlabel, xlim=(first, last + 0.3 * (last - first)))
     axes.grid(axis="y", color=FAINT, lw=0.6)
+
+
+def _apart(heights: np.ndarray, least: float) -> np.ndarray:
+    """Heights moved up until no two are closer than `least`."""
+    order = np.argsort(heights)
+    moved = heights[order].copy()
+    for i in range(1, len(moved)):
+        moved[i] = max(moved[i], moved[i - 1] + least)
+    found = np.empty_like(heights)
+    found[order] = moved
+    return found

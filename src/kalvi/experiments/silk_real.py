@@ -67,8 +67,8 @@ def better(rows: list[dict[str, Any]], matrix: Matrix, fits: dict[str, Fit], wha
     """The claim that smoothness helps, with the standard error of the difference."""
     numbers = {row["method"]: row["log loss"] for row in rows}
     numbers |= {"standard error": paired_error(matrix, fits)}
-    text = f"{what}: smoothness lowers the log loss of what is hidden"
-    return Claim(text, numbers, numbers[SMOOTH] < numbers[NONE])
+    text = f"{what}: smoothness lowers the log loss of what is hidden (by two standard errors)"
+    return Claim(text, numbers, numbers[NONE] - numbers[SMOOTH] > 2 * numbers["standard error"])
 
 
 def paired_error(matrix: Matrix, fits: dict[str, Fit]) -> float:
@@ -174,13 +174,16 @@ def _spikes(
     everything = np.ones(matrix.x.shape, bool)
     estimate = predicted(found.silk, everything).reshape(everything.shape)
     most = float(np.quantile(estimate, 0.995))
-    look = {"extent": (time[0], time[-1], len(matrix.x), 0), "xlabel": "ms after the sound"}
+    edges = [float(edge) for edge in (time[0], time[-1], len(matrix.x), 0)]
+    look = {"extent": edges, "xlabel": "ms after the sound"}
     chosen = strongest(found, 4)
     side = found.silk.cols.posterior
     mean, std = np.asarray(side.mean)[:, chosen], np.sqrt(np.asarray(side.var))[:, chosen]
     panels = [
         partial(pictures.image, matrix.x, title="spikes, trials by sound", ylabel="trial", **look),
-        partial(pictures.image, estimate, title="probability of a spike", limits=(0, most), **look),
+        partial(
+            pictures.image, estimate, title="probability of a spike", limits=(0.0, most), **look
+        ),
         partial(pictures.paths, time, mean, std, title="factors over time", xlabel="ms"),
         losses(rows),
     ]
