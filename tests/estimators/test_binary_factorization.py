@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kalvi
 from kalvi.algorithms.silk import Entries
-from kalvi.estimators import binary_fits, binary_tables
+from kalvi.estimators import binary_fits, binary_predictions, binary_tables
 from kalvi.estimators.binary_places import axis
 from tests.laws import assert_close
 
@@ -62,8 +63,9 @@ def test_probabilities_and_scores_are_those_of_the_factors(fitted):
     assert_close(fitted.predict_proba(), expected, 1e-8)
     rows, cols = [0, 5, 5, -1], [3, 3, 0, 19]
     assert_close(fitted.predict_proba(rows, cols), expected[rows, cols], 1e-8)
-    assert_close(fitted.predict_proba(rows=slice(2, 5)), expected[2:5], 1e-8)
-    assert_close(fitted.predict_proba(cols=np.arange(M) % 2 == 0), expected[:, ::2], 1e-8)
+    assert_close(fitted.predict_proba(rows=slice(None, None, -1)), expected[::-1], 1e-8)
+    assert_close(fitted.predict_proba(cols=np.arange(M)[::-1]), expected[:, ::-1], 1e-8)
+    assert list(binary_predictions.numbered("col", np.arange(M) % 10 == 3, M)) == [3, 13]
     logs = np.log(np.where(X == 1, expected, 1 - expected))
     assert_close(fitted.score(X, mask=~SEEN), logs[~SEEN].mean(), 1e-8)
     weight = rng.uniform(size=(N, M))
@@ -235,12 +237,28 @@ def test_transform_finds_the_rows_again(fitted):
     again = fitted.transform(HOLES)
     assert_close(again, fitted.row_factors_, 0.02)
     assert np.array_equal(model().fit_transform(HOLES), fitted.row_factors_)
-    empty = np.full((2, M), np.nan)
-    empty[0, 0] = 1  # far from the second row, of which then nothing is known
-    found = fitted.transform(empty, row_locations=[0.0, 1e5])
-    assert_close(found[1], np.asarray(fitted.row_prior_.mean), 1e-8)
+    two = np.full((2, M), np.nan)
+    two[0] = X[3]
     with pytest.raises(ValueError, match="one location for each of the 2 rows; got 30"):
-        fitted.transform(empty)
+        fitted.transform(two)
+    found = fitted.transform(two, row_locations=[0.0, 1e5])  # too far apart to know of each other
+    assert_close(found[0], best_row(fitted, X[3]), 1e-3)
+    assert_close(found[1], np.asarray(fitted.row_prior_.mean), 1e-8)
+
+
+def best_row(found, x):
+    """The factors of a row by itself, the bound written out and climbed by SciPy."""
+    v, t = found.col_factors_, found.col_stds_**2
+    level, width = np.asarray(found.row_prior_.mean), np.asarray(found.row_prior_.variance)
+
+    def negative(numbers):
+        mean, var = numbers[:K], np.exp(numbers[K:])
+        psi = v @ mean
+        gamma = np.sqrt(psi**2 + t @ (mean**2 + var) + v**2 @ var)
+        kl = np.sum(((mean - level) ** 2 + var) / width - 1 - np.log(var / width)) / 2
+        return kl - np.sum((x - 0.5) * psi - np.log(2 * np.cosh(gamma / 2)))
+
+    return minimize(negative, np.zeros(2 * K), options={"gtol": 1e-6}).x[:K]
 
 
 def test_rows_at_one_location_share_a_place():
@@ -409,6 +427,11 @@ def test_other_settings_are_near(fitted, settings):
     found = model(**settings).fit(HOLES)
     assert found.row_factors_.dtype == settings.get("dtype", "float64")
     assert np.abs(found.predict_proba() - fitted.predict_proba()).max() < 0.1
+    axes = axis("row_locations", LOCATIONS, N, "share"), axis("col_locations", None, M, "share")
+    table = binary_tables.read(HOLES, None, None, None, axes, found.row_factors_.dtype).observed
+    assert_close(
+        binary_fits.bound(found.posterior_, table), found.elbo_, 1e-6
+    )  # also in this order
     order = {"coupled": 1, "mean_field": -1}.get(settings.get("posterior"), 0)
     assert order * (found.elbo_ - fitted.elbo_) >= 0
     if not order:
