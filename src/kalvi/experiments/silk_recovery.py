@@ -104,7 +104,8 @@ def likeliest_rate(path: np.ndarray) -> float:
         square = e[0] ** 2 + np.sum((e[1:] - stay * e[:-1]) ** 2) / (1 - stay**2)
         return float(n * np.log(square) + (n - 1) * np.log(1 - stay**2))
 
-    return float(np.exp(minimize_scalar(cost, bounds=(-9.0, 3.0), method="bounded").x))
+    found: Any = minimize_scalar(cost, bounds=(-9.0, 3.0), method="bounded")
+    return float(np.exp(found.x))
 
 
 def _bias(fits: Fits) -> Claim:
