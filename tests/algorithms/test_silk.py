@@ -148,7 +148,9 @@ def bounds(model, observed):
     return jax.lax.map(lambda one: silk.elbo(one, observed), stacked)
 
 
-@families
+@pytest.mark.parametrize(
+    "family", [pytest.param(silk.MeanField, marks=pytest.mark.slow), silk.Chains, silk.Coupled]
+)
 @settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
