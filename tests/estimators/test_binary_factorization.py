@@ -394,6 +394,15 @@ def test_questions_that_make_no_sense_are_refused(fitted):
 
 
 @pytest.mark.slow
+def test_one_row_says_nothing_of_others():
+    found = kalvi.BinaryFactorization(1, random_state=0).fit(X[:1])
+    mean, std = found.factors_at(row_locations=[0.0, 5.0])
+    assert_close(mean[0], found.row_factors_[0], 1e-12)
+    assert_close(mean[1], np.asarray(found.row_prior_.mean), 1e-12)
+    assert_close(std[1] ** 2, np.asarray(found.row_prior_.variance), 1e-12)
+
+
+@pytest.mark.slow
 def test_shared_factors():
     shared = model(row_locations=np.arange(N) // 2).fit(HOLES)
     assert np.array_equal(shared.row_factors_[::2], shared.row_factors_[1::2])

@@ -86,7 +86,10 @@ def smoothing(side: Side) -> Side:
 
 
 def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The logarithms of the lowest and the highest rate that are searched."""
+    """The logarithms of the lowest and the highest rate that are searched; one location knows of none."""
+    if prior.n == 1:
+        anything = jnp.asarray(jnp.inf, prior.rate.dtype)
+        return -anything, anything
     lowest = jnp.log(SMOOTHEST / jnp.sum(prior.gaps))
     return lowest, jnp.log(ROUGHEST / jnp.min(prior.gaps, initial=jnp.inf))
 
