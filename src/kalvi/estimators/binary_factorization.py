@@ -101,8 +101,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     >>> wave = np.sin(np.arange(60) / 10)
     >>> X = np.random.default_rng(0).random((60, 40)) < 1 / (1 + np.exp(-4 * wave[:, None]))
     >>> model = kalvi.BinaryFactorization(n_factors=1, col_locations="unordered").fit(X)
-    >>> float(np.abs(np.corrcoef(model.row_factors_[:, 0], wave)[0, 1]).round(2))
-    0.99
+    >>> bool(np.corrcoef(model.row_factors_[:, 0], wave)[0, 1] > 0.99)
+    True
     >>> model.predict_proba(row_locations=[60, 61, 62]).shape
     (3, 40)
     """
