@@ -1,13 +1,14 @@
 """Coordinate ascent for smooth binary factorisation, and its acceleration.
 
 Document 004, sections 4 to 6. A sweep brings Γ to its best, the rows to theirs given the columns, the prior
-of the rows, Γ again, the columns, and their prior: the bound never falls. `Coupled` posteriors then take the
-factors that their priors like best (`turns`).
+of the rows, Γ again, the columns, and their prior: the bound never falls. `Coupled` posteriors then take
+the factors that their priors like best (`turns`).
 
 Plain sweeps are slow where logits are large, where priors and factors follow one another, and along changes
-of the factors that the logits do not feel. Sweeps are therefore combined by Anderson's method (`anderson`). The
-next sweep finds the bound of what they make; where it fell, the sweep is done again from the plain point,
-and the combining rests for a while.
+of the factors that the logits do not feel. Sweeps are therefore combined by Anderson's method (`anderson`).
+A combination has new priors with the covariances of the last sweep, so its own bound may fall; the sweep
+from it brings them together. Where the bound is lower even after that sweep, it goes on from the plain
+point, and the combining rests for a while.
 """
 
 from typing import Any
@@ -37,6 +38,7 @@ class Swept(eqx.Module):
     loss: Float[Array, " r"]  # of every row, Σ E log p(x | ψ)
     kl: Float[Array, " 2"]  # of the rows and of the columns
     past: Past
+    trial: Bool[Array, ""]  # whether `silk` is a combination that no sweep has begun from yet
     rest: Int[Array, ""]  # sweeps to go without combining
     refused: Int[Array, ""]  # combinations that were, of late
     sweeps: Int[Array, ""]
@@ -59,8 +61,10 @@ class SILK(Rule[Swept]):
         dtype = prior.rows.posterior.mean.dtype
         n = prior.rows.prior.n if prior.rows.spot is None else len(prior.rows.spot)
         loss = jnp.full(n, -jnp.inf, dtype)
-        none = (jnp.zeros((), jnp.int32),) * 3
-        return Swept(prior, prior, loss, jnp.zeros(2, dtype), nothing(prior, self.memory), *none)
+        none = (jnp.zeros((), bool), *(jnp.zeros((), jnp.int32),) * 3)
+        past = nothing(prior, self.memory)
+        state = Swept(prior, prior, loss, jnp.zeros(2, dtype), past, *none)
+        return jax.tree.map(jnp.array, state)  # memory of its own for every part
 
     def update(self, state: Swept, batch: Any, *, key: PRNGKeyArray | None = None) -> Swept:
         """After one more sweep over the observed entries."""
@@ -68,18 +72,22 @@ class SILK(Rule[Swept]):
         kl = jnp.stack([here.rows.kl(), here.cols.kl()])
         there, loss = self.sweep(here, batch)
         fell = ~_rises(state, loss, kl)
-        past = remembered(state.past, here, there, fell)
-        rest = jnp.where(fell, 2**state.refused, jnp.maximum(state.rest - 1, 0))
-        refused = jnp.clip(state.refused + jnp.where(fell, 1, 0), 0, LONGEST_REST.bit_length() - 1)
-        onward = combined(past, there, rest > 0) if self.memory else there
+        # a combination may begin lower; what one sweep makes of it may not
+        spared, refused = fell & state.trial, fell & ~state.trial
+        past = remembered(state.past, here, there, refused)
+        rest = jnp.where(refused, 2**state.refused, jnp.maximum(state.rest - 1, 0))
+        times = jnp.clip(state.refused + refused, 0, LONGEST_REST.bit_length() - 1)
+        stays = (rest > 0) | spared
+        onward = combined(past, there, stays) if self.memory else there
         return Swept(
-            _either(fell, state.plain, onward),
+            _either(refused, state.plain, onward),
             _either(fell, state.plain, there),
             jnp.where(fell, state.loss, loss),
             jnp.where(fell, state.kl, kl),
             past,
+            ~stays & ~refused & (past.count >= 2),
             rest,
-            refused,
+            times,
             state.sweeps + 1,
         )
 

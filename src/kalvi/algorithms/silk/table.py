@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from kalvi.algorithms.silk.fused import fused_statistics, fusible
 from kalvi.algorithms.silk.moments import Moments
 from kalvi.algorithms.silk.observed import Block, Observed, Statistics, block_statistics
 
@@ -44,6 +45,10 @@ class Table(Observed):
         return _by_blocks(*self.shape, visit)
 
     def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+        if self.weight is None and fusible(self.signs, rows):
+            return fused_statistics(
+                self.signs, rows, cols, adds_mean=adds_mean, transposed=self.transposed
+            )
         return self.reduce(rows, cols, adds_mean, block_statistics)
 
     def _block(self, first: Int[Array, ""], size: int) -> tuple[Array, Array | None]:
