@@ -90,6 +90,15 @@ def test_the_accelerated_rule_reaches_the_plain_optimum():
     assert np.argmax(fast > near) < np.argmax(plain > near) / 2
 
 
+@pytest.mark.slow
+def test_combinations_serve_learned_priors_too():
+    """Plain sweeps take hundreds to switch off a factor that the matrix does not need."""
+    table = silk.Table(jnp.asarray(drawn(0)[0]))
+    model = run.call(first, table)
+    fast = swept(silk.SILK(), model, table, 60)[1]
+    assert never_falls(fast) and fast[-1] > swept(silk.SILK(memory=0), model, table, 250)[1][-1]
+
+
 @pytest.mark.parametrize(
     "family", [silk.Chains, pytest.param(silk.Coupled, marks=pytest.mark.slow)]
 )
