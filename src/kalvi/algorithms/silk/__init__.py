@@ -41,6 +41,7 @@ from kalvi.algorithms.silk.predict import log_likelihood, paired_probabilities, 
 from kalvi.algorithms.silk.priors import gaussian, learned, smoothing
 from kalvi.algorithms.silk.rule import SILK, Swept
 from kalvi.algorithms.silk.start import start
+from kalvi.algorithms.silk.stochastic import Sampled, StochasticSILK
 from kalvi.algorithms.silk.table import Table, corner
 
 __all__ = [
@@ -57,10 +58,12 @@ __all__ = [
     "Observed",
     "Places",
     "Posterior",
+    "Sampled",
     "Side",
     "Silk",
     "Sites",
     "Statistics",
+    "StochasticSILK",
     "Swept",
     "Table",
     "bridge",

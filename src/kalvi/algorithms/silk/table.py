@@ -33,6 +33,13 @@ class Table(Observed):
         """Rows and columns swapped; nothing is moved."""
         return Table(self.signs, self.weight, not self.transposed)
 
+    def piece(self, rows: Int[Array, " b"], cols: Int[Array, " w"]) -> "Table":
+        """The table of some rows and columns."""
+        first, last = (cols, rows) if self.transposed else (rows, cols)
+        at = first[:, None], last[None, :]
+        weight = None if self.weight is None else self.weight[at]
+        return Table(self.signs[at], weight, self.transposed)
+
     def reduce(
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
     ) -> Any:
