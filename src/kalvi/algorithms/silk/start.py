@@ -7,6 +7,8 @@ keeps rows without entries at zero. Means and variances of the prior are those o
 them by "the distribution of μ̂²", as printed, is a slip; and ½|μ̂|, the first deviation, may be zero.)
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -37,9 +39,14 @@ def start(
     *,
     key: PRNGKeyArray,
     dtype: str = "float64",
+    piece: tuple[int, int] | None = None,
 ) -> Silk:
-    """Factors from the observed entries, with priors that fit them."""
-    u, v = _factors(observed, n_factors, jnp.dtype(dtype), key)
+    """Factors from the observed entries, with priors that fit them.
+
+    piece: only so many rows and columns of a `Table` are factorised, and the others follow from those.
+    """
+    how = n_factors, jnp.dtype(dtype), key
+    u, v = _factors(observed, *how) if piece is None else _from_piece(observed, *piece, *how)
     return Silk(_side(u, rows, family), _side(v, cols, family))
 
 
@@ -88,6 +95,18 @@ def _factors(
         return u, _least_squares(back, u)
 
     return jax.lax.fori_loop(0, ROUNDS, fill, (u, v))
+
+
+def _from_piece(
+    table: Any, n_rows: int, n_cols: int, k: int, dtype: jnp.dtype, key: PRNGKeyArray
+) -> tuple[Factors, Factors]:
+    """Factors of some rows and columns, then of all rows given those columns, and of all columns."""
+    row_key, col_key, key = jr.split(key, 3)
+    n, m = table.shape
+    rows, cols = jr.permutation(row_key, n)[:n_rows], jr.permutation(col_key, m)[:n_cols]
+    u, v = _factors(table.piece(rows, cols), k, dtype, key)
+    tall, wide = table.piece(jnp.arange(n), cols), table.piece(rows, jnp.arange(m))
+    return _least_squares(tall, v), _least_squares(wide.transpose(), u)
 
 
 def _at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]:

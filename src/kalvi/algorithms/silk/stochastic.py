@@ -1,13 +1,13 @@
 """Smooth binary factorisation from random pieces, for matrices too large to sweep.
 
-A step reads the entries of some rows and some columns. What they say of those rows, scaled up to all columns,
-is mixed into what is remembered of the rows, and so is what they say of the columns:
+A step reads the entries of some rows and some columns. What they say of those rows, scaled up to all
+columns, is mixed into what is remembered of the rows, and so is what they say of the columns:
 
     site ← (1 − ρ) site + ρ · (scaled statistics),      ρ = (visits + 1)^−power,
 
 after which the posteriors follow from sites and priors, as in a sweep. With β = ρ/(1 − ρ) that is the
-KL-proximal point of the bound, a natural-gradient step (Khan, Baqué, Fleuret & Fua 2015, section 3), here of
-a bound that is known up to the noise of the piece. Rows count their own visits, so that each has its own ρ.
+KL-proximal point of the bound, a natural-gradient step (Khan, Baqué, Fleuret & Fua 2015, section 3), here
+of a bound that is known up to the noise of the piece. Rows count their own visits: each has its own ρ.
 Memory is that of the sites, n k(k+3)/2 numbers a side.
 """
 
@@ -59,9 +59,9 @@ class StochasticSILK(Rule[Sampled]):
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> Sampled:
         """From a first guess, such as `start` makes; its posteriors become the first sites."""
         dtype = prior.rows.posterior.mean.dtype
-        sides = [_believed(side) for side in (prior.rows, prior.cols)]
-        nothing = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        return jax.tree.map(jnp.array, Sampled(prior, *sides, *nothing))
+        rows, cols = _believed(prior.rows), _believed(prior.cols)
+        nothing, never = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+        return jax.tree.map(jnp.array, Sampled(prior, rows, cols, nothing, never))
 
     def update(self, state: Sampled, batch: Any, *, key: PRNGKeyArray | None = None) -> Sampled:
         """After one more piece of a `Table`."""
