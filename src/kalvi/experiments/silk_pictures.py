@@ -1,11 +1,11 @@
-"""Panels of smooth binary factorisation: matrices, paths with bands, points with names, curves."""
+"""Panels of smooth binary factorisation: curves by method, rates, losses, points and paths with names."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from kalvi import plots
-from kalvi.plots import CLASSES, DIVERGING, FAINT, INK, QUIET, RAMP
+from kalvi.plots import CLASSES, FAINT, INK, QUIET
 
 METHOD_COLOURS = {
     "coupled": "#0b5fa5",
@@ -18,52 +18,6 @@ METHOD_COLOURS = {
     "smooth": "#0b5fa5",
 }
 """One colour for each method in all figures."""
-
-
-@plots.panel
-def image(
-    axes,
-    values: np.ndarray,
-    *,
-    title: str = "",
-    xlabel: str = "",
-    ylabel: str = "",
-    extent: Sequence[float] | None = None,
-    limits: tuple[float, float] = (0.0, 1.0),
-) -> None:
-    """A matrix of probabilities or entries; what is NaN stays grey."""
-    axes.set_facecolor(FAINT)
-    look = {"cmap": DIVERGING, "vmin": limits[0], "vmax": limits[1], "interpolation": "nearest"}
-    axes.imshow(values, aspect="auto", extent=extent, **look)
-    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
-
-
-@plots.panel
-def paths(
-    axes,
-    locations: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray,
-    *,
-    truth: np.ndarray | None = None,
-    title: str = "",
-    xlabel: str = "",
-) -> None:
-    """Factors over their locations with 95 % bands, one above the other; the truth in ink."""
-    apart = 1.15 * np.max(np.ptp(mean, axis=0) + 2 * std.max(axis=0))
-    colours = [*CLASSES, "#0e8a6a", "#b5539c", *RAMP]
-    for k in range(mean.shape[1]):
-        shift, colour = -k * apart, colours[k % len(colours)]
-        centre, reach = mean[:, k] + shift, 1.96 * std[:, k]
-        axes.axhline(shift, color=FAINT, lw=0.8)
-        axes.fill_between(locations, centre - reach, centre + reach, color=colour, alpha=0.25, lw=0)
-        axes.plot(locations, centre, color=colour, lw=1.6)
-        if truth is not None:
-            axes.plot(locations, truth[:, k] + shift, color=INK, lw=0.9, dashes=(3, 1.5))
-    axes.set(title=title, xlabel=xlabel, xlim=(locations[0], locations[-1]), yticks=[])
-    axes.spines["left"].set_visible(False)
 
 
 @plots.panel

@@ -174,17 +174,15 @@ def _spikes(
     everything = np.ones(matrix.x.shape, bool)
     estimate = predicted(found.silk, everything).reshape(everything.shape)
     most = float(np.quantile(estimate, 0.995))
-    edges = [float(edge) for edge in (time[0], time[-1], len(matrix.x), 0)]
+    edges = float(time[0]), float(time[-1]), len(matrix.x), 0
     look = {"extent": edges, "xlabel": "ms after the sound"}
     chosen = strongest(found, 4)
     side = found.silk.cols.posterior
     mean, std = np.asarray(side.mean)[:, chosen], np.sqrt(np.asarray(side.var))[:, chosen]
     panels = [
-        partial(pictures.image, matrix.x, title="spikes, trials by sound", ylabel="trial", **look),
-        partial(
-            pictures.image, estimate, title="probability of a spike", limits=(0.0, most), **look
-        ),
-        partial(pictures.paths, time, mean, std, title="factors over time", xlabel="ms"),
+        partial(plots.image, matrix.x, title="spikes, trials by sound", ylabel="trial", **look),
+        partial(plots.image, estimate, title="probability of a spike", limits=(0.0, most), **look),
+        partial(plots.paths, time, mean, std, title="factors over time", xlabel="ms"),
         losses(rows),
     ]
     return plots.compose([panels], title=title, size=(18, 5))

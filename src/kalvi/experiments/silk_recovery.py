@@ -164,9 +164,9 @@ def _draw(made: Synthetic, fits: Fits) -> plots.Figure:
         "coupled posterior": estimate("coupled"),
         NO_SMOOTHNESS: estimate(NO_SMOOTHNESS),
     }
-    top = [partial(pictures.image, v, title=t, **labels) for t, v in images.items()]
+    top = [partial(plots.image, v, title=t, **labels) for t, v in images.items()]
     low = [
-        partial(pictures.paths, made.rows.locations, mean, std, truth=made.row_factors,
+        partial(plots.paths, made.rows.locations, mean, std, truth=made.row_factors,
                 title="row factors, 95 % bands; truth dashed", xlabel="row"),
         *(partial(pictures.dots, rates[side], truth=true, title=f"rates of {side}", xlabel="rate")
           for side, true in zip(rates, RATES, strict=True)),
