@@ -61,7 +61,12 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         an error otherwise.
     max_factors : int or None, default None
         Where n_factors="auto" begins; None is 10, or the smaller side of the matrix.
+    batch_size : int, (int, int) or None, default None
+        None sweeps over all entries. For matrices too large for that, the rows and columns of the random
+        pieces that are read instead, one a step; the bound then rises with noise, and the fit ends where
+        a pass's worth of pieces raises it no more.
     max_sweeps : int, default 1000
+        At most; with batch_size, passes' worth of pieces.
     tol : float, default 1e-5
         The fit ends where five sweeps raise the bound by less than this many nats for each number in
         the factors, of which there are (rows + columns) × factors.
@@ -90,7 +95,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     elbo_ : float
         The bound on the log evidence.
     elbo_history_ : array
-        The bound at the start and after every sweep.
+        The bound at the start and after every sweep; with batch_size, its estimate in every pass, and
+        the bound at the end.
     n_sweeps_ : int
     converged_ : bool
 
@@ -124,6 +130,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         ties="share",
         unstored=None,
         max_factors=None,
+        batch_size=None,
         max_sweeps=1000,
         tol=1e-5,
         dtype="float64",
@@ -138,6 +145,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.ties = ties
         self.unstored = unstored
         self.max_factors = max_factors
+        self.batch_size = batch_size
         self.max_sweeps = max_sweeps
         self.tol = tol
         self.dtype = dtype
@@ -160,8 +168,9 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         with matching(how.dtype):
             observed = tables.read(X, mask, weight, self.unstored, axes, how.dtype).observed
             layout = fits.Layout(axes[0].places, axes[1].places)
+            settings.check_piece(how, observed)
             first = fits.begin(observed, layout, n_factors, how, jr.key(seed))
-            found = self._climbed(first, observed, how)
+            found = self._climbed(first, observed, how, jr.key(seed + 1))
         self._axes, self.posterior_ = axes, found.silk
         self.elbo_history_, self.converged_ = found.history, found.converged
         if not found.converged:
@@ -304,7 +313,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             raise AttributeError("what was learned is there after fit.")
         return (self.posterior_.rows, self.posterior_.cols)[i]
 
-    def _climbed(self, first: Silk, observed: Any, how: fits.Settings) -> fits.Climbed:
+    def _climbed(self, first: Silk, observed: Any, how: fits.Settings, key: Any) -> fits.Climbed:
         climb = fits.sought if settings.is_auto(self.get_params()) else fits.climb
         with tqdm(unit=" sweeps", disable=not self.verbose) as bar:
 
@@ -312,6 +321,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 bar.set_postfix(elbo=f"{elbo:.3f}", refresh=False)
                 bar.update()
 
+            if how.piece is not None:
+                return fits.sampled(first, observed, how.piece, how, key, tell)
             return climb(first, observed, how, tell)
 
     def _checked(self, X, *, reset: bool) -> Any:

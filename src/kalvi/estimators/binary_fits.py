@@ -1,10 +1,12 @@
 """Fits of smooth binary factorisations: sweeps until they gain little, and how many factors are needed."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -20,6 +22,8 @@ from kalvi.algorithms.silk import (
     Observed,
     Places,
     Silk,
+    StochasticSILK,
+    Table,
     start,
     statistics,
 )
@@ -42,6 +46,8 @@ FINER = 500
 """Factors of other rows are found to a gain so much smaller: given the columns they are found soon."""
 WINDOW = 5
 """Sweeps whose gain says whether to go on: an accelerated sweep may gain nothing and the next one much."""
+FEWEST = 16
+"""Pieces that are averaged at least, to tell a gain of the bound from noise."""
 NEGLIGIBLE = 1e-3
 """Factors with a smaller share of the logits' mean square are dropped at once by n_factors="auto"."""
 
@@ -75,6 +81,7 @@ class Settings(NamedTuple):
     max_sweeps: int = 1000
     tol: float = 1e-5  # nats a number of the factors, over five sweeps
     dtype: str = "float64"
+    piece: tuple[int, int] | None = None  # rows and columns of a stochastic step
 
 
 class Climbed(NamedTuple):
@@ -100,7 +107,7 @@ def begin(
     observed: Observed, layout: Layout, n_factors: int, settings: Settings, key: PRNGKeyArray
 ) -> Silk:
     """The first guess."""
-    given = n_factors, settings.posterior, settings.dtype
+    given = n_factors, settings.posterior, settings.dtype, settings.piece
     return run.call(_start, observed, layout, *given, key)
 
 
@@ -116,6 +123,37 @@ def climb(first: Silk, observed: Observed, settings: Settings, tell: Tell = _sil
         converged = len(history) > WINDOW and history[-1] - history[-1 - WINDOW] < enough
     history.append(bound(state.plain, observed))
     return Climbed(run.call(arranged, state.plain), np.array(history), bool(converged))
+
+
+def sampled(
+    first: Silk,
+    table: Table,
+    piece: tuple[int, int],
+    settings: Settings,
+    key: PRNGKeyArray,
+    tell: Tell = _silent,
+) -> Climbed:
+    """Steps with random pieces, until five passes' worth raise the bound by no more than their noise.
+
+    The history has the mean over each pass of what the pieces say of the bound, and at last the bound.
+    """
+    rows, cols = (min(most, n) for most, n in zip(piece, table.shape, strict=True))
+    rule = StochasticSILK(rows, cols, solver=SOLVERS[settings.solver])
+    steps = math.ceil(table.shape[0] / rows) * math.ceil(table.shape[1] / cols)
+    state, history, noise, converged = rule.init(first), [], [], False
+    while len(history) < settings.max_sweeps and not converged:
+        seen = np.empty(max(steps, FEWEST))
+        for i in range(len(seen)):
+            state = run.advance(rule, state, table, key=jr.fold_in(key, int(state.steps)))
+            seen[i] = float(state.bound)
+        history.append(float(seen.mean()))
+        noise.append(float(seen.var() / len(seen)))
+        tell(history[-1])
+        old, new = history[-2 * WINDOW : -WINDOW], history[-WINDOW:]
+        spread = math.sqrt(sum(noise[-2 * WINDOW :])) / WINDOW
+        converged = len(old) == WINDOW and sum(new) - sum(old) < WINDOW * spread
+    history.append(bound(state.silk, table))
+    return Climbed(run.call(arranged, state.silk), np.array(history), bool(converged))
 
 
 def bound(silk: Silk, observed: Observed) -> float:
@@ -162,10 +200,16 @@ def transformed(
 
 
 def _start(
-    observed: Observed, layout: Layout, n_factors: int, posterior: str, dtype: str, key: Any
+    observed: Observed,
+    layout: Layout,
+    n_factors: int,
+    posterior: str,
+    dtype: str,
+    piece: tuple[int, int] | None,
+    key: Any,
 ) -> Silk:
-    family = FAMILIES[posterior]
-    return start(observed, layout.rows, layout.cols, n_factors, family, key=key, dtype=dtype)
+    given = layout.rows, layout.cols, n_factors, FAMILIES[posterior]
+    return start(observed, *given, key=key, dtype=dtype, piece=piece)
 
 
 def _bound(silk: Silk, observed: Observed) -> tuple[Array, Array, Array]:

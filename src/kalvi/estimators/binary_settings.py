@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kalvi.algorithms.silk import Observed, Table
 from kalvi.estimators.binary_fits import FAMILIES, SOLVERS, Settings
 from kalvi.estimators.binary_places import TIES
 from kalvi.estimators.binary_tables import UNSTORED
@@ -32,7 +33,12 @@ def settings(given: Mapping[str, Any]) -> Settings:
     if not isinstance(tol, Real) or not 0 <= float(tol) < np.inf:
         raise ValueError(f"tol must be a non-negative number; got {tol!r}.")
     dtype = _name(given["dtype"])
-    return Settings(given["posterior"], given["solver"], sweeps, float(tol), dtype)
+    piece = _piece(given["batch_size"])
+    if piece is not None and is_auto(given):
+        raise ValueError(
+            "n_factors='auto' compares bounds of whole sweeps; with batch_size give n_factors a number."
+        )
+    return Settings(given["posterior"], given["solver"], sweeps, float(tol), dtype, piece)
 
 
 def most_factors(given: Mapping[str, Any], shape: tuple[int, int]) -> int:
@@ -49,9 +55,31 @@ def most_factors(given: Mapping[str, Any], shape: tuple[int, int]) -> int:
     return value
 
 
+def check_piece(how: Settings, observed: Observed) -> None:
+    """Refuse pieces of what is no table."""
+    if how.piece is not None and not isinstance(observed, Table):
+        raise ValueError(
+            "batch_size needs a matrix that is kept as a table; of X few entries are observed and they "
+            "are listed: a sweep costs no more than those. Leave batch_size at None."
+        )
+
+
 def is_auto(given: Mapping[str, Any]) -> bool:
     """Whether the number of factors is sought."""
     return isinstance(given["n_factors"], str) and given["n_factors"] == "auto"
+
+
+def _piece(batch_size: Any) -> tuple[int, int] | None:
+    """Rows and columns of a stochastic step; None for whole sweeps."""
+    if batch_size is None:
+        return None
+    both = batch_size if isinstance(batch_size, tuple) else (batch_size, batch_size)
+    if len(both) != 2:
+        raise ValueError(
+            f"batch_size must be None, an integer, or a pair of them; got {batch_size!r}."
+        )
+    rows, cols = (_count("batch_size", value, "None or ") for value in both)
+    return rows, cols
 
 
 def _name(value: Any) -> Any:
