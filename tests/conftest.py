@@ -58,8 +58,27 @@ LONGEST = {
     "tests/test_merging.py::test_estimators_posteriors_merge",
     "tests/test_projections.py::test_every_further_iteration_lowers_the_divergence",
     "tests/test_projections.py::test_float32_keeps_diag_positive_and_right_where_factors_are_huge[projection0]",
+    "tests/experiments/test_klprox.py::test_table_3",
+    "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[7]",
+    "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[6]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[implicit-float32]",
+    "tests/algorithms/test_nonlinear.py::test_a_linear_classifier_is_that_of_rvga",
+    "tests/estimators/test_neural.py::test_low_rank",
+    "tests/estimators/test_low_rank.py::test_any_batching_gives_the_same_posterior[False]",
+    "tests/test_projections.py::test_float32_keeps_diag_positive_and_right_where_factors_are_huge[projection1]",
+    "tests/experiments/test_rvga.py::test_final_divergences_are_the_authors[8]",
+    "tests/algorithms/test_rvga.py::test_rows_of_weight_zero_change_nothing[low rank]",
+    "tests/algorithms/test_klprox.py::test_gradient_of_the_optimal_bound[student]",
+    "tests/algorithms/test_groups.py::test_a_block_is_its_rows_one_by_one[EKF]",
+    "tests/algorithms/test_groups.py::test_separable_data_and_a_wide_prior[float32-dense]",
+    "tests/algorithms/test_rvga.py::test_forgetting_does_not_depend_on_the_block_size[mp]",
+    "tests/test_implicit.py::test_general_solver_over_wide_ranges[student]",
+    "tests/test_implicit.py::test_general_solver_over_wide_ranges[custom]",
+    "tests/estimators/test_low_rank.py::test_further_passes_of_a_linear_model_find_its_mean_and_noise",
+    "tests/test_checkpoints.py::test_save_load_continue_is_uninterrupted[Dense]",
+    "tests/algorithms/test_klprox_fixed.py::test_a_fixed_step_need_not_converge",
 }
-"""Cases that take five seconds and more, most of it compilation, of what others test too: slow ones."""
+"""Cases that take four seconds and more, most of it compilation, of what others test too: slow ones."""
 
 
 @pytest.hookimpl(tryfirst=True)
