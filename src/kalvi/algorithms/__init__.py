@@ -5,6 +5,7 @@ L-RVGA: Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variation
 approximation".
 MultiSWAG: Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG".
 KL-prox: Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational inference".
+SILK: document 004, "Scaleable inference for logistic Kalmans" (2019).
 
 | paper  | section                                     | class or function                  |
 |--------|---------------------------------------------|------------------------------------|
@@ -26,4 +27,10 @@ KL-prox: Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variatio
 |        | 5, eqs. 16, 17: weight space; minibatches   | `klprox.KLProximal`                |
 |        | 5, eqs. 18, 19, Algorithm 1, corrected      | `klprox.fixed`                     |
 |        | 5: Gaussian processes, at the optimum       | `klprox.klprox`                    |
+| SILK   | 2: smoothness prior                         | `kernels.OrnsteinUhlenbeck`        |
+|        | 3, 4: bound, means and variances            | `silk.elbo`, `silk.update_rows`    |
+|        | 5, 6: mean, variance, rate of the prior     | `silk.learned`                     |
+|        | 7: first guess                              | `silk.start`                       |
+|        | 9: interface (table in the package)         | `silk`                             |
+|        | sweeps; random pieces                       | `silk.SILK`, `silk.StochasticSILK` |
 """
