@@ -76,6 +76,8 @@ def test_a_figure_that_is_not_there(tmp_path, number):
 def test_a_table_that_is_not_there(tmp_path):
     message = sentence(run("reproduce", "lrvga", "table4", "--out", tmp_path))
     assert message == "Error: lrvga has figures 1 to 5, table1, table2, table3; got table4."
+    message = sentence(run("reproduce", "silk", "7", "--out", tmp_path))
+    assert message == "Error: silk has figures 1 to 6, table1; got 7."
 
 
 def test_reproduce_a_table(tmp_path):

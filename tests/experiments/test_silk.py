@@ -8,7 +8,14 @@ from scipy.special import expit
 
 from kalvi import cli
 from kalvi.experiments import silk as figures
-from kalvi.experiments import silk_autonormal, silk_data, silk_gibbs, silk_votes
+from kalvi.experiments import (
+    silk_autonormal,
+    silk_data,
+    silk_fits,
+    silk_gibbs,
+    silk_recovery,
+    silk_votes,
+)
 
 RNG = np.random.default_rng(0)
 PRIOR = silk_data.Prior(
@@ -49,11 +56,15 @@ def test_draws_of_a_side_have_the_moments_of_its_conditional():
     np.testing.assert_allclose(correlation, cov / np.outer(deviation, deviation), atol=0.05)
 
 
-def tiny():
-    """Two rows, two columns, one factor; the last entry is hidden, and its exact probability."""
+def tiny(scale=1.0):
+    """Two rows, two columns, one factor; the last entry hidden, its probability, the log evidence."""
     x, hidden = np.array([[1, 0], [1, 1]], np.int8), np.array([[False, False], [False, True]])
-    rows = silk_data.Prior(np.array([0.0, 1.0]), np.array([0.5]), np.array([2.0]), np.array([0.4]))
-    cols = silk_data.Prior(np.array([0.0, 2.0]), np.array([0.3]), np.array([1.0]), np.array([0.9]))
+    rows = silk_data.Prior(
+        np.array([0.0, 1.0]), np.array([0.5]), scale * np.array([2.0]), np.array([0.4])
+    )
+    cols = silk_data.Prior(
+        np.array([0.0, 2.0]), np.array([0.3]), scale * np.array([1.0]), np.array([0.9])
+    )
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     values = []
     for prior in (rows, cols):
@@ -61,18 +72,47 @@ def tiny():
         grid = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
         values.append(prior.mean + grid @ root.T)
     weight = np.outer(weights, weights).ravel()
-    joint = np.outer(weight, weight)
+    joint = np.outer(weight, weight) / (2 * np.pi) ** 2
     p = expit(values[0][:, None, :, None] * values[1][None, :, None, :])
     joint = joint * p[..., 0, 0] * (1 - p[..., 0, 1]) * p[..., 1, 0]
     matrix = silk_data.Matrix(x, ~hidden, hidden, rows.locations, cols.locations)
-    return matrix, rows, cols, float(np.sum(joint * p[..., 1, 1]) / np.sum(joint))
+    evidence = np.sum(joint)
+    return matrix, rows, cols, float(np.sum(joint * p[..., 1, 1]) / evidence), np.log(evidence)
 
 
 def test_gibbs_against_quadrature():
-    matrix, rows, cols, exact = tiny()
+    matrix, rows, cols, exact, _ = tiny()
     found = silk_gibbs.gibbs(matrix, rows, cols, sweeps=3_000, burn_in=100, seed=0)
     # sigmoids deviate by 0.25; neighbouring sweeps are alike for some ten of them
     np.testing.assert_allclose(found.probability, exact, atol=0.05)
+
+
+def test_a_fit_against_quadrature():
+    matrix, rows, cols, exact, evidence = tiny(0.05)
+    settings = silk_fits.Settings(learn=False, gain=1e-9, memory=0)
+    found = silk_fits.fit(matrix, 1, settings, priors=(rows, cols))
+    # with the variances of the priors s times as large the gap goes as s², the divergences (.005) as s
+    assert evidence - 0.002 < found.elbo < evidence
+    assert (np.diff(found.elbos) > -1e-12).all()
+    np.testing.assert_allclose(found.probability, exact, atol=5e-4)
+    np.testing.assert_allclose(found.loss, -np.log(found.probability[0]))
+    for ours, given in zip(found.rates, (rows.rate, cols.rate), strict=True):
+        np.testing.assert_allclose(ours, given)
+
+
+def test_the_likeliest_rate_of_a_path():
+    locations, path = np.arange(30.0), np.cumsum(RNG.normal(size=30))
+
+    def log_likelihood(rate):
+        """By the dense covariance, mean and variance at their best."""
+        cov = np.exp(-rate * np.abs(locations[:, None] - locations) / 2)
+        solved = np.linalg.solve(cov, np.stack([path, np.ones(30)], axis=1))
+        away = path - solved[:, 0].sum() / solved[:, 1].sum()
+        square = away @ np.linalg.solve(cov, away)
+        return -15 * np.log(square) - np.linalg.slogdet(cov)[1] / 2
+
+    best = silk_recovery.likeliest_rate(path)
+    assert log_likelihood(best) > max(log_likelihood(best * 0.98), log_likelihood(best / 0.98))
 
 
 def test_gibbs_finds_the_rates():
@@ -157,11 +197,12 @@ def test_countries_in_sessions_are_the_votes_again(data):
         again = np.zeros(votes.static.x.shape, bool)
         again[call, votes.country[row]] = True
         np.testing.assert_array_equal(again, getattr(votes.static, part) > 0)
-    apart = np.diff(votes.dynamic.row_locations)
+    apart = np.diff(np.asarray(votes.dynamic.row_locations))
     assert set(apart[apart < 100]) == {1.0}
     assert (np.diff(votes.country)[apart > 100] > 0).all()
 
 
+@pytest.mark.slow  # compiles for half a minute
 def test_the_command_forecasts_votes(data, tmp_path):
     arguments = ["reproduce", "silk", "4", "--quick", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.main, arguments)

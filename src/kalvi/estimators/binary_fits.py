@@ -113,16 +113,24 @@ def begin(
 
 def climb(first: Silk, observed: Observed, settings: Settings, tell: Tell = _silent) -> Climbed:
     """Sweeps until five of them gain less than the tolerance."""
-    rule = SILK(SOLVERS[settings.solver])
-    state, history, converged = run.copied(rule.init(first)), [], False
     enough = settings.tol * sum(observed.shape) * len(first.rows.prior.mean)
-    while len(history) < settings.max_sweeps and not converged:
+    limits = enough, settings.max_sweeps
+    found = swept(SILK(SOLVERS[settings.solver]), first, observed, *limits, tell)
+    return found._replace(silk=run.call(arranged, found.silk))
+
+
+def swept(
+    rule: SILK, first: Silk, observed: Observed, enough: float, most: int, tell: Tell = _silent
+) -> Climbed:
+    """Sweeps by a rule until five of them gain less than `enough` nats, at most `most` of them."""
+    state, history, converged = run.copied(rule.init(first)), [], False
+    while len(history) < most and not converged:
         state = run.advance(rule, state, observed)
         history.append(state.elbo)
         tell(history[-1])
         converged = len(history) > WINDOW and history[-1] - history[-1 - WINDOW] < enough
     history.append(bound(state.plain, observed))
-    return Climbed(run.call(arranged, state.plain), np.array(history), bool(converged))
+    return Climbed(state.plain, np.array(history), bool(converged))
 
 
 def sampled(

@@ -5,7 +5,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,7 +23,6 @@ from kalvi.algorithms.silk import (
     Observed,
     Places,
     Silk,
-    Swept,
     Table,
     entries,
     paired_probabilities,
@@ -31,7 +30,7 @@ from kalvi.algorithms.silk import (
     start,
     unordered,
 )
-from kalvi.estimators.binary_fits import WINDOW, bound
+from kalvi.estimators.binary_fits import bound, swept
 from kalvi.experiments.silk_data import Matrix, Prior
 from kalvi.precision import matching
 
@@ -144,17 +143,11 @@ def with_priors(silk: Silk, priors: Sequence[Prior]) -> Silk:
 def climb(first: Silk, seen: Observed, settings: Settings) -> tuple[Silk, np.ndarray, float]:
     """Sweeps until five gain less than `gain`; the bounds before each, and after the last."""
     rule = SILK(settings.solver, settings.learn, settings.memory)
-    run.advance(rule, run.copied(rule.init(first)), cast(Any, seen))  # compiles
-    state: Swept = run.copied(rule.init(first))
-    elbos, began = [], time.perf_counter()
-    for _ in range(settings.sweeps):
-        state = run.advance(rule, state, cast(Any, seen))
-        elbos.append(state.elbo)
-        if len(elbos) > WINDOW and elbos[-1] - elbos[-1 - WINDOW] < settings.gain:
-            break
-    seconds = time.perf_counter() - began
-    elbos.append(bound(state.plain, seen))
-    return state.plain, np.array(elbos), seconds
+    run.advance(rule, rule.init(first), seen)  # compiles, as does the next line
+    bound(first, seen)
+    began = time.perf_counter()
+    found = swept(rule, first, seen, settings.gain, settings.sweeps)
+    return found.silk, found.history, time.perf_counter() - began
 
 
 def predicted(silk: Silk, where: np.ndarray) -> np.ndarray:
