@@ -40,8 +40,8 @@ def curves(
         axes.plot(x, y, "o-" if len(x) < 15 else "-", ms=4, lw=1.8, **look)
     for name, level in (levels or {}).items():
         axes.axhline(level, color=QUIET, lw=1, dashes=(2, 2))
-        axes.annotate(name, (1, level), xycoords=("axes fraction", "data"), color=QUIET,
-                      ha="right", va="bottom", fontsize=9)  # fmt: skip
+        axes.annotate(name, (0.01, level), xycoords=("axes fraction", "data"), color=QUIET,
+                      va="bottom", fontsize=9)  # fmt: skip
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axes.set_xscale("log" if "x" in logarithms else "linear")
     axes.set_yscale("log" if "y" in logarithms else "linear")
@@ -145,6 +145,7 @@ def tracks(
     for name, height, colour in zip(paths, heights, palette, strict=False):
         axes.annotate(name, (last + 1, height), fontsize=9, color=colour, va="center")
     axes.set(title=title, xlabel=xlabel, xlim=(first, last + 0.3 * (last - first)))
+    axes.set_xticks([x for x in axes.get_xticks() if first <= x <= last])  # names stand beyond
     axes.grid(axis="y", color=FAINT, lw=0.6)
 
 
