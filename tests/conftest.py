@@ -77,6 +77,7 @@ LONGEST = {
     "tests/estimators/test_low_rank.py::test_further_passes_of_a_linear_model_find_its_mean_and_noise",
     "tests/test_checkpoints.py::test_save_load_continue_is_uninterrupted[Dense]",
     "tests/algorithms/test_klprox_fixed.py::test_a_fixed_step_need_not_converge",
+    "tests/algorithms/test_silk_fit.py::test_float32_tracks_float64",
 }
 """Cases that take four seconds and more, most of it compilation, of what others test too: slow ones."""
 

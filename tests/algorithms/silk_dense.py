@@ -64,10 +64,18 @@ def prior_cov(prior):
     return cov.reshape(n * k, n * k)
 
 
+def blocks(posterior):
+    """Covariances of the factors at every location."""
+    if isinstance(posterior, Coupled):
+        return np.asarray(posterior.cov)
+    var = np.asarray(posterior.var)
+    return var[:, :, None] * np.eye(var.shape[1])
+
+
 def posterior_cov(posterior):
     """The covariance of all locations, which neighbours determine as it is a Markov chain."""
     n, k = posterior.mean.shape
-    own = np.asarray(posterior.blocks())
+    own = blocks(posterior)
     cov = np.zeros((n, k, n, k))
     for r in range(n):
         cov[r, :, r] = own[r]
@@ -135,7 +143,7 @@ def some_silk(family, seed=0, **settings):
 def second_moments(side):
     """E uuᵀ of every location."""
     mean = np.asarray(side.posterior.mean)
-    return mean[:, :, None] * mean[:, None] + np.asarray(side.posterior.blocks())
+    return mean[:, :, None] * mean[:, None] + blocks(side.posterior)
 
 
 def logits(silk):

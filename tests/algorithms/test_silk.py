@@ -138,9 +138,9 @@ def bounds(model, observed):
     """The bound, and what it is after every kind of update."""
     found, rows, cols = silk.statistics(model, observed), model.rows, model.cols
     after = [silk.update_rows(model, found, solver) for solver in SOLVERS]
-    after += [silk.Silk(silk.gaussian(rows), cols)]
+    rules = silk.gaussian, silk.smoothing, silk.learned
+    after += [silk.Silk(rule(rows), cols) for rule in rules]
     if rows.posterior.turns:
-        after += [silk.Silk(rule(rows), cols) for rule in (silk.smoothing, silk.learned)]
         free = turned(model, learns=True)
         after += [turned(model, learns=False)]
         after += [silk.Silk(silk.gaussian(free.rows), silk.gaussian(free.cols))]

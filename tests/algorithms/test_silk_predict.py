@@ -16,8 +16,12 @@ from tests.oracles import expect
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
 
-def bridged(side, places, new):
-    return side.posterior.bridged(silk.bridge(side.prior, places, new))
+def bridged(side, at):
+    return side.posterior.bridged(silk.bridge(side.prior, at))
+
+
+def bridge_to(side, places, new):
+    return run.call(bridged, side, silk.beside(places, new, side.prior.mean.dtype))
 
 
 def conditioned(side, places, new):
@@ -45,7 +49,7 @@ def test_new_places_by_dense_conditioning(family):
     side = some_silk(family, seed=2).rows
     places = np.concatenate([[0.0], np.cumsum(side.prior.gaps)]) - 3
     new = np.array([-5.0, -3.0, *(places[:-1] + 0.3 * np.diff(places)), places[4], 60.0])
-    moments, var = run.call(bridged, side, jnp.asarray(places), jnp.asarray(new))
+    moments, var = bridge_to(side, places, new)
     mean, cov = conditioned(side, places, new)
     assert_close(moments.mean, mean, 1e-10)
     assert_close(var, np.diagonal(cov, axis1=1, axis2=2), 1e-10)
@@ -60,7 +64,7 @@ def test_without_smoothness_new_places_have_the_prior():
     p, places = side.prior, np.concatenate([[0.0], np.cumsum(side.prior.gaps)])
     rough = side.with_prior(OrnsteinUhlenbeck(p.gaps, p.mean, p.variance, jnp.full(K, jnp.inf)))
     new = np.array([-1.0, places[3] + 0.01, places[3], 99.0])
-    moments, var = run.call(bridged, rough, jnp.asarray(places), jnp.asarray(new))
+    moments, var = bridge_to(rough, places, new)
     for i in (0, 1, 3):
         assert_close(moments.mean[i], p.mean, 1e-14)
         assert_close(var[i], p.variance, 1e-14)

@@ -47,3 +47,8 @@ def test_a_list_of_entries_has_no_pieces():
     x = sparse.coo_matrix(([1.0, 0.0, 1.0], ([0, 5, 9], [1, 7, 3])), shape=(30, 40))
     with pytest.raises(ValueError, match="Leave batch_size at None"):
         kalvi.BinaryFactorization(1, unstored="missing", batch_size=5).fit(x)
+
+
+def test_a_piece_has_room_for_the_factors(matrix):
+    with pytest.raises(ValueError, match="batch_size must be at least n_factors=5"):
+        kalvi.BinaryFactorization(5, batch_size=(9, 3)).fit(matrix[0])

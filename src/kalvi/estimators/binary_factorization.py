@@ -39,7 +39,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     An entry is 1 with probability σ(⟨uᵣ, α_c⟩). Each factor is a Gaussian process along the locations of
     the rows (or columns) whose correlations fall exponentially with distance; its mean, variance and
     correlation length are learned. Missing entries are left out, and predictions average over the
-    posterior of the factors.
+    posterior of the factors. Means, variances and lengths of the priors are learned as single numbers, so
+    that next to no data, or data without any zero, make the model surer than it should be.
 
     Parameters
     ----------
@@ -64,12 +65,12 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     batch_size : int, (int, int) or None, default None
         None sweeps over all entries. For matrices too large for that, the rows and columns of the random
         pieces that are read instead, one a step; the bound then rises with noise, and the fit ends where
-        a pass's worth of pieces raises it no more.
+        five passes' worth of pieces raise it by no more than that, whatever `tol` says.
     max_sweeps : int, default 1000
         At most; with batch_size, passes' worth of pieces.
     tol : float, default 1e-5
         The fit ends where five sweeps raise the bound by less than this many nats for each number in
-        the factors, of which there are (rows + columns) × factors.
+        the factors, of which there are (rows + columns) × factors; 0 goes on to `max_sweeps`.
     dtype : {"float64", "float32"}, default "float64"
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
@@ -84,7 +85,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     row_stds_, col_stds_ : arrays of the same shapes
         Posterior standard deviations.
     smoothness_ : Smoothness(rows, cols)
-        Correlation lengths 2/ρ of the factors, in units of the locations; 0 without smoothness.
+        Correlation lengths 2/ρ of the factors, in units of the locations (days, of dates); 0 without
+        smoothness, and meaningless for a factor whose prior variance has gone to nothing.
     row_rates_, col_rates_ : arrays of shape (n_factors_,)
         ρ: the correlation at distance d is exp(−ρd/2).
     row_prior_, col_prior_ : OrnsteinUhlenbeck
@@ -96,7 +98,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         The bound on the log evidence.
     elbo_history_ : array
         The bound at the start and after every sweep; with batch_size, its estimate in every pass, and
-        the bound at the end.
+        the bound at the end. With n_factors="auto" that of the last number of factors tried.
     n_sweeps_ : int
     converged_ : bool
 
@@ -167,8 +169,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with matching(how.dtype):
             observed = tables.read(X, mask, weight, self.unstored, axes, how.dtype).observed
-            layout = fits.Layout(axes[0].places, axes[1].places)
-            settings.check_piece(how, observed)
+            layout = fits.Layout(*(side.places.laid(how.dtype) for side in axes))
+            settings.check_piece(how, observed, n_factors)
             first = fits.begin(observed, layout, n_factors, how, jr.key(seed))
             found = self._climbed(first, observed, how, jr.key(seed + 1))
         self._axes, self.posterior_ = axes, found.silk
@@ -197,7 +199,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         with matching(self._dtype):
             axes = rows, self._axes[1]
             observed = tables.read(X, mask, weight, self.unstored, axes, self._dtype).observed
-            layout = fits.Layout(rows.places, axes[1].places)
+            layout = fits.Layout(*(side.places.laid(how.dtype) for side in axes))
             found, converged = fits.transformed(self.posterior_, observed, layout, how)
         if not converged:
             self._warn(f"the factors of the rows still moved after {how.max_sweeps} sweeps")
@@ -221,7 +223,11 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             return of(u, v, silk.rows.posterior.adds_mean)
 
     def score(self, X, y=None, *, mask=None, weight=None) -> float:
-        """The mean log predictive probability of observed entries, X of the shape that was fitted."""
+        """The mean log predictive probability of observed entries of the matrix that was fitted.
+
+        Hide entries by mask to judge the model by them. Folds of rows, as `cross_val_score` makes them, are
+        other matrices: their scores mean nothing.
+        """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
         shape, fitted = tables.shape_of(X), tuple(a.n for a in self._axes)

@@ -17,10 +17,10 @@ from kalvi.algorithms.silk import (
     Coupled,
     Exact,
     Jacobi,
+    Laid,
     MeanField,
     MeanSolver,
     Observed,
-    Places,
     Silk,
     StochasticSILK,
     Table,
@@ -34,7 +34,7 @@ from kalvi.algorithms.silk.prune import arranged, contributions, kept
 
 FAMILIES: dict[str, Family] = {
     "chains": Chains.independent,
-    "mean_field": MeanField,
+    "mean_field": MeanField.independent,
     "coupled": Coupled.independent,
 }
 SOLVERS: dict[str, MeanSolver] = {
@@ -52,25 +52,11 @@ NEGLIGIBLE = 1e-3
 """Factors with a smaller share of the logits' mean square are dropped at once by n_factors="auto"."""
 
 
-class Layout:
-    """The places of rows and columns, as a constant of a compiled program."""
+class Layout(NamedTuple):
+    """The places of rows and columns."""
 
-    def __init__(self, rows: Places, cols: Places):
-        self.rows, self.cols = rows, cols
-        self._key = tuple(
-            (
-                side.locations.tobytes(),
-                None if side.spot is None else side.spot.tobytes(),
-                side.ordered,
-            )
-            for side in (rows, cols)
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layout) and self._key == other._key
+    rows: Laid
+    cols: Laid
 
 
 class Settings(NamedTuple):
@@ -203,7 +189,7 @@ def transformed(
     values = observed.shape[0] * len(silk.rows.prior.mean)
     tolerance = jnp.asarray(settings.tol / FINER * values, settings.dtype)
     limits = tolerance, jnp.asarray(settings.max_sweeps)
-    found, converged = run.call(_transformed, silk, observed, layout, settings.posterior, *limits)
+    found, converged = run.call(_transformed, silk, observed, layout, *limits)
     return found, bool(converged)
 
 
@@ -228,9 +214,9 @@ def _transformed(
     silk: Silk,
     observed: Observed,
     layout: Layout,
-    posterior: str,
     tolerance: jax.Array,
     max_rounds: jax.Array,
 ):
-    new = Silk(unseen(silk.rows, layout.rows, FAMILIES[posterior]), silk.cols)
+    family = silk.rows.posterior.independent  # of the fit, whatever the parameter is now
+    new = Silk(unseen(silk.rows, layout.rows, family), silk.cols)
     return given_columns(new, observed, tolerance, max_rounds)

@@ -64,22 +64,20 @@ def axis(name: str, given: Any, n: int, ties: str) -> Axis:
 
 
 def numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
-    """Locations as numbers; dates become days since 1970."""
+    """Locations as numbers; dates become days since 1970, and times days."""
     if isinstance(given, str):
         raise ValueError(
             f"{name} must be None (the order of the matrix), 'unordered' or an array of locations; "
             f"got {given!r}."
         )
-    values = np.asarray(given)
+    values = _array(given)
     if values.ndim != 1:
         raise ValueError(f"{name} must be an array of one dimension; got shape {values.shape}.")
-    if np.issubdtype(values.dtype, np.datetime64):
-        missing, values = np.isnat(values), values - np.datetime64(0, "D")
-        values = np.where(missing, np.nan, values / np.timedelta64(1, "D"))
-    try:
-        values = values.astype(float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must hold numbers or dates; got {values.dtype}.") from None
+    if values.dtype.kind in "mM":
+        values = _days(values)
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers or dates; got {values.dtype}.")
+    values = values.astype(float)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise ValueError(
@@ -87,3 +85,30 @@ def numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
             "Leave out what has no location, or use 'unordered'."
         )
     return values
+
+
+def _array(given: Any) -> np.ndarray:
+    """As an array of numbers or NumPy's dates, if it is one; masked entries are NaN."""
+    if hasattr(given, "to_timestamp") and hasattr(given, "freq"):  # periods of pandas
+        given = given.to_timestamp()
+    if getattr(getattr(given, "dtype", None), "tz", None) is not None:
+        given = given.to_numpy("datetime64[ns]")
+    if np.ma.isMaskedArray(given):
+        given = np.ma.filled(given.astype(float), np.nan)
+    values = np.asarray(given)
+    if values.dtype.kind not in "OUS":
+        return values
+    for kind in (float, "datetime64[us]"):
+        try:
+            return values.astype(kind)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return values
+
+
+def _days(values: np.ndarray) -> np.ndarray:
+    """Dates as days since 1970, times as days; NaN where there is none."""
+    missing = np.isnat(values)
+    if values.dtype.kind == "M":
+        values = values - np.datetime64(0, "D")
+    return np.where(missing, np.nan, values / np.timedelta64(1, "D"))

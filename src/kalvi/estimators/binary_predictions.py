@@ -7,7 +7,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kalvi import run
-from kalvi.algorithms.silk import Moments, Side, bridge, paired_probabilities, probabilities
+from kalvi.algorithms.silk import (
+    Beside,
+    Moments,
+    Side,
+    beside,
+    bridge,
+    paired_probabilities,
+    probabilities,
+)
 from kalvi.estimators.binary_places import UNORDERED, Axis, numbers
 
 BLOCK = 2**18
@@ -38,9 +46,7 @@ def bridged(
         raise ValueError(f"{name}_locations must hold at least one location; got none.")
     size, dtype = 1 << (len(new) - 1).bit_length(), side.prior.mean.dtype  # few sizes to compile
     padded = np.pad(new, (0, size - len(new)), mode="edge")
-    # from the first location on, as float32 would lose the digits of dates
-    found = run.call(_bridged, side, *(jnp.asarray(a - known[0], dtype) for a in (known, padded)))
-    law, var = found
+    law, var = run.call(_bridged, side, beside(known, padded, dtype))
     return law.at(jnp.arange(len(new))), var[: len(new)]
 
 
@@ -59,8 +65,10 @@ def numbered(name: str, index: Any, n: int) -> Int[np.ndarray, " e"]:
 def matrix(rows: Moments, cols: Moments, adds_mean: bool) -> Float[np.ndarray, "r c"]:
     """P(x = 1) of all pairs, some rows at a time."""
     n, width = len(rows.mean), len(cols.mean)
-    size = min(n, max(BLOCK // width, 1))
     found = np.empty((n, width), rows.mean.dtype)
+    if found.size == 0:
+        return found
+    size = min(n, max(BLOCK // width, 1))
     for first in range(0, n, size):
         first = min(first, n - size)  # the last block reaches back, so that all have one size
         some = rows.at(jnp.arange(first, first + size))
@@ -88,5 +96,5 @@ def _moments(side: Side) -> Moments:
     return side.posterior.moments()
 
 
-def _bridged(side: Side, known: Array, new: Array) -> tuple[Moments, Array]:
-    return side.posterior.bridged(bridge(side.prior, known, new))
+def _bridged(side: Side, at: Beside) -> tuple[Moments, Array]:
+    return side.posterior.bridged(bridge(side.prior, at))

@@ -55,9 +55,16 @@ def most_factors(given: Mapping[str, Any], shape: tuple[int, int]) -> int:
     return value
 
 
-def check_piece(how: Settings, observed: Observed) -> None:
-    """Refuse pieces of what is no table."""
-    if how.piece is not None and not isinstance(observed, Table):
+def check_piece(how: Settings, observed: Observed, n_factors: int) -> None:
+    """Refuse pieces of what is no table, and such as have no room for the factors."""
+    if how.piece is None:
+        return
+    if min(how.piece) < n_factors:
+        raise ValueError(
+            f"batch_size must be at least n_factors={n_factors} on both sides, as the first factors come "
+            f"from one piece; got {min(how.piece)}."
+        )
+    if not isinstance(observed, Table):
         raise ValueError(
             "batch_size needs a matrix that is kept as a table; of X few entries are observed and they "
             "are listed: a sweep costs no more than those. Leave batch_size at None."
@@ -73,7 +80,7 @@ def _piece(batch_size: Any) -> tuple[int, int] | None:
     """Rows and columns of a stochastic step; None for whole sweeps."""
     if batch_size is None:
         return None
-    both = batch_size if isinstance(batch_size, tuple) else (batch_size, batch_size)
+    both = batch_size if isinstance(batch_size, tuple | list) else (batch_size, batch_size)
     if len(both) != 2:
         raise ValueError(
             f"batch_size must be None, an integer, or a pair of them; got {batch_size!r}."

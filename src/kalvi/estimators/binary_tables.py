@@ -149,9 +149,9 @@ def _table(X: Any, mask: Any, weight: Any, shape: tuple[int, int], dtype: np.dty
     for first, last in _blocks(*shape):
         values, seen = _values(_rows(X, first, last))
         if mask is not None:
-            seen &= _rows(mask, first, last).astype(bool)
+            seen &= _mask(_rows(mask, first, last))
         if weights is not None:
-            weights[first:last] = _weights(_rows(weight, first, last), first)
+            weights[first:last] = _weights(_rows(weight, first, last), first, dtype)
             seen &= weights[first:last] > 0
         signs[first:last] = _signs(values, seen, first)
     return _Whole(signs, weights)
@@ -162,8 +162,8 @@ def _listed(X: sp.csr_array, mask: Any, weight: Any, dtype: np.dtype) -> _Listed
     stored = X.tocoo()
     (row, col), (values, seen) = stored.coords, _values(stored.data)
     if mask is not None:
-        seen &= _at(mask, row, col).astype(bool)
-    weights = None if weight is None else _weights(_at(weight, row, col), None).astype(dtype)
+        seen &= _mask(_at(mask, row, col))
+    weights = None if weight is None else _weights(_at(weight, row, col), None, dtype)
     if weights is not None:
         seen &= weights > 0
     signs = _signs(values, seen, None, (row, col))[seen]
@@ -231,14 +231,26 @@ def _signs(
     return np.where(seen, 2 * one.astype(np.int8) - np.int8(1), np.int8(0)).astype(np.int8)
 
 
-def _weights(block: np.ndarray, first: int | None) -> np.ndarray:
-    values = np.asarray(block, float)
+def _mask(block: np.ndarray) -> np.ndarray:
+    """Where an entry was observed: true, or not zero."""
+    values = np.ma.filled(block, False)
+    if values.dtype.kind not in "biuf" or np.any(values != values):
+        raise ValueError(
+            "mask must be true where an entry was observed and false elsewhere; it holds something else."
+        )
+    return values.astype(bool)
+
+
+def _weights(block: np.ndarray, first: int | None, dtype: np.dtype) -> np.ndarray:
+    """Weights in the precision of the fit; what is masked counts nothing."""
+    with np.errstate(over="ignore"):
+        values = np.asarray(np.ma.filled(np.ma.asanyarray(block), 0), float).astype(dtype)
     bad = ~(np.isfinite(values) & (values >= 0))
     if np.any(bad):
         where = np.argwhere(bad)[0]
         place = f"row {where[0] + first}, column {where[1]}" if first is not None else "an entry"
         raise ValueError(
-            f"weight must be finite and not negative; {place} has {values[tuple(where)]}. "
-            "Weight 0 leaves an entry out."
+            f"weight must be finite and not negative; {place} has {values[tuple(where)]} in "
+            f"{np.dtype(dtype)}. Weight 0 leaves an entry out."
         )
     return values

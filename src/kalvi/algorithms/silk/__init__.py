@@ -21,12 +21,12 @@ a few factors of its rows and columns, which vary smoothly along the locations o
 | the same for α                             | the transposed `Silk` and the transposed table            |
 """
 
-from kalvi.algorithms.silk.bridge import Bridge, bridge
+from kalvi.algorithms.silk.bridge import Beside, Bridge, beside, bridge
 from kalvi.algorithms.silk.entries import Entries, entries
 from kalvi.algorithms.silk.model import Side, Silk, elbo, statistics, update_rows
 from kalvi.algorithms.silk.moments import Moments
 from kalvi.algorithms.silk.observed import Observed, Statistics
-from kalvi.algorithms.silk.places import Places, places, spread, unordered
+from kalvi.algorithms.silk.places import Laid, Places, places, spread, unordered
 from kalvi.algorithms.silk.posteriors import (
     Chains,
     Coupled,
@@ -46,12 +46,14 @@ from kalvi.algorithms.silk.table import Table, corner
 
 __all__ = [
     "SILK",
+    "Beside",
     "Bridge",
     "Chains",
     "Coupled",
     "Entries",
     "Exact",
     "Jacobi",
+    "Laid",
     "MeanField",
     "MeanSolver",
     "Moments",
@@ -66,6 +68,7 @@ __all__ = [
     "StochasticSILK",
     "Swept",
     "Table",
+    "beside",
     "bridge",
     "corner",
     "elbo",

@@ -11,6 +11,7 @@ with π₁, π₂ the correlations to the neighbours at the left and right (0 if
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kalvi.kernels import OrnsteinUhlenbeck
@@ -27,22 +28,37 @@ class Bridge(NamedTuple):
     mean: Float[Array, " k"]  # μ
 
 
-def bridge(
-    prior: OrnsteinUhlenbeck, locations: Float[Array, " n"], new: Float[Array, " t"]
-) -> Bridge:
-    """The bridge from sorted locations, those of the prior, to new ones."""
-    n = len(locations)
-    after = jnp.searchsorted(locations, new, side="right")
-    left, right = jnp.clip(after - 1, 0, n - 1), jnp.clip(after, 0, n - 1)
-    to_left = jnp.where(after > 0, new - locations[left], jnp.inf)
-    to_right = jnp.where(after < n, locations[right] - new, jnp.inf)
-    p, q = (jnp.exp(_log(prior, gap)) for gap in (to_left, to_right))
-    apart_p, apart_q = (-jnp.expm1(2 * _log(prior, gap)) for gap in (to_left, to_right))
-    both = -jnp.expm1(2 * (_log(prior, to_left) + _log(prior, to_right)))
+class Beside(NamedTuple):
+    """The neighbours of new locations among known ones, and how far they are; inf where there is none."""
+
+    left: Int[Array, " t"]
+    right: Int[Array, " t"]
+    to_left: Float[Array, " t"]
+    to_right: Float[Array, " t"]
+
+
+def beside(
+    known: Float[np.ndarray, " n"], new: Float[np.ndarray, " t"], dtype: jnp.dtype
+) -> Beside:
+    """The neighbours of new locations; found in float64, as dates have more digits than a float32."""
+    n, after = len(known), np.searchsorted(known, new, side="right")
+    before = after - 1
+    left, right = np.maximum(before, 0), np.minimum(after, n - 1)
+    to_left = np.where(before >= 0, new - known[left], np.inf)
+    to_right = np.where(after < n, known[right] - new, np.inf)
+    left, right = np.where(before >= 0, left, right), np.where(after < n, right, left)
+    where = jnp.asarray(left), jnp.asarray(right)
+    return Beside(*where, jnp.asarray(to_left, dtype), jnp.asarray(to_right, dtype))
+
+
+def bridge(prior: OrnsteinUhlenbeck, at: Beside) -> Bridge:
+    """How factors at new locations follow from their neighbours."""
+    p, q = (jnp.exp(_log(prior, gap)) for gap in (at.to_left, at.to_right))
+    apart_p, apart_q = (-jnp.expm1(2 * _log(prior, gap)) for gap in (at.to_left, at.to_right))
+    both = -jnp.expm1(2 * (_log(prior, at.to_left) + _log(prior, at.to_right)))
     noise = prior.variance[None] * apart_p * apart_q / both
-    left = jnp.where(after > 0, left, right)
-    right = jnp.where(after < n, right, left)
-    return Bridge(left, right, p * apart_q / both, q * apart_p / both, noise, prior.mean)
+    from_left, from_right = p * apart_q / both, q * apart_p / both
+    return Bridge(at.left, at.right, from_left, from_right, noise, prior.mean)
 
 
 def _log(prior: OrnsteinUhlenbeck, gap: Float[Array, " t"]) -> Float[Array, "t k"]:

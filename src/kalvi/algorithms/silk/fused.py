@@ -18,7 +18,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Int8
 
 from kalvi.algorithms.silk.moments import Moments
-from kalvi.algorithms.silk.observed import SERIES, Statistics
+from kalvi.algorithms.silk.observed import Statistics, strength
 
 PROGRAMS = 1024
 """Programs that keep a GPU busy: with fewer tiles of rows the columns are shared among several."""
@@ -135,12 +135,9 @@ def _weighed(square: Array, sign: Array) -> tuple[Array, Array]:
     """w of every entry of a tile, and of every row the cost Σ log 2cosh(Γ/2)."""
     gamma = jnp.sqrt(jnp.maximum(square, 0.0))
     decay = jnp.exp(-gamma)
-    near = gamma < SERIES
-    far = (1 - decay) / ((1 + decay) * 2 * jnp.where(near, 1.0, gamma))
-    weight = jnp.where(near, 0.25 - square / 48 + square * square / 480, far)
     seen = sign != 0
     cost = jnp.where(seen, gamma / 2 + jnp.log(1 + decay), 0.0)
-    return jnp.where(seen, weight, 0.0), jnp.sum(cost, axis=1)
+    return jnp.where(seen, strength(square, gamma, decay), 0.0), jnp.sum(cost, axis=1)
 
 
 def _signs(

@@ -10,20 +10,19 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.algorithms.silk.model import Side, Silk, statistics, update_rows
 from kalvi.algorithms.silk.observed import Observed
-from kalvi.algorithms.silk.places import Places
+from kalvi.algorithms.silk.places import Laid
 from kalvi.algorithms.silk.posteriors import Exact, Family
 from kalvi.algorithms.silk.start import prior
 
 Scalar = Float[Array, ""]
 
 
-def unseen(side: Side, places: Places, family: Family) -> Side:
+def unseen(side: Side, places: Laid, family: Family) -> Side:
     """Rows at these places of which nothing is known: the prior, each by itself."""
-    old, n = side.prior, len(places.locations)
+    old, n = side.prior, places.n
     mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))
-    spot = None if places.spot is None else jnp.asarray(places.spot)
     new = prior(places, old.mean, old.variance, old.rate)
-    return Side(new, family(mean, var), spot, places.ordered)
+    return Side(new, family(mean, var), places.spot, places.ordered)
 
 
 def given_columns(

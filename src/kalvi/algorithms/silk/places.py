@@ -1,16 +1,20 @@
 """Ordered locations of the rows or columns of a matrix.
 
 By the prior, rows at one location have one and the same factor: they share it, and what their entries say
-adds up there. Locations closer than 1e-9 of the span are taken as one.
+adds up there. Locations that differ by the rounding of their numbers are taken as one.
 """
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
-NEAREST = 1e-9
-"""Locations closer than this share of the span are one: the precision would lose that many digits."""
+ROUNDING = 4 * float(np.finfo(float).eps)
+"""Share of the largest location below which differences are rounding."""
+EVEN = 1e-9
+"""Share of a gap by which the others may differ if all are to count as equal."""
 
 
 class Places(NamedTuple):
@@ -26,9 +30,33 @@ class Places(NamedTuple):
 
     @property
     def even(self) -> bool:
-        """Whether all gaps are equal, as far as the locations' digits tell."""
+        """Whether all gaps are equal."""
         gaps = self.gaps
-        return len(gaps) == 0 or float(np.ptp(gaps)) <= 1e-12 * float(np.abs(self.locations).max())
+        return len(gaps) == 0 or float(np.ptp(gaps)) <= EVEN * float(gaps.min())
+
+    @property
+    def n(self) -> int:
+        """How many locations there are."""
+        return len(self.locations)
+
+    def laid(self, dtype: str) -> "Laid":
+        """As arrays of a compiled program."""
+        spot = None if self.spot is None else jnp.asarray(self.spot)
+        return Laid(jnp.asarray(self.gaps, dtype), spot, self.ordered, self.even)
+
+
+class Laid(eqx.Module):
+    """Places as a program takes them: new numbers do not compile it anew."""
+
+    gaps: Float[Array, " m"]
+    spot: Int[Array, " r"] | None
+    ordered: bool = eqx.field(static=True)
+    even: bool = eqx.field(static=True)
+
+    @property
+    def n(self) -> int:
+        """How many locations there are."""
+        return len(self.gaps) + 1
 
 
 def unordered(n: int) -> Places:
@@ -38,9 +66,8 @@ def unordered(n: int) -> Places:
 
 def places(locations: Float[np.ndarray, " r"]) -> Places:
     """Rows at these locations, which do not fall."""
-    gaps = np.diff(locations)
-    span = float(locations[-1] - locations[0]) if len(locations) else 0.0
-    new = np.concatenate([[True], gaps > NEAREST * span])
+    least = ROUNDING * float(np.abs(locations).max(initial=0.0))
+    new = np.concatenate([[True], np.diff(locations) > least])
     if new.all():
         return Places(locations, None, True)
     return Places(locations[new], np.cumsum(new).astype(np.int32) - 1, True)

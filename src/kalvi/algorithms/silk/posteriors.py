@@ -138,17 +138,10 @@ class Posterior(eqx.Module):
     def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         """Moments and variances at new locations."""
 
+    @staticmethod
     @abstractmethod
-    def steps_cov(self) -> Float[Array, "m k k"]:
-        """Covariances of the differences of neighbours."""
-
-    @abstractmethod
-    def blocks(self) -> Blocks:
-        """Covariances of the factors at every location."""
-
-    @abstractmethod
-    def turned(self, by: Float[Array, "k k"]) -> "Posterior":
-        """Of the factors R u; without the covariances that the family does not keep."""
+    def independent(mean: Sequence, var: Sequence) -> "Posterior":
+        """With these means and variances and no correlations."""
 
     @abstractmethod
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Posterior":
@@ -181,19 +174,14 @@ class MeanField(Posterior):
     def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         return _bridged(self.mean, self.variance, jnp.zeros_like(self.mean), over)
 
-    def steps_cov(self) -> Float[Array, "m k k"]:
-        return jax.vmap(jnp.diag)(self.step_var)
-
-    def blocks(self) -> Blocks:
-        return jax.vmap(jnp.diag)(self.variance)
-
-    def turned(self, by: Float[Array, "k k"]) -> "MeanField":
-        return MeanField(self.mean @ by.T, self.variance @ (by**2).T)
-
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "MeanField":
         own = sites.curvature[:, diagonal(self.mean.shape[1])]
         mean = solver(prior, sites.blocks(), _right_side(prior, sites), self.mean)
         return MeanField(mean, 1 / (prior.phi() + own))
+
+    @staticmethod
+    def independent(mean: Sequence, var: Sequence) -> "MeanField":
+        return MeanField(mean, var)
 
 
 class Chains(Posterior):
@@ -225,20 +213,6 @@ class Chains(Posterior):
     def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         lag = jnp.pad(self.lag, ((0, 1), (0, 0)))
         return _bridged(self.mean, self.variance, lag, over)
-
-    def steps_cov(self) -> Float[Array, "m k k"]:
-        return jax.vmap(jnp.diag)(self.steps)
-
-    def blocks(self) -> Blocks:
-        return jax.vmap(jnp.diag)(self.variance)
-
-    def turned(self, by: Float[Array, "k k"]) -> "Chains":
-        var, lag, steps = (a @ (by**2).T for a in (self.variance, self.lag, self.steps))
-        v, w = var[:-1], var[1:]
-        # variances given the one before: (v w − lag²)/v, where lag = (v + w − steps)/2
-        innovation = (2 * steps * (v + w) - steps**2 - (v - w) ** 2) / (4 * v)
-        logdet = -jnp.sum(jnp.log(var[0])) - jnp.sum(jnp.log(innovation))
-        return Chains(self.mean @ by.T, var, lag, steps, logdet)
 
     def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Chains":
         own = sites.curvature[:, diagonal(self.mean.shape[1])] + prior.loads()
@@ -287,13 +261,9 @@ class Coupled(Posterior):
         cov = spread + across + jnp.swapaxes(across, 1, 2) + jax.vmap(jnp.diag)(over.noise)
         return coupled(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
 
-    def steps_cov(self) -> Float[Array, "m k k"]:
-        return self.steps
-
-    def blocks(self) -> Blocks:
-        return self.cov
-
     def turned(self, by: Float[Array, "k k"]) -> "Coupled":
+        """Of the factors R u."""
+
         def both(a: Blocks) -> Blocks:
             return jnp.einsum("ik,nkl,jl->nij", by, a, by)
 
@@ -312,7 +282,7 @@ class Coupled(Posterior):
 
 
 Family = Callable[[Sequence, Sequence], Posterior]
-"""`MeanField`, `Chains.independent` or `Coupled.independent`: a posterior from means and variances."""
+"""`independent` of one of them: a posterior from means and variances."""
 
 
 def _loads(prior: OrnsteinUhlenbeck, blocks: Blocks) -> Blocks:

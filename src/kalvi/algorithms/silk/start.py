@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi.algorithms.silk.model import Side, Silk
 from kalvi.algorithms.silk.moments import Moments, packed_outer, unpacked
 from kalvi.algorithms.silk.observed import Observed
-from kalvi.algorithms.silk.places import Places
+from kalvi.algorithms.silk.places import Laid, Places
 from kalvi.algorithms.silk.posteriors import Family
 from kalvi.algorithms.silk.priors import ROUGHEST, learned
 from kalvi.kernels import OrnsteinUhlenbeck
@@ -32,8 +32,8 @@ Factors = Float[Array, "_ k"]  # of either side
 
 def start(
     observed: Observed,
-    rows: Places,
-    cols: Places,
+    rows: Places | Laid,
+    cols: Places | Laid,
     n_factors: int,
     family: Family,
     *,
@@ -50,7 +50,7 @@ def start(
     return Silk(_side(u, rows, family), _side(v, cols, family))
 
 
-def prior(places: Places, mean: Array, variance: Array, rate: Array) -> OrnsteinUhlenbeck:
+def prior(places: Places | Laid, mean: Array, variance: Array, rate: Array) -> OrnsteinUhlenbeck:
     """The smoothness prior at these locations; without smoothness where they have no order."""
     rate = rate if places.ordered else jnp.full_like(rate, jnp.inf)
     return OrnsteinUhlenbeck(
@@ -58,16 +58,16 @@ def prior(places: Places, mean: Array, variance: Array, rate: Array) -> Ornstein
     )
 
 
-def _side(factors: Factors, places: Places, family: Family) -> Side:
+def _side(factors: Factors, places: Places | Laid, family: Family) -> Side:
     spot = None if places.spot is None else jnp.asarray(places.spot)
     if spot is not None:
-        n = len(places.locations)
+        n = places.n
         count = jax.ops.segment_sum(jnp.ones(len(factors), factors.dtype), spot, n)
         factors = jax.ops.segment_sum(factors, spot, n) / count[:, None]
     k = factors.shape[1]
     size = jnp.sqrt(jnp.mean(factors**2, axis=0))
     std = jnp.maximum(jnp.abs(factors) / 2, jnp.maximum(LEAST_STD * size, LEAST_STD)[None])
-    smallest = places.gaps.min(initial=1.0)
+    smallest = jnp.min(jnp.asarray(places.gaps, factors.dtype), initial=1.0)
     rough = jnp.full(k, ROUGHEST / smallest, factors.dtype)
     first = prior(places, jnp.zeros(k, factors.dtype), jnp.ones(k, factors.dtype), rough)
     return learned(Side(first, family(factors, std**2), spot, places.ordered))

@@ -43,7 +43,7 @@ class Sampled(eqx.Module):
     cols: Remembered
     bound: Float[
         Array, ""
-    ]  # of the last piece, scaled to all entries: a noisy estimate of the ELBO
+    ]  # before the last step, its piece scaled to all entries: the ELBO, but for noise
     steps: Int[Array, ""]
 
 
@@ -72,9 +72,10 @@ class StochasticSILK(Rule[Sampled]):
         rows = jr.permutation(row_key, n)[: self.n_rows]
         cols = jr.permutation(col_key, m)[: self.n_cols]
         piece, silk = batch.piece(rows, cols), state.silk
+        divergence = silk.rows.kl() + silk.cols.kl()
         side, remembered, loss = self._half(silk, state.rows, piece, rows, cols)
+        bound = jnp.sum(loss) * (n / len(rows)) - divergence
         silk = Silk(side, silk.cols)
-        bound = jnp.sum(loss) * (n / len(rows)) - silk.rows.kl() - silk.cols.kl()
         other, remembered_cols, _ = self._half(
             silk.transpose(), state.cols, piece.transpose(), cols, rows
         )

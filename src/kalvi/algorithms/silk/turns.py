@@ -11,17 +11,18 @@ costs ½ n log rₖᵀMₖrₖ if rₖ is row k of R, so the best R maximises
 
 (With fixed priors the quadratic forms stand instead of n times their logarithms.) Newton steps R ← (I + E)R
 with the pairs (Eₖⱼ, Eⱼₖ) taken by themselves, as in joint diagonalisation, are shortened until they rise.
-For `Coupled` posteriors this never lowers the bound; the others lose the covariances between factors that a
-turn would make, so that what follows must be compared.
+This never lowers the bound. It needs `Coupled` posteriors: the others cannot hold the covariances between
+factors that a turn makes.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi.algorithms.silk.model import Side, Silk
+from kalvi.algorithms.silk.posteriors import Coupled
 from kalvi.kernels import OrnsteinUhlenbeck
 
 NEWTON, HALVINGS = 6, 6
@@ -65,11 +66,11 @@ def turned(silk: Silk, *, learns: bool) -> Silk:
 
 
 def _costs(side: Side, learns: bool) -> _Costs:
-    prior, posterior = side.prior, side.posterior
+    prior, posterior = side.prior, cast(Coupled, side.posterior)
     away = posterior.mean - (prior.mean[None] if learns else 0)
     steps = jnp.diff(posterior.mean, axis=0)
-    square = jnp.einsum("ni,nj->nij", away, away) + posterior.blocks()
-    step_square = jnp.einsum("ni,nj->nij", steps, steps) + posterior.steps_cov()
+    square = jnp.einsum("ni,nj->nij", away, away) + posterior.cov
+    step_square = jnp.einsum("ni,nj->nij", steps, steps) + posterior.steps
     loads, links = prior.loads(), prior.links()
     form = jnp.einsum("nk,nij->kij", loads, square) + jnp.einsum("mk,mij->kij", links, step_square)
     slope = jnp.einsum("nk,nj->kj", loads, posterior.mean) * prior.mean[:, None]
@@ -107,7 +108,7 @@ def _newton(rows: tuple[Squares, Square, int], cols: tuple[Squares, Square, int]
 
 def _applied(side: Side, turn: Square, learns: bool) -> Side:
     prior = side.prior
-    posterior = side.posterior.turned(turn)
+    posterior = cast(Coupled, side.posterior).turned(turn)
     if not learns:
         return side.with_posterior(posterior)
     mean = turn @ prior.mean
