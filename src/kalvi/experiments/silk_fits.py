@@ -10,15 +10,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 
 from kalvi import metrics, run
 from kalvi.algorithms.silk import (
     SILK,
-    Chains,
-    Coupled,
     Exact,
-    MeanField,
     MeanSolver,
     Observed,
     Places,
@@ -27,15 +25,15 @@ from kalvi.algorithms.silk import (
     entries,
     paired_probabilities,
     places,
-    start,
     unordered,
 )
-from kalvi.estimators.binary_fits import bound, swept
+from kalvi.estimators import binary_fits
 from kalvi.experiments.silk_data import Matrix, Prior
 from kalvi.precision import matching
 
 MEAN_FIELD, CHAINS, COUPLED = "mean field", "chains", "coupled"
-FAMILIES = {MEAN_FIELD: MeanField, CHAINS: Chains.independent, COUPLED: Coupled.independent}
+FAMILIES = {MEAN_FIELD: "mean_field", CHAINS: "chains", COUPLED: "coupled"}
+"""What the estimator calls them."""
 SPARSE = 0.3
 """Matrices of which less is seen are kept as lists of entries."""
 BOTH, NEITHER = (True, True), (False, False)
@@ -109,16 +107,12 @@ def observed(matrix: Matrix) -> Observed:
 def begin(matrix: Matrix, seen: Observed, k: int, settings: Settings, seed: int = 0) -> Silk:
     """The first guess."""
     sides = matrix.row_locations, matrix.col_locations
-    rows, cols = (
-        _places(locations, n, smooth)
+    layout = (
+        _places(locations, n, smooth).laid(settings.dtype)
         for locations, n, smooth in zip(sides, matrix.x.shape, settings.smooth, strict=True)
     )
-
-    def first(seen: Observed, key: jax.Array) -> Silk:
-        family = FAMILIES[settings.family]
-        return start(seen, rows, cols, k, family, key=key, dtype=settings.dtype)
-
-    return run.call(first, seen, jax.random.key(seed))
+    how = binary_fits.Settings(FAMILIES[settings.family], dtype=settings.dtype)
+    return binary_fits.begin(seen, binary_fits.Layout(*layout), k, how, jr.key(seed))
 
 
 def _places(locations: np.ndarray | None, n: int, smooth: bool) -> Places:
@@ -144,9 +138,9 @@ def climb(first: Silk, seen: Observed, settings: Settings) -> tuple[Silk, np.nda
     """Sweeps until five gain less than `gain`; the bounds before each, and after the last."""
     rule = SILK(settings.solver, settings.learn, settings.memory)
     run.advance(rule, rule.init(first), seen)  # compiles, as does the next line
-    bound(first, seen)
+    binary_fits.bound(first, seen)
     began = time.perf_counter()
-    found = swept(rule, first, seen, settings.gain, settings.sweeps)
+    found = binary_fits.swept(rule, first, seen, settings.gain, settings.sweeps)
     return found.silk, found.history, time.perf_counter() - began
 
 

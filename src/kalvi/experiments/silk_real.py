@@ -175,12 +175,12 @@ def _spikes(
     estimate = predicted(found.silk, everything).reshape(everything.shape)
     most = float(np.quantile(estimate, 0.995))
     edges = float(time[0]), float(time[-1]), len(matrix.x), 0
-    look = {"extent": edges, "xlabel": "ms after the sound"}
+    look = {"extent": edges, "xlabel": "ms after the sound", "ylabel": "trial"}
     chosen = strongest(found, 4)
     side = found.silk.cols.posterior
     mean, std = np.asarray(side.mean)[:, chosen], np.sqrt(np.asarray(side.var))[:, chosen]
     panels = [
-        partial(plots.image, matrix.x, title="spikes, trials by sound", ylabel="trial", **look),
+        partial(plots.image, matrix.x, title="spikes, trials by sound", **look),
         partial(plots.image, estimate, title="probability of a spike", limits=(0.0, most), **look),
         partial(plots.paths, time, mean, std, title="factors over time", xlabel="ms"),
         losses(rows),
