@@ -29,6 +29,33 @@ def _start(table, key):
     return start(table, rows, cols, 2, Chains.independent, key=key)
 
 
+def sizes(jaxpr):
+    """Of all arrays of numbers that a program makes, how many numbers they hold."""
+    for equation in jaxpr.eqns:
+        for made in equation.outvars:
+            if jnp.issubdtype(made.aval.dtype, jnp.floating):
+                yield made.aval.size
+        for inner in jax.tree.leaves(
+            equation.params, is_leaf=lambda part: hasattr(part, "eqns") or hasattr(part, "jaxpr")
+        ):
+            if hasattr(inner, "jaxpr"):
+                yield from sizes(inner.jaxpr)
+            elif hasattr(inner, "eqns"):
+                yield from sizes(inner)
+
+
+@pytest.mark.parametrize("part", ["sweep", "start"])
+def test_no_numbers_of_the_size_of_the_matrix(smooth, part):
+    shape = 3000, 2000
+    table = jax.tree.map(lambda _: jax.ShapeDtypeStruct(shape, jnp.int8), smooth[0])
+    begin = jax.eval_shape(_start, table, jr.key(0))
+    if part == "start":
+        program = jax.make_jaxpr(_start)(table, jr.key(0))
+    else:
+        program = jax.make_jaxpr(SILK().sweep)(begin, table)
+    assert max(sizes(program.jaxpr)) <= 2**18 + shape[0] * 10
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("family", ["factorised", "coupled"])
 def test_the_kernel_is_the_sum_over_entries(family, transposed):

@@ -80,12 +80,27 @@ def test_neighbours_of_far_locations_keep_their_digits_in_float32():
     assert np.isinf(found.to_right[-1]) and found.right[-1] == 39
 
 
+def test_gaps_beyond_float32_are_refused():
+    with pytest.raises(
+        ValueError, match="leave the range of float32; give locations in another unit"
+    ):
+        places(np.linspace(0, 1e-40, 9)).laid("float32")
+
+
 def test_what_was_fitted_transforms_whatever_the_parameters_are_now():
     rng = np.random.default_rng(0)
     x = rng.random((12, 9)) < 0.5
     model = kalvi.BinaryFactorization(3, random_state=0, max_sweeps=400, tol=1e-3).fit(x)
     before = model.transform(x)
     np.testing.assert_array_equal(model.set_params(posterior="coupled").transform(x), before)
+    again = model.set_params(posterior="chains").fit(
+        x, start=(model.row_factors_, model.col_factors_)
+    )
+    assert again.elbo_history_[0] > again.elbo_ - 5 and again.n_sweeps_ < 100
+    with pytest.raises(
+        ValueError, match=r"start must hold two arrays .* shapes \(12, 3\) and \(9, 3\)"
+    ):
+        model.fit(x, start=(model.row_factors_, model.row_factors_))
     assert model.predict_proba(rows=np.zeros(12, bool)).shape == (0, 9)
     assert model.predict_proba(cols=np.zeros(9, bool)).shape == (12, 0)
 

@@ -155,10 +155,12 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.verbose = verbose
 
     @all_or_nothing
-    def fit(self, X, y=None, *, mask=None, weight=None) -> "BinaryFactorization":
+    def fit(self, X, y=None, *, mask=None, weight=None, start=None) -> "BinaryFactorization":
         """Learn from a matrix of 0, 1 and NaN (missing); y is ignored.
 
-        mask is True where an entry was observed. An entry of weight w counts as w entries.
+        mask is True where an entry was observed. An entry of weight w counts as w entries. start is a first
+        guess of the factors of the rows and of the columns, two arrays, such as those of another fit; None
+        takes singular vectors, which know little of matrices whose rows share hardly any columns.
         """
         how = settings.settings(self.get_params())
         X = self._checked(X, reset=True)
@@ -171,7 +173,10 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             observed = tables.read(X, mask, weight, self.unstored, axes, how.dtype).observed
             layout = fits.Layout(*(side.places.laid(how.dtype) for side in axes))
             settings.check_piece(how, observed, n_factors)
-            first = fits.begin(observed, layout, n_factors, how, jr.key(seed))
+            if start is None:
+                first = fits.begin(observed, layout, n_factors, how, jr.key(seed))
+            else:
+                first = fits.given(settings.started(start, axes, n_factors, how), layout, how)
             found = self._climbed(first, observed, how, jr.key(seed + 1))
         self._axes, self.posterior_ = axes, found.silk
         self.elbo_history_, self.converged_ = found.history, found.converged
@@ -179,9 +184,9 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             self._warn(f"the bound still rose after {self.n_sweeps_} sweeps")
         return self
 
-    def fit_transform(self, X, y=None, *, mask=None, weight=None) -> np.ndarray:
+    def fit_transform(self, X, y=None, *, mask=None, weight=None, start=None) -> np.ndarray:
         """Fit, and the factors of the rows."""
-        return self.fit(X, y, mask=mask, weight=weight).row_factors_
+        return self.fit(X, y, mask=mask, weight=weight, start=start).row_factors_
 
     def transform(self, X, *, row_locations=None, mask=None, weight=None) -> np.ndarray:
         """The factors of the rows of another matrix with the same columns, given theirs and the priors.

@@ -24,6 +24,7 @@ from kalvi.algorithms.silk import (
     Silk,
     StochasticSILK,
     Table,
+    begun,
     start,
     statistics,
 )
@@ -95,6 +96,11 @@ def begin(
     """The first guess."""
     given = n_factors, settings.posterior, settings.dtype, settings.piece
     return run.call(_start, observed, layout, *given, key)
+
+
+def given(factors: tuple[Array, Array], layout: Layout, settings: Settings) -> Silk:
+    """A first guess that the user has made."""
+    return run.call(_given, *factors, layout, settings.posterior)
 
 
 def climb(first: Silk, observed: Observed, settings: Settings, tell: Tell = _silent) -> Climbed:
@@ -204,6 +210,10 @@ def _start(
 ) -> Silk:
     given = layout.rows, layout.cols, n_factors, FAMILIES[posterior]
     return start(observed, *given, key=key, dtype=dtype, piece=piece)
+
+
+def _given(u: Array, v: Array, layout: Layout, posterior: str) -> Silk:
+    return begun(u, v, *layout, FAMILIES[posterior])
 
 
 def _bound(silk: Silk, observed: Observed) -> tuple[Array, Array, Array]:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from kalvi.algorithms.silk import Observed, Table
 from kalvi.estimators.binary_fits import FAMILIES, SOLVERS, Settings
-from kalvi.estimators.binary_places import TIES
+from kalvi.estimators.binary_places import TIES, Axis
 from kalvi.estimators.binary_tables import UNSTORED
 
 MOST = 10
@@ -69,6 +71,30 @@ def check_piece(how: Settings, observed: Observed, n_factors: int) -> None:
             "batch_size needs a matrix that is kept as a table; of X few entries are observed and they "
             "are listed: a sweep costs no more than those. Leave batch_size at None."
         )
+
+
+def started(
+    start: Any, axes: tuple[Axis, Axis], n_factors: int, how: Settings
+) -> tuple[Array, Array]:
+    """A first guess of the factors, sorted as the places are."""
+    shapes = tuple((side.n, n_factors) for side in axes)
+    try:
+        both = tuple(np.asarray(part, float) for part in start)
+    except (TypeError, ValueError):
+        both = ()
+    if tuple(part.shape for part in both) != shapes or not all(
+        np.all(np.isfinite(part)) for part in both
+    ):
+        got = ", ".join(str(part.shape) for part in both) or type(start).__name__
+        raise ValueError(
+            f"start must hold two arrays of finite numbers of shapes {shapes[0]} and {shapes[1]}, factors "
+            f"of the rows and of the columns; got {got}."
+        )
+    u, v = (
+        part if side.order is None else part[side.order]
+        for part, side in zip(both, axes, strict=True)
+    )
+    return jnp.asarray(u, how.dtype), jnp.asarray(v, how.dtype)
 
 
 def is_auto(given: Mapping[str, Any]) -> bool:

@@ -40,7 +40,7 @@ from kalvi.algorithms.silk.posteriors import (
 from kalvi.algorithms.silk.predict import log_likelihood, paired_probabilities, probabilities
 from kalvi.algorithms.silk.priors import gaussian, learned, smoothing
 from kalvi.algorithms.silk.rule import SILK, Swept
-from kalvi.algorithms.silk.start import start
+from kalvi.algorithms.silk.start import begun, start
 from kalvi.algorithms.silk.stochastic import Sampled, StochasticSILK
 from kalvi.algorithms.silk.table import Table, corner
 
@@ -68,6 +68,7 @@ __all__ = [
     "StochasticSILK",
     "Swept",
     "Table",
+    "begun",
     "beside",
     "bridge",
     "corner",

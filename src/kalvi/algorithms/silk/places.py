@@ -42,7 +42,14 @@ class Places(NamedTuple):
     def laid(self, dtype: str) -> "Laid":
         """As arrays of a compiled program."""
         spot = None if self.spot is None else jnp.asarray(self.spot)
-        return Laid(jnp.asarray(self.gaps, dtype), spot, self.ordered, self.even)
+        with np.errstate(over="ignore"):
+            gaps = self.gaps.astype(dtype)
+        if not np.all(np.isfinite(gaps) & (gaps >= np.finfo(gaps.dtype).tiny)):
+            raise ValueError(
+                f"the gaps between locations, {self.gaps.min():.3g} to {self.gaps.max():.3g}, leave the "
+                f"range of {gaps.dtype}; give locations in another unit."
+            )
+        return Laid(jnp.asarray(gaps), spot, self.ordered, self.even)
 
 
 class Laid(eqx.Module):

@@ -47,6 +47,17 @@ def start(
     """
     how = n_factors, jnp.dtype(dtype), key
     u, v = _factors(observed, *how) if piece is None else _from_piece(observed, *piece, *how)
+    return begun(u, v, rows, cols, family)
+
+
+def begun(
+    u: Float[Array, "r k"],
+    v: Float[Array, "c k"],
+    rows: Places | Laid,
+    cols: Places | Laid,
+    family: Family,
+) -> Silk:
+    """From factors of the rows and columns, with priors that fit them."""
     return Silk(_side(u, rows, family), _side(v, cols, family))
 
 
