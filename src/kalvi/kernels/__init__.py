@@ -1,6 +1,6 @@
 """Covariance functions of Gaussian processes, and their hyperparameters as one vector.
 
-A kernel says what the values of a random function at rows x and z have to do with each other:
+A kernel says what the values of a random function at rows x and z have to do with each other::
 
     kernel(x, z)         the covariances (n, m) of the function at other places
     kernel.diagonal(x)   the variances (n,)
