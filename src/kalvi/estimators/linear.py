@@ -181,7 +181,7 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
     coef_, intercept_ : arrays of shape (1, n_features) and (1,)
         For three classes or more (n_classes, n_features) and (n_classes,).
     log_evidence_ : float
-        Prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) of the streaming pass; `elbo_` with method="klprox".
+        Prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) of the streaming pass; `elbo_` with "klprox".
     elbo_ : float
         The variational bound on log p(y), after `fit` with more than one pass.
 
