@@ -69,6 +69,7 @@ def _errors(n=3000, m=5000, k=16):
                         for a, b in zip(found, exact, strict=True)
                     ]
                     print(f"error {family} transposed={transposed} {name}: {off}", flush=True)
+                    assert max(off) < 1e-5, off
 
 
 def _half_sweep(n, k):

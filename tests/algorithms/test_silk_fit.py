@@ -211,3 +211,20 @@ def test_rows_at_one_location_are_the_limit_of_small_gaps(family):
         found.append([np.asarray(part)[own] for part in parts] + [float(bound)])
     for exact, limit in zip(*found, strict=True):
         assert_close(exact, limit, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [silk.MeanField, silk.Chains, silk.Coupled])
+@pytest.mark.parametrize("shape", [(1, 5), (2, 2), (13, 4), (9, 31)])
+def test_sweeps_of_any_shape_mask_and_spacing_never_fall(shape, family):
+    """Even and uneven places, ties, no order; plain sweeps and combined ones, priors learned."""
+    rng = np.random.default_rng(sum(shape))
+    signs = rng.choice([-1, 0, 1], shape, p=[0.3, 0.4, 0.3]).astype(np.int8)
+    signs[0, 0] = 1
+    table = silk.Table(jnp.asarray(signs))
+    uneven = np.sort(10 ** rng.uniform(-4, 4, shape[0]))
+    for rows in (uneven, np.arange(float(shape[0])), np.floor(np.log(uneven))):
+        where = silk.places(rows), silk.unordered(shape[1])
+        guess = silk.start(table, *where, min(2, *shape), INDEPENDENT[family], key=jr.key(0))
+        for memory in (0, 5):
+            assert never_falls(swept(silk.SILK(memory=memory), guess, table, 25)[1])

@@ -14,7 +14,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
 from kalvi.algorithms.silk.moments import Moments
-from kalvi.algorithms.silk.observed import Block, Observed, Statistics, block_statistics
+from kalvi.algorithms.silk.observed import (
+    Block,
+    Observed,
+    Statistics,
+    block_of,
+    block_statistics,
+)
 
 WIDEST = 64
 """The most entries of a chunk."""
@@ -56,7 +62,8 @@ class Entries(Observed):
             here = jax.tree.map(
                 lambda a: jax.lax.dynamic_slice_in_dim(a, i * size, size), self.by_row
             )
-            return here.row, of(_gathered(here, rows, cols, adds_mean))
+            mine, theirs = rows.at(here.row), cols.at(here.other)
+            return here.row, of(block_of(mine, here.sign, here.weight, theirs, adds_mean))
 
         def advance(i: Array, total: Any) -> Any:
             row, new = visit(i)
@@ -68,31 +75,6 @@ class Entries(Observed):
 
     def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
         return self.reduce(rows, cols, adds_mean, block_statistics)
-
-
-class _Some(Block):
-    """A chunk of entries of each of some rows."""
-
-    mean: Float[Array, "m k"]
-    sign: Int8[Array, "m w"]
-    weight: Float[Array, "m w"] | None
-    psi: Float[Array, "m w"]
-    square: Float[Array, "m w"]
-    cols: Moments  # of the columns of the entries
-
-    def dot_mean(self, values: Float[Array, "b w"]) -> Float[Array, "b k"]:
-        return jnp.einsum("mw,mwk->mk", values, self.cols.mean)
-
-    def dot_second(self, values: Float[Array, "b w"]) -> Float[Array, "b f"]:
-        return jnp.einsum("mw,mwf->mf", values, self.cols.second)
-
-
-def _gathered(here: Chunks, rows: Moments, cols: Moments, adds_mean: bool) -> _Some:
-    mine, theirs = rows.at(here.row), cols.at(here.other)
-    psi = jnp.einsum("mk,mwk->mw", mine.mean, theirs.mean)
-    square = jnp.einsum("mg,mwg->mw", mine.left, theirs.right)
-    square = square + psi**2 if adds_mean else square
-    return _Some(mine.mean, here.sign, here.weight, psi, square, theirs)
 
 
 def entries(

@@ -3,7 +3,7 @@
 A program holds the moments of some rows and goes through a share of the columns, tile by tile: products of
 the features give Γ² of the tile, from it come w and the bound, and two more products add to the pull and to
 the curvature, as in fused attention. All stays on the chip. float32 products are made of three products of
-16-bit parts on the tensor cores, whose error, 3e-6 of the result, is that of plain float32 sums.
+16-bit parts on the tensor cores: errors are 2 to 3e-6 of the largest value; plain float32 has .4 to 3e-6.
 
 `Table.statistics` in plain JAX is the same and tests it.
 """

@@ -38,27 +38,36 @@ class Statistics(NamedTuple):
     loss: Float[Array, " n"]  # Σ E log p(x | ψ), by its bound
 
 
-class Block(eqx.Module):
+class Block(NamedTuple):
     """Some entries of b rows, w of each."""
 
-    mean: eqx.AbstractVar[Float[Array, "b k"]]  # of the rows
-    sign: eqx.AbstractVar[Int8[Array, "b w"]]  # 1 for a one, −1 for a zero, 0 for nothing observed
-    weight: eqx.AbstractVar[Float[Array, "b w"] | None]
-    psi: eqx.AbstractVar[Float[Array, "b w"]]  # E ψ
-    square: eqx.AbstractVar[Float[Array, "b w"]]  # E ψ²
+    mean: Float[Array, "b k"]  # of the rows
+    sign: Int8[Array, "b w"]  # 1 for a one, −1 for a zero, 0 for nothing observed
+    weight: Float[Array, "b w"] | None
+    psi: Float[Array, "b w"]  # E ψ
+    square: Float[Array, "b w"]  # E ψ²
+    cols: Moments  # of w columns, or of w columns of each row
 
-    @abstractmethod
-    def dot_mean(self, values: Float[Array, "b w"]) -> Float[Array, "b k"]:
-        """Σ over the entries of each row of values times E α."""
-
-    @abstractmethod
-    def dot_second(self, values: Float[Array, "b w"]) -> Float[Array, "b f"]:
-        """Σ over the entries of each row of values times E ααᵀ."""
+    def dot(self, values: Float[Array, "b w"], part: Array) -> Float[Array, "b q"]:
+        """Σ over the entries of each row of values times a part of the columns' moments."""
+        return values @ part if part.ndim == 2 else jnp.einsum("bw,bwq->bq", values, part)
 
     def weighed(self, values: Float[Array, "b w"]) -> Float[Array, "b w"]:
         """The values of what was observed, times the weights."""
         values = values if self.weight is None else values * self.weight
         return jnp.where(self.sign != 0, values, 0)
+
+
+def block_of(
+    rows: Moments, sign: Array, weight: Array | None, cols: Moments, adds_mean: bool
+) -> Block:
+    """The entries of rows and columns; adds_mean as in `Posterior`."""
+
+    def inner(a: Array, b: Array) -> Array:
+        return a @ b.T if b.ndim == 2 else jnp.einsum("bq,bwq->bw", a, b)
+
+    psi, square = inner(rows.mean, cols.mean), inner(rows.left, cols.right)
+    return Block(rows.mean, sign, weight, psi, square + psi**2 if adds_mean else square, cols)
 
 
 class Observed(eqx.Module):
@@ -87,8 +96,9 @@ def block_statistics(block: Block) -> Statistics:
     """Pull, curvature and bound of the rows of a block."""
     gamma = jnp.sqrt(jnp.maximum(block.square, 0))  # rounding may have left it below zero
     decay = jnp.exp(-gamma)
-    pull = block.dot_mean(block.weighed(block.sign.astype(gamma.dtype) / 2))
-    curvature = block.dot_second(block.weighed(strength(block.square, gamma, decay)))
+    pull = block.dot(block.weighed(block.sign.astype(gamma.dtype) / 2), block.cols.mean)
+    held = block.weighed(strength(block.square, gamma, decay))
+    curvature = block.dot(held, block.cols.second)
     if block.weight is None:
         logs = sum_log(jnp.where(block.sign != 0, 1 + decay, 1))
         cost = logs + jnp.sum(block.weighed(gamma), axis=1) / 2

@@ -11,7 +11,13 @@ from jaxtyping import Array, Bool, Float, Int, Int8
 
 from kalvi.algorithms.silk.fused import fused_statistics, fusible
 from kalvi.algorithms.silk.moments import Moments
-from kalvi.algorithms.silk.observed import Block, Observed, Statistics, block_statistics
+from kalvi.algorithms.silk.observed import (
+    Block,
+    Observed,
+    Statistics,
+    block_of,
+    block_statistics,
+)
 
 BLOCK, BLOCK_ACCELERATOR = 2**18, 2**26
 """How many entries a block holds at once: on a CPU what a cache holds, on an accelerator what fills it."""
@@ -45,9 +51,7 @@ class Table(Observed):
     ) -> Any:
         def visit(first: Int[Array, ""], size: int) -> Any:
             here = Moments(*(jax.lax.dynamic_slice_in_dim(a, first, size) for a in rows))
-            psi, square = here.mean @ cols.mean.T, here.left @ cols.right.T
-            square = square + psi**2 if adds_mean else square
-            return of(_Rows(here.mean, *self._block(first, size), psi, square, cols))
+            return of(block_of(here, *self._block(first, size), cols, adds_mean))
 
         return _by_blocks(*self.shape, visit)
 
@@ -67,23 +71,6 @@ class Table(Observed):
             return jax.lax.dynamic_slice_in_dim(a, first, size)
 
         return read(self.signs), None if self.weight is None else read(self.weight)
-
-
-class _Rows(Block):
-    """Whole rows of the table."""
-
-    mean: Float[Array, "b k"]
-    sign: Int8[Array, "b c"]
-    weight: Float[Array, "b c"] | None
-    psi: Float[Array, "b c"]
-    square: Float[Array, "b c"]
-    cols: Moments
-
-    def dot_mean(self, values: Float[Array, "b w"]) -> Float[Array, "b k"]:
-        return values @ self.cols.mean
-
-    def dot_second(self, values: Float[Array, "b w"]) -> Float[Array, "b f"]:
-        return values @ self.cols.second
 
 
 def corner(
