@@ -1,0 +1,1 @@
+"""Models of tables: columns into numbers, numbers into a posterior, what the pass said of it."""
