@@ -1,0 +1,80 @@
+"""Where a number lies on an axis, and which round numbers to write beside it.
+
+A scale maps [low, high] onto [0, 1], straight or by logarithms; figures use it in percent of their
+box, so that a figure may be of any width while its text keeps its size.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Scale(NamedTuple):
+    """A map of [low, high] onto [0, 1]."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The place of a value: 0 at `low`, 1 at `high`, beyond them outside."""
+        if self.log:
+            least = math.log(self.low)
+            return (math.log(value) - least) / (math.log(self.high) - least)
+        return value / (self.high - self.low) - self.low / (self.high - self.low)
+
+    def clipped(self, value: float) -> float:
+        """The place of a value, held within the box."""
+        if self.log and value <= 0:
+            return 0.0
+        return min(1.0, max(0.0, self(min(max(value, self.low), self.high))))
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """At most so many round numbers from low to high: powers of ten, or steps of 1, 2, 5."""
+        if self.log:
+            return _powers(self.low, self.high, most)
+        step = nice_step(self.high - self.low, most)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round_to(i * step, step) for i in range(first, last + 1)]
+
+
+def nice_step(span: float, most: int) -> float:
+    """The least step of 1, 2 or 5 times a power of ten that divides the span into < `most` parts."""
+    raw = span / max(1, most - 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(power * m for m in (1, 2, 5, 10) if power * m >= raw * (1 - 1e-9))
+
+
+def round_to(value: float, step: float) -> float:
+    """The value without the rounding errors of `value = i * step`."""
+    return round(value, max(0, 2 - math.floor(math.log10(step)))) if step < 1e15 else value
+
+
+def covering(values: Iterable[float], *, zero: bool = False, margin: float = 0.06) -> Scale:
+    """A straight scale with room for the finite ones of the values, and for zero if asked."""
+    # Half of what a float can hold: a span must be one as well.
+    kept = [v for v in values if abs(v) < 1e300] + ([0.0] if zero else [])
+    low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
+    room = margin * (high - low)
+    if not room > 1e-12 * max(abs(low), abs(high)):
+        room = 0.1 * max(abs(low), abs(high)) or 1.0
+    return Scale(low - room, high + room)
+
+
+def counting(values: Iterable[float]) -> Scale:
+    """A scale of numbers of rows: by logarithms where they span more than a decade and a half."""
+    kept = [v for v in values if 0 < v < 1e300]
+    if kept and max(kept) > 30 * min(kept):
+        return Scale(min(kept), max(kept), log=True)
+    return Scale(0.0, max(kept, default=1.0))
+
+
+def _powers(low: float, high: float, most: int) -> list[float]:
+    """Round numbers of a logarithmic axis, as dense as there is room for."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps, every in (((1, 2, 5), 1), ((1, 3), 1), *(((1,), k) for k in range(1, len(decades)))):
+        values = [step * 10.0**i for i in decades if i % every == 0 for step in steps]
+        kept = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+        if len(kept) <= most:
+            return kept
+    return [low, high]

@@ -1,0 +1,269 @@
+"""Figures drawn as SVG: curves, reliability, coverage, intervals, the gauge of Pareto k.
+
+Everything is placed in percent of a box of any width, text in pixels beside it: a figure keeps its
+letters legible from a phone to a wide screen. Curves live in a box of 100 × 100 units stretched to
+the same size, with strokes that do not stretch. Colours are those of the page.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kalvi.tabular.report import words
+from kalvi.tabular.report.axes import Scale, counting, covering
+from kalvi.tabular.report.markup import Child, Html, element, join
+
+LEAST_DOT, MOST_DOT = 3.0, 8.0
+GAUGE = Scale(0.0, 1.2)
+USABLE, POOR = 0.5, 0.7
+"""Pareto k up to which averages converge at the usual rate, and at all in practice."""
+
+
+class Effect(NamedTuple):
+    """A number with its interval; what is not known of it is NaN."""
+
+    mean: float
+    lower: float
+    upper: float
+
+    @property
+    def side(self) -> str:
+        """Which way it points: `up`, `down`, or `flat` where the interval holds zero."""
+        if self.lower > 0 or (math.isnan(self.lower) and self.mean > 0):
+            return "up"
+        return "down" if self.upper < 0 or (math.isnan(self.upper) and self.mean < 0) else "flat"
+
+
+def learning_curve(
+    rows: Sequence[float], series: Mapping[str, Sequence[float]], title: str
+) -> Html:
+    """The curves against the number of rows, the last point of each marked."""
+    x = counting(rows)
+    values = [v for curve in series.values() for v in curve if math.isfinite(v)]
+    y = covering(_without_start(values))
+    marks = []
+    for i, (name, curve) in enumerate(series.items()):
+        points = [(r, v) for r, v in zip(rows, curve, strict=False) if r > 0 or not x.log]
+        ends = [p for p in points if math.isfinite(p[1])][-1:]
+        marks += [_line(points, x, y, class_=f"line s{i}")]
+        marks += [
+            _dot(x.clipped(r), y.clipped(v), 4, f"dot s{i}", f"{name}: {words.number(v)}")
+            for r, v in ends
+        ]
+    return _axes(title, x, y, *reversed(marks), x_title="rows", class_="wide")
+
+
+def reliability(
+    predicted: Sequence[float], observed: Sequence[float], counts: Sequence[float], title: str
+) -> Html:
+    """Observed against predicted frequency: dots as large as their bins, 95 % intervals, y = x."""
+    bins = [
+        b
+        for b in zip(predicted, observed, counts, strict=False)
+        if all(map(math.isfinite, b)) and b[2] > 0
+    ]
+    scale = _shares([v for p, o, _ in bins for v in (p, o)])
+    most = max((n for *_, n in bins), default=1.0)
+    marks = [_line([(scale.low, scale.low), (scale.high, scale.high)], scale, scale, "ideal")]
+    for p, o, n in bins:
+        marks.append(_whisker(scale(p), *map(scale.clipped, wilson(o, n))))
+        radius = LEAST_DOT + (MOST_DOT - LEAST_DOT) * math.sqrt(n / most)
+        hint = f"{words.count(n, 'row')}: predicted {words.percent(p)}, observed {words.percent(o)}"
+        marks.append(_dot(scale.clipped(p), scale.clipped(o), radius, "dot s0 soft", hint))
+    return _axes(title, scale, scale, *marks, x_title="predicted", percent=True, class_="square")
+
+
+def coverage(level: Sequence[float], observed: Sequence[float], n: float, title: str) -> Html:
+    """Observed against nominal coverage of intervals, with 95 % intervals, and y = x."""
+    pairs = [p for p in zip(level, observed, strict=False) if all(map(math.isfinite, p))]
+    low = min((v for p in pairs for v in p), default=0.0)
+    scale = Scale(max(0.0, math.floor(10 * low - 0.5) / 10), 1.0)
+    marks = [_line([(scale.low, scale.low), (scale.high, scale.high)], scale, scale, "ideal")]
+    for nominal, o in pairs:
+        if n > 0:
+            marks.append(_whisker(scale(nominal), *map(scale.clipped, wilson(o, n))))
+        hint = f"{words.percent(nominal)} intervals held {words.percent(o)}"
+        marks.append(_dot(scale.clipped(nominal), scale.clipped(o), 5, "dot s0", hint))
+    return _axes(title, scale, scale, *marks, x_title="nominal", percent=True, class_="square")
+
+
+def effect_scale(effects: Sequence[Effect]) -> Scale:
+    """One scale for all: zero, the means, and intervals unless some dwarf the means."""
+    means = [abs(e.mean) for e in effects if math.isfinite(e.mean)]
+    bound = 3 * max(means, default=0.0) or math.inf
+    ends = [v for e in effects for v in e if abs(v) <= bound]
+    return covering(ends, zero=True, margin=0.04)
+
+
+def interval(effect: Effect, scale: Scale, *, ticks: int = 5, mark: float = math.nan) -> Html:
+    """One row of a figure of intervals: a line from lower to upper, a dot at the mean.
+
+    The grid runs from edge to edge of the box, so that rows one below another make one figure. A
+    hollow `mark` is what was observed.
+    """
+    children: list[Child] = [_upright(scale(v), v == 0) for v in scale.ticks(ticks)]
+    if all(map(math.isfinite, effect[1:])):
+        ends = [_percent(scale.clipped(v)) for v in effect[1:]]
+        children.append(element("line", x1=ends[0], x2=ends[1], y1="50%", y2="50%", class_="bar"))
+    if math.isfinite(effect.mean):
+        children.append(_dot(scale.clipped(effect.mean), 0.5, 4, "dot"))
+    if math.isfinite(mark):
+        children.append(_dot(scale.clipped(mark), 0.5, 5, "hollow"))
+    lower, upper = map(words.number, effect[1:])
+    label = f"{words.number(effect.mean)}, 95 % from {lower} to {upper}"
+    return _svg(label, *children, class_=f"interval {effect.side}")
+
+
+def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Html:
+    """The numbers below rows of intervals."""
+    say = _say_percent if percent else words.short
+    labels = [
+        element("text", say(v), x=_percent(scale(v)), y=14, class_="tick middle")
+        for v in scale.ticks(ticks)
+    ]
+    return _svg("scale", *labels, class_="ruler")
+
+
+def strip(shares: Sequence[float], label: str) -> Html:
+    """Bars side by side, the highest as high as the box."""
+    n, most = len(shares), max(shares, default=0.0) or 1.0
+    bars = [
+        element(
+            "rect",
+            x=_percent((i + 0.1) / n),
+            width=_percent(0.8 / n),
+            y=_percent(1 - share / most),
+            height=_percent(share / most),
+            class_="fill",
+        )
+        for i, share in enumerate(shares)
+    ]
+    return _svg(label, *bars, class_="strip")
+
+
+def spread(least: float, most: float, mean: float, std: float) -> Html | None:
+    """A range as a line, one standard deviation about the mean as a bar on it."""
+    if not (all(map(math.isfinite, (least, most, mean))) and least < most):
+        return None
+    scale = Scale(least, most)
+    std = std if math.isfinite(std) else 0.0
+    left, right = scale.clipped(mean - std), scale.clipped(mean + std)
+    return _svg(
+        f"from {words.number(least)} to {words.number(most)}, mean {words.number(mean)}",
+        element("line", x1="0%", x2="100%", y1="50%", y2="50%", class_="grid"),
+        element("line", x1=_percent(left), x2=_percent(right), y1="50%", y2="50%", class_="band"),
+        _dot(scale.clipped(mean), 0.5, 3, "dot s0"),
+        class_="strip low",
+    )
+
+
+def gauge(k: float) -> Html:
+    """Pareto k on an axis with its three regions."""
+    regions = ((GAUGE.low, USABLE, "good"), (USABLE, POOR, "usable"), (POOR, GAUGE.high, "poor"))
+    children: list[Child] = []
+    for low, high, name in regions:
+        left, right = GAUGE(low), GAUGE(high)
+        box = {"x": _percent(left), "width": _percent(right - left), "y": "40%", "height": "20%"}
+        children.append(element("rect", class_=f"region {name}", **box))
+        middle = _percent((left + right) / 2)
+        children.append(element("text", name, x=middle, y="18%", class_="tick middle"))
+    children += [
+        element("text", words.number(v), x=_percent(GAUGE(v)), y="98%", class_="tick middle")
+        for v in (0.0, USABLE, POOR, 1.0)
+    ]
+    if not math.isnan(k):
+        children.append(_dot(GAUGE.clipped(k), 0.5, 7, "needle"))
+    return _svg(f"Pareto k is {words.number(k, 2)}", *children, class_="gauge")
+
+
+def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson's (1927) 95 % interval of a probability from the share seen in n trials."""
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + (z / (2 * n)) ** 2)
+    return centre - half, centre + half
+
+
+def _axes(
+    title: str,
+    x: Scale,
+    y: Scale,
+    *marks: Child,
+    x_title: str,
+    class_: str,
+    percent: bool = False,
+) -> Html:
+    """A box with a grid, numbers beside it, and marks in it."""
+    say = _say_percent if percent else words.short
+    grid: list[Child] = []
+    for v in y.ticks():
+        at = _percent(1 - y(v))
+        grid.append(element("line", x1="0%", x2="100%", y1=at, y2=at, class_="grid"))
+        grid.append(element("text", say(v), x=-8, y=at, dy="0.32em", class_="tick end"))
+    for v in x.ticks():
+        at = _percent(x(v))
+        grid.append(element("text", say(v), x=at, y="100%", dy=20, class_="tick middle"))
+    grid.append(element("line", x1="0%", x2="100%", y1="100%", y2="100%", class_="axis"))
+    grid.append(element("text", x_title, x="100%", y="100%", dy=40, class_="tick end"))
+    return element("div", _svg(title, *grid, *marks), class_=f"plot {class_}")
+
+
+def _svg(label: str, *children: Child, class_: str | None = None) -> Html:
+    return element(
+        "svg", element("title", label), *children, role="img", aria_label=label, class_=class_
+    )
+
+
+def _line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, class_: str) -> Html:
+    """A curve, broken where a value is missing."""
+    path, pen = [], "M"
+    for a, b in points:
+        if not (math.isfinite(a) and math.isfinite(b)):
+            pen = "M"
+            continue
+        # Far outside, a coordinate is held near the box: renderers lose track of huge numbers.
+        height = min(10.0, max(-10.0, y(b)))
+        path.append(f"{pen}{100 * x(a):.3f} {100 * (1 - height):.3f}")
+        pen = "L"
+    curve = element("path", d="".join(path), class_=class_)
+    box = {"viewBox": "0 0 100 100", "preserveAspectRatio": "none"}
+    return element("svg", curve, width="100%", height="100%", **box) if path else join()
+
+
+def _dot(x: float, y: float, radius: float, class_: str, hint: str | None = None) -> Html:
+    words_of_it = None if hint is None else element("title", hint)
+    place = {"cx": _percent(x), "cy": _percent(1 - y), "r": f"{radius:.3g}"}
+    return element("circle", words_of_it, class_=class_, **place)
+
+
+def _whisker(x: float, low: float, high: float) -> Html:
+    at, ends = _percent(x), [_percent(1 - v) for v in (low, high)]
+    return element("line", x1=at, x2=at, y1=ends[0], y2=ends[1], class_="whisker")
+
+
+def _upright(x: float, is_zero: bool) -> Html:
+    at = _percent(x)
+    return element("line", x1=at, x2=at, y1="0%", y2="100%", class_="zero" if is_zero else "grid")
+
+
+def _shares(values: Sequence[float]) -> Scale:
+    """From 0 to 1, or to less where all shares are small: rare events are not all in a corner."""
+    most = max(values, default=1.0)
+    steps = [s for s in (0.02, 0.05, 0.1, 0.2, 0.5) if s >= 1.1 * most]
+    return Scale(0.0, min(steps, default=1.0))
+
+
+def _without_start(values: Sequence[float]) -> list[float]:
+    """The values without those that would flatten the rest: the first rows may cost anything."""
+    ordered = sorted(values)
+    if len(ordered) < 8:
+        return ordered
+    low, middle = ordered[0], ordered[(3 * len(ordered)) // 4]
+    return [v for v in ordered if v <= middle + 6 * (middle - low)] if middle > low else ordered
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3f}%"
+
+
+def _say_percent(share: float) -> str:
+    return words.percent(share)

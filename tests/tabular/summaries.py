@@ -1,0 +1,213 @@
+"""Summaries of three models: many effects, few, and next to nothing."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def logistic() -> dict[str, Any]:
+    """A classifier of flights with hundreds of coefficients."""
+    rng = np.random.default_rng(0)
+    rows = [round(1000 * 3000 ** (i / 39)) for i in range(40)]
+    loss = [0.43 + 0.25 * (1000 / r) ** 0.4 for r in rows]
+    predicted = [0.05 + 0.1 * i for i in range(10)]
+    codes = ["".join(rng.choice(list("ABCDEFGHIJKLMNOP"), 3)) for _ in range(195)]
+    names = ["distance", "hour", "day of week=6", "carrier=WN", *(f"origin={c}" for c in codes)]
+    means = sorted(rng.normal(0, 0.6, len(names)), key=abs, reverse=True)
+    stds = rng.uniform(0.03, 0.25, len(names))
+    return {
+        "kalvi": "0.1.0",
+        "name": "flights.kalvi",
+        "model": "logistic",
+        "target": "late",
+        "classes": ["no", "yes"],
+        "rows": 3_000_000,
+        "weight": 3.0e6,
+        "seconds": 61.2,
+        "passes": 1,
+        "parameters": 491,
+        "rank": None,
+        "log_loss": 0.4321,
+        "log_evidence": -1_296_300.4,
+        "noise_scale": None,
+        "finished": True,
+        "created": "2026-11-16T10:00:00Z",
+        "files": [{"path": "flights.parquet", "bytes": 48_123_456, "rows": 3_000_000}],
+        "settings": {"rank": None, "prior_scale": 1.0, "missing": "error", "standardise": True},
+        "columns": [
+            _number("distance", 727.3, 574.2, 31, 4962),
+            _number("hour", 13.2, 4.9, 0, 23),
+            _category("carrier", 14, ["WN", "DL", "AA", "OO", "UA"]),
+            _category("origin", 229, ["ORD", "ATL", "DFW", "DEN", "LAX"]),
+            {"name": "when", "kind": "time", "missing": 1234},
+        ],
+        "curve": {
+            "rows": rows,
+            "loss": loss,
+            "recent": [v - 0.02 + 0.03 * math.sin(5 * i) / (1 + i / 9) for i, v in enumerate(loss)],
+        },
+        "calibration": {
+            "predicted": predicted,
+            "observed": [p + 0.04 * math.sin(6 * p) for p in predicted],
+            "count": [
+                1_200_000,
+                900_000,
+                420_000,
+                210_000,
+                130_000,
+                80_000,
+                40_000,
+                15_000,
+                4_000,
+                90,
+            ],
+        },
+        "coverage": None,
+        "effects": [_effect(n, m, s) for n, m, s in zip(names, means, stds, strict=True)],
+        "examples": [
+            {
+                "row": {
+                    "distance": "1,000",
+                    "hour": str(6 + 2 * i),
+                    "carrier": "WN",
+                    "origin": "ORD",
+                },
+                "observed": "yes" if i % 3 == 0 else "no",
+                "predicted": 0.12 + 0.09 * i,
+                "lower": 0.09 + 0.08 * i,
+                "upper": 0.16 + 0.1 * i,
+            }
+            for i in range(8)
+        ],
+        "diagnosis": {
+            "pareto_k": 0.21,
+            "verdict": "good",
+            "draws": 1000,
+            "rows": 2000,
+            "ess": 903.2,
+        },
+        "warnings": ["Column 'when' had 1,234 missing values; their indicator is a coefficient."],
+    }
+
+
+def linear() -> dict[str, Any]:
+    """A regression on three columns."""
+    rows = [256 * i for i in range(1, 9)]
+    return {
+        **{key: None for key in logistic()},
+        "kalvi": "0.1.0",
+        "name": "houses.kalvi",
+        "model": "linear",
+        "target": "price",
+        "rows": 2048,
+        "seconds": 0.84,
+        "passes": 2,
+        "parameters": 4,
+        "log_loss": 1.2345,
+        "log_evidence": -2530.1,
+        "noise_scale": 0.7312,
+        "finished": False,
+        "files": [{"path": "houses-1.csv", "bytes": 81_234, "rows": 1024}] * 2,
+        "settings": {"rank": None, "prior_scale": 10.0},
+        "columns": [_number(name, 3.1, 1.2, -1.5, 9.25) for name in ("rooms", "age", "income")],
+        "curve": {
+            "rows": rows,
+            "loss": [math.inf, *(1.2 + 9 / r for r in rows[1:])],
+            "recent": None,
+        },
+        "coverage": {
+            "level": [0.5, 0.8, 0.9, 0.95],
+            "observed": [0.47, 0.79, 0.91, 0.962],
+            "count": 2048,
+        },
+        "effects": [
+            _effect("income", 0.8123, 0.021),
+            _effect("rooms", -0.24, 0.05),
+            _effect("age", 0.004, 0.02),
+        ],
+        "examples": [
+            {
+                "row": {"rooms": "4"},
+                "observed": o,
+                "predicted": p,
+                "lower": p - 1.4,
+                "upper": p + 1.4,
+            }
+            for o, p in (("2.3", 2.1), ("-1", 0.2), ("4.75", 3.9))
+        ],
+        "diagnosis": {
+            "pareto_k": 0.83,
+            "verdict": "poor",
+            "draws": 1000,
+            "rows": 2000,
+            "ess": 31.0,
+        },
+    }
+
+
+def bare() -> dict[str, Any]:
+    """A model that was stopped before it learned anything."""
+    return {"kalvi": "0.1.0", "name": "new.kalvi", "model": "poisson", "target": "n", "rows": 0}
+
+
+def hostile() -> dict[str, Any]:
+    """The flights with markup, control characters and numbers that are none, everywhere."""
+    evil = "<script>alert(1)</script>\"'&\x00\x1b\ud800\u202eabc"
+    nan, inf = math.nan, math.inf
+    flights = logistic()
+    return {
+        **flights,
+        "name": evil,
+        "target": evil,
+        "model": evil,
+        "classes": [evil, evil + "2", "c"],
+        "kalvi": evil,
+        "created": evil,
+        "seconds": nan,
+        "log_loss": inf,
+        "log_evidence": -inf,
+        "settings": {evil: evil, "list": [evil, 1], "none": None},
+        "files": [{"path": evil, "bytes": None}],
+        "columns": [
+            {
+                "name": evil,
+                "kind": evil,
+                "missing": nan,
+                "levels": 3,
+                "commonest": [[evil, 3], [evil]],
+            },
+            {"name": "w" * 5000, "kind": "number", "mean": nan, "least": 1.0, "most": 1.0},
+            {"name": "ĸαλβι 学习 கல்வி", "kind": "vector", "width": 784},
+        ],
+        "curve": {
+            "rows": [1, 10, 100, 1000],
+            "loss": [nan, 1.0, inf, 0.5],
+            "recent": [2, None, 1, 1e308],
+        },
+        "calibration": {"predicted": [0.1, nan], "observed": [0.1, nan], "count": [5, 0]},
+        "effects": [
+            {"name": evil, "mean": 1e9, "std": 1e9, "lower": -inf, "upper": inf, "class": evil},
+            {"name": "w" * 5000, "mean": nan, "std": nan, "lower": nan, "upper": nan, "class": "b"},
+            {"name": "constant", "mean": 0.0, "std": 0.0, "lower": 0.0, "upper": 0.0, "class": "b"},
+        ],
+        "examples": [{"row": {evil: evil}, "observed": evil, "predicted": evil, "lower": None}],
+        "diagnosis": {"pareto_k": inf, "verdict": evil},
+        "warnings": [evil],
+    }
+
+
+def _number(name: str, mean: float, std: float, least: float, most: float) -> dict[str, Any]:
+    kind = {"name": name, "kind": "number", "missing": 0}
+    return {**kind, "mean": mean, "std": std, "least": least, "most": most}
+
+
+def _category(name: str, levels: int, commonest: list[str]) -> dict[str, Any]:
+    counts = [[level, 400_000 // (i + 1)] for i, level in enumerate(commonest)]
+    kind = {"name": name, "kind": "category", "missing": 0}
+    return {**kind, "levels": levels, "commonest": counts, "hashed": False}
+
+
+def _effect(name: str, mean: float, std: float) -> dict[str, Any]:
+    ends = {"lower": float(mean - 1.96 * std), "upper": float(mean + 1.96 * std)}
+    return {"name": name, "mean": float(mean), "std": float(std), **ends, "class": None}
