@@ -26,6 +26,7 @@ from kalvi.estimators.common import counted
 from kalvi.estimators.optimum import solve, streamable
 from kalvi.estimators.predictive import predicted
 from kalvi.estimators.states import Settled, put, weighty
+from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.precision import matching
@@ -36,7 +37,7 @@ REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
 
 
-class StreamingEstimator(BaseEstimator):
+class StreamingEstimator(Widening, BaseEstimator):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     n_features_in_: int

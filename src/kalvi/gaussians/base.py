@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.linalg import LowRankPlusDiagonal
 from kalvi.precision import matching, own_precision
@@ -120,6 +120,13 @@ class Updatable(Gaussian):
     @abstractmethod
     def diffuse(self, variance: Scalar) -> "Updatable":
         """Add variance · I to the covariance."""
+
+    @abstractmethod
+    def among(self, others: Any, places: Int[Array, " d"]) -> "Updatable":
+        """These parameters at `places` among more, which have no correlations and keep those of `others`.
+
+        `others` is a Gaussian of the same kind over all of them, without correlations.
+        """
 
 
 def scale_of(curvature: Curvature) -> Curvature:

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi import checks, linalg
 from kalvi.gaussians.base import (
@@ -106,6 +106,12 @@ class Dense(Updatable):
     def diffuse(self, variance: Scalar) -> "Dense":
         return Dense.from_root(self.mean, linalg.widen_root(self.root, variance))
 
+    def among(self, others: "Dense", places: Int[Array, " d"]) -> "Dense":
+        mean = others.mean.at[places].set(self.mean)
+        return Dense.from_root(
+            mean, others.root.at[places[:, None], places[None, :]].set(self.root)
+        )
+
 
 class Diagonal(Updatable):
     """N(mean, diag var): no correlations, d numbers; keeps the diagonal of the precision it is given.
@@ -177,6 +183,10 @@ class Diagonal(Updatable):
 
     def diffuse(self, variance: Scalar) -> "Diagonal":
         return unchecked(Diagonal, mean=self.mean, var=self.var + variance)
+
+    def among(self, others: "Diagonal", places: Int[Array, " d"]) -> "Diagonal":
+        mean, var = others.mean.at[places].set(self.mean), others.var.at[places].set(self.var)
+        return unchecked(Diagonal, mean=mean, var=var)
 
 
 def written_out(q: Gaussian) -> Dense:

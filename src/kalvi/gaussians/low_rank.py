@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.scipy.linalg as jsl
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi import checks, linalg, projections
 from kalvi.gaussians.base import (
@@ -234,6 +234,11 @@ class LowRankPrecision(Updatable):
         root = linalg.steady_cholesky(linalg.identity_like(gram) + gram)
         factor = jsl.solve_triangular(root, scaled.T, lower=True).T
         return self.with_parts(self.mean, factor, self.precision.diag / wider)
+
+    def among(self, others: "LowRankPrecision", places: Int[Array, " d"]) -> "LowRankPrecision":
+        factor = others.precision.factor.at[places].set(self.precision.factor)
+        diag = others.precision.diag.at[places].set(self.precision.diag)
+        return self.with_parts(others.mean.at[places].set(self.mean), factor, diag)
 
     def with_parts(self, mean, factor, diag) -> "LowRankPrecision":
         precision = LowRankPlusDiagonal(diag, factor)

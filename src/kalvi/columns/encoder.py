@@ -1,0 +1,201 @@
+"""A table into rows of x: numbers first, whether they are missing, then the places of levels and indices.
+
+The width of x has some room for levels to come: their coefficients keep the prior until a row has them.
+Where the room is used up the encoder says so by a larger width, and the model is widened before it learns.
+"""
+
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+
+from kalvi.columns import groups
+from kalvi.columns.groups import Group
+from kalvi.columns.numbers import Numbers, Place
+from kalvi.readers import BadData
+
+KINDS = {"double": "number", "bool": "flag", "string": "category"}
+DENSE_WIDTH = 128
+"""Rows of x up to this wide are made dense whatever their columns."""
+ROOM, STEP = 0.06, 8
+"""The share of places kept free for levels to come, and what widths are multiples of."""
+
+
+class Settings(NamedTuple):
+    """What a person decides about the columns."""
+
+    impute: bool = False
+    hash_bits: int | None = None
+    max_width: int = 2**20
+
+
+class Encoded(NamedTuple):
+    """Rows of x, the encoder after them, and levels that it did not know."""
+
+    x: Any
+    encoder: "Encoder"
+    unseen: dict[str, dict[str, int]]
+
+
+class Encoder(NamedTuple):
+    """How the columns of a table are written as numbers."""
+
+    numbers: Numbers
+    groups: tuple[Group, ...]
+    settings: Settings
+    used: int  # places given so far
+    width: int  # places that a row of x has
+
+    @classmethod
+    def begin(cls, kinds: dict[str, str], sample: pa.Table, settings: Settings) -> "Encoder":
+        """For columns of these kinds, with units and levels from the first rows."""
+        dense = {n: k for n, k in kinds.items() if k in ("number", "flag", "time", "vector")}
+        numbers = Numbers.begin(dense, sample.schema)
+        used = numbers.width + settings.impute * len(dense)
+        made, hashing = [], used
+        if settings.hash_bits is not None and len(dense) < len(kinds):
+            used += 2**settings.hash_bits
+        for name, kind in kinds.items():
+            if kind in ("category", "sparse"):
+                made.append(groups.begun(name, kind, settings.hash_bits, hashing, used))
+                used += kind == "category" and settings.hash_bits is None  # a place of new levels
+        encoder = cls(numbers, tuple(made), settings, used, used)
+        raw = numbers.raw(sample, lambda row: f"row {row + 1}")
+        encoder = encoder._replace(numbers=numbers.settled(raw))
+        known = encoder._with_levels(encoder._parts(sample))
+        return known._replace(width=known._roomy())
+
+    def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
+        """The rows of x; with `learn` new levels get places and the rows are counted."""
+        raw = self.numbers.raw(table, place)
+        if not self.settings.impute:
+            self._check_missing(table, raw, place)
+        after = self._replace(numbers=self.numbers.settled(raw)) if learn else self
+        parts, unseen = self._parts(table), {}
+        if learn:
+            after = after._with_levels(parts)
+        else:
+            unseen = self._unseen(parts)
+        z = after.numbers.standardised(raw, place)
+        x = after._matrix(z, raw, parts)
+        return Encoded(x, after._counted(z, raw, parts) if learn else self, unseen)
+
+    def names(self) -> list[str]:
+        """What each place of a row of x is; free places are "(free)"."""
+        found = self.numbers.slot_names()
+        if self.settings.impute:
+            found += [f"{name} is missing" for name in self.numbers.names]
+        names = found + ["(free)"] * (self.width - len(found))
+        for group in self.groups:
+            for slot, name in group.slot_names().items():
+                names[slot] = name
+        return names
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the table that are read."""
+        return (*self.numbers.names, *(group.name for group in self.groups))
+
+    def described(self) -> list[dict[str, Any]]:
+        """For each column its kind and what was seen of it."""
+        return [*self.numbers.described(), *(group.described() for group in self.groups)]
+
+    def fixed(self) -> bool:
+        """Whether the width can never change."""
+        return all(group.count() is None for group in self.groups)
+
+    def _check_missing(self, table: pa.Table, raw: np.ndarray, place: Place) -> None:
+        absent = self.numbers.absent(raw)
+        nulls = {g.name: table[g.name].is_null().to_numpy() for g in self.groups}
+        columns = {**dict(zip(self.numbers.names, absent.T, strict=True)), **nulls}
+        for name, missing in columns.items():
+            if missing.any():
+                raise BadData(
+                    f"{place(int(np.argmax(missing)))}: column '{name}' is missing; fill it in, drop the "
+                    "column, or have missing values imputed and marked (--missing impute)."
+                )
+
+    def _parts(self, table: pa.Table) -> list[Any]:
+        return [group.parts(table[group.name]) for group in self.groups]
+
+    def _with_levels(self, parts: list[Any]) -> "Encoder":
+        """With places for what had none."""
+        used, found = self.used, []
+        for group, part in zip(self.groups, parts, strict=True):
+            found.append(group.with_new(part, used))
+            used += (found[-1].count() or 0) - (group.count() or 0)
+        if used > self.settings.max_width:
+            self._refuse_width(found)
+        grown = self._replace(groups=tuple(found), used=used)
+        return grown if used <= self.width else grown._replace(width=grown._roomy())
+
+    def _refuse_width(self, found: list[Group]) -> None:
+        sizes = {group.name: group.count() or 0 for group in found}
+        most = max(sizes, key=lambda name: sizes[name])
+        raise BadData(
+            f"the columns need more than {self.settings.max_width} places, {sizes[most]} of them for "
+            f"'{most}'; drop it (--drop {most}), hash its levels (--hash-bits 18), or raise --max-width."
+        )
+
+    def _roomy(self) -> int:
+        if self.fixed():
+            return self.used
+        return -(-int(self.used * (1 + ROOM) + 1) // STEP) * STEP
+
+    def _unseen(self, parts: list[Any]) -> dict[str, dict[str, int]]:
+        pairs = zip(self.groups, parts, strict=True)
+        return {group.name: new for group, part in pairs if (new := group.unseen(part))}
+
+    def _matrix(self, z: np.ndarray, raw: np.ndarray, parts: list[Any]) -> Any:
+        dense = [np.nan_to_num(z, nan=0.0)]
+        if self.settings.impute:
+            dense.append(self.numbers.absent(raw).astype(float))
+        front = np.column_stack(dense)
+        if not self.groups:
+            return front
+        entries = [g.entries(part) for g, part in zip(self.groups, parts, strict=True)]
+        rows, slots, values = (np.concatenate(part) for part in zip(*entries, strict=True))
+        shape = (len(z), self.width)
+        if self.width <= DENSE_WIDTH:
+            x = np.zeros(shape)
+            x[:, : front.shape[1]] = front
+            np.add.at(x, (rows, slots), values)
+            return x
+        numbers = np.indices(front.shape)
+        rows, slots = np.append(numbers[0], rows), np.append(numbers[1], slots)
+        return sp.csr_array((np.append(front, values), (rows, slots)), shape=shape)
+
+    def _counted(self, z: np.ndarray, raw: np.ndarray, parts: list[Any]) -> "Encoder":
+        counted = (g.seen(part, len(z)) for g, part in zip(self.groups, parts, strict=True))
+        return self._replace(numbers=self.numbers.seen(z, raw), groups=tuple(counted))
+
+
+def kinds_of(
+    schema: pa.Schema, features: tuple[str, ...], drop: tuple[str, ...], taken: set[str]
+) -> dict[str, str]:
+    """The kind of each column that is read: those that match `features` (all if none), less `drop`."""
+    for pattern in (*features, *drop):
+        if not any(fnmatchcase(name, pattern) for name in schema.names):
+            raise ValueError(
+                f"no column is called '{pattern}'; there are {', '.join(schema.names[:30])}"
+                + (" ..." if len(schema.names) > 30 else ".")
+            )
+    kept = [
+        field
+        for field in schema
+        if field.name not in taken
+        and (not features or any(fnmatchcase(field.name, p) for p in features))
+        and not any(fnmatchcase(field.name, p) for p in drop)
+    ]
+    if not kept:
+        raise ValueError("no columns are left to learn from; check --features and --drop.")
+    return {field.name: _kind(field.type) for field in kept}
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "time"
+    if pa.types.is_fixed_size_list(kind):
+        return "vector"
+    return "sparse" if pa.types.is_list(kind) else KINDS[str(kind)]

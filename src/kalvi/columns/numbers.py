@@ -1,0 +1,211 @@
+"""Columns of numbers, flags, times and vectors: one standardised number of a row each.
+
+A coefficient must mean one thing from the first row to the last, so the units of a column (its centre and
+its deviation) are those of the first rows and stay. A column that does not vary there is written as zero
+until it does and takes its unit then: no row has said anything of its coefficient before. The moments of
+all rows are followed in these units beside.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kalvi.readers import BadData
+
+LARGEST = 1e300
+"""Numbers beyond this are refused: their squares in any unit could not be compared."""
+FAR = 1e9
+"""So many deviations from the first rows a number is taken for a mistake of units."""
+STILL = 8 * float(np.finfo(float).eps)
+"""A deviation below this share of the largest number is rounding."""
+SECONDS = 1e-6
+
+Place = Callable[[int], str]
+
+
+class Moments(NamedTuple):
+    """What all rows so far said of each number: how many, their mean and squares, the extremes."""
+
+    count: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+
+    @classmethod
+    def none(cls, width: int) -> "Moments":
+        zero = np.zeros(width)
+        return cls(zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
+
+    def add(self, z: np.ndarray, raw: np.ndarray) -> "Moments":
+        """With further rows: z in the units, raw as they came, NaN where missing (Chan's formula)."""
+        there = ~np.isnan(raw)
+        n = there.sum(axis=0).astype(float)
+        held = np.where(there, z, 0.0)
+        mean = held.sum(axis=0) / np.maximum(n, 1)
+        squares = np.where(there, (held - mean) ** 2, 0).sum(axis=0)
+        total = np.maximum(self.count + n, 1)
+        away = mean - self.mean
+        return Moments(
+            self.count + n,
+            self.mean + away * n / total,
+            self.squares + squares + away**2 * self.count * n / total,
+            np.fmin(self.least, np.where(there, raw, np.inf).min(axis=0, initial=np.inf)),
+            np.fmax(self.most, np.where(there, raw, -np.inf).max(axis=0, initial=-np.inf)),
+        )
+
+
+class Numbers(NamedTuple):
+    """The columns that are numbers, in the order of their places in a row of x."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]  # "number", "flag", "time" or "vector"
+    widths: tuple[int, ...]
+    centre: np.ndarray  # NaN: nothing seen yet
+    scale: np.ndarray  # NaN: has not varied yet
+    rows: int
+    moments: Moments
+
+    @classmethod
+    def begin(cls, kinds: dict[str, str], schema: pa.Schema) -> "Numbers":
+        widths = tuple(
+            schema.field(name).type.list_size if kind == "vector" else 1
+            for name, kind in kinds.items()
+        )
+        unknown = np.full(sum(widths), np.nan)
+        moments = Moments.none(sum(widths))
+        return cls(tuple(kinds), tuple(kinds.values()), widths, unknown, unknown, 0, moments)
+
+    @property
+    def width(self) -> int:
+        return sum(self.widths)
+
+    def starts(self) -> list[int]:
+        """The first place of each column."""
+        return [int(s) for s in np.cumsum([0, *self.widths])[:-1]]
+
+    def raw(self, table: pa.Table, place: Place) -> np.ndarray:
+        """The numbers as they came, NaN where missing; what is no number for a model is refused."""
+        found = np.empty((table.num_rows, self.width))
+        for name, kind, start, width in zip(
+            self.names, self.kinds, self.starts(), self.widths, strict=True
+        ):
+            found[:, start : start + width] = _numbers(table[name], kind, width)
+        bad = np.argwhere(np.abs(found) > LARGEST)
+        if bad.size:
+            row, slot = bad[0]
+            raise BadData(
+                f"{place(int(row))}: column '{self._column(int(slot))}' is {found[row, slot]:g}; "
+                "numbers must be finite. Leave the field empty if the value is not known."
+            )
+        return found
+
+    def settled(self, raw: np.ndarray) -> "Numbers":
+        """With units for the columns that had none and vary in these rows."""
+        if not np.isnan(self.scale).any() or not len(raw):
+            return self
+        mean, std = _units(raw)
+        centre = np.where(np.isnan(self.centre), mean, self.centre)
+        away = np.nanmax(np.abs(raw - centre), axis=0, initial=0.0)
+        moved = np.where(std > 0, std, np.where(away > STILL * np.abs(centre), away, np.nan))
+        fixed = np.array([kind == "flag" for kind in self.kinds]).repeat(self.widths)
+        centre, moved = np.where(fixed, 0.0, centre), np.where(fixed, 1.0, moved)
+        return self._replace(centre=centre, scale=np.where(np.isnan(self.scale), moved, self.scale))
+
+    def standardised(self, raw: np.ndarray, place: Place) -> np.ndarray:
+        """In the units of the columns; NaN where missing, 0 while a column has no unit."""
+        scale = np.where(np.isnan(self.scale), np.inf, self.scale)
+        centre = np.where(np.isnan(self.centre), 0.0, self.centre)
+        z = (raw - centre) / scale
+        bad = np.argwhere(np.abs(z) > FAR)
+        if bad.size:
+            row, slot = bad[0]
+            raise BadData(
+                f"{place(int(row))}: column '{self._column(int(slot))}' is {raw[row, slot]:g}, more than "
+                f"{FAR:.0e} deviations from the first rows ({centre[slot]:g} ± {scale[slot]:g}); "
+                "check its units, or drop the column."
+            )
+        return z
+
+    def seen(self, z: np.ndarray, raw: np.ndarray) -> "Numbers":
+        return self._replace(rows=self.rows + len(raw), moments=self.moments.add(z, raw))
+
+    def absent(self, raw: np.ndarray) -> np.ndarray:
+        """Whether each column is missing in each row."""
+        ends = zip(self.starts(), self.widths, strict=True)
+        return np.column_stack(
+            [np.isnan(raw[:, s : s + width]).any(axis=1) for s, width in ends] or [raw[:, :0] > 0]
+        )
+
+    def slot_names(self) -> list[str]:
+        """What each place in a row of x is."""
+        named = []
+        for name, kind, width in zip(self.names, self.kinds, self.widths, strict=True):
+            named += [f"{name}[{i}]" for i in range(width)] if kind == "vector" else [name]
+        return named
+
+    def described(self) -> list[dict[str, Any]]:
+        """For each column: its kind and what was seen of it."""
+        return [
+            self._described(*column)
+            for column in zip(self.names, self.kinds, self.starts(), self.widths, strict=True)
+        ]
+
+    def _described(self, name: str, kind: str, start: int, width: int) -> dict[str, Any]:
+        count = int(self.moments.count[start])
+        about = {"name": name, "kind": kind, "missing": self.rows - count}
+        if kind == "vector":
+            return about | {"width": width}
+        if not count:
+            return about
+        scale = 0.0 if np.isnan(self.scale[start]) else self.scale[start]
+        std = np.sqrt(self.moments.squares[start] / count)
+        return about | {
+            "mean": float(self.centre[start] + scale * self.moments.mean[start]),
+            "std": float(scale * std),
+            "least": float(self.moments.least[start]),
+            "most": float(self.moments.most[start]),
+            "centre": float(self.centre[start]),
+            "scale": float(scale) or 1.0,
+        }
+
+    def _column(self, slot: int) -> str:
+        return self.slot_names()[slot]
+
+
+def _numbers(column: pa.ChunkedArray, kind: str, width: int) -> np.ndarray:
+    """A column as numbers, one row each, NaN where missing."""
+    if kind == "vector":
+        return _vectors(column, width)
+    if kind == "time":
+        column = column.cast(pa.int64())
+    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return (values * SECONDS if kind == "time" else values)[:, None]
+
+
+def _vectors(column: pa.ChunkedArray, width: int) -> np.ndarray:
+    parts = [np.empty((0, width))]
+    for chunk in column.chunks:
+        there = chunk.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.full((len(chunk), width), np.nan)
+        rows[there] = chunk.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+        parts.append(rows)
+    return np.concatenate(parts)
+
+
+def _units(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each column of numbers; NaN without any, zero where they do not vary."""
+    there = ~np.isnan(raw)
+    n = np.maximum(there.sum(axis=0), 1)
+    held = np.where(there, raw, 0.0)
+    largest = np.abs(held).max(axis=0)
+    unit = np.where(largest > 0, largest, 1.0)  # squares of the numbers themselves might overflow
+    mean = (held / unit).sum(axis=0) / n
+    away = np.where(there, held / unit - mean, 0.0)
+    widest = np.abs(away).max(axis=0)
+    still = widest <= STILL
+    square = ((away / np.where(still, 1.0, widest)) ** 2).sum(axis=0) / n
+    std = np.where(still, 0.0, widest * np.sqrt(square) * unit)
+    return np.where(there.any(axis=0), mean * unit, np.nan), std

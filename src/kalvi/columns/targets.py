@@ -1,0 +1,108 @@
+"""The column that is to be predicted: labels of classes, numbers or counts."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import pyarrow as pa
+
+from kalvi.columns.numbers import LARGEST, Place
+from kalvi.readers import BadData
+
+MOST_CLASSES = 100
+
+
+class Target(eqx.Module):
+    """How the target column is read."""
+
+    name: str
+
+    @abstractmethod
+    def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
+        """A number for each row, and which rows hold what cannot be: a mask, or None."""
+
+    @abstractmethod
+    def complaint(self, value: str) -> str:
+        """What is wrong with such a value."""
+
+    def read(self, table: pa.Table, place: Place, *, skip: bool) -> tuple[np.ndarray, np.ndarray]:
+        """y, and which rows have one; rows without are refused unless they may be skipped."""
+        column = table[self.name]
+        y, bad = self.codes(column)
+        there = ~np.asarray(column.is_null(nan_is_null=True).to_numpy(), bool)
+        if not skip and not there.all():
+            raise BadData(
+                f"{place(int(np.argmin(there)))}: the target '{self.name}' is missing; fill it in, or have "
+                "such rows left out (--skip-unlabelled)."
+            )
+        bad = bad & there
+        if bad.any():
+            row = int(np.argmax(bad))
+            value = label(column[row].as_py())
+            raise BadData(
+                f"{place(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint(value)}"
+            )
+        return np.where(there, y, 0.0), there
+
+
+class Classes(Target):
+    """Labels of two classes or more, numbered in their order."""
+
+    labels: tuple[str, ...]
+
+    def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
+        order = {text: i for i, text in enumerate(self.labels)}
+        encoded = column.combine_chunks().dictionary_encode()
+        values = [order.get(label(v), -1) for v in encoded.dictionary.to_pylist()]
+        index = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        y = np.array([*values, 0], float)[index]
+        return y, y < 0
+
+    def complaint(self, value: str) -> str:
+        known = ", ".join(self.labels[:10])
+        return (
+            f"the classes are {known}. Name all of them with --classes if the first rows lack some."
+        )
+
+
+class Numbers(Target):
+    """Numbers of any size."""
+
+    def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
+        y = numbers(column)
+        return y, np.abs(y) > LARGEST
+
+    def complaint(self, value: str) -> str:
+        return "it must be a finite number."
+
+
+class Counts(Target):
+    """Counts: 0, 1, 2, …"""
+
+    def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
+        y = numbers(column)
+        return y, (y < 0) | (y > LARGEST) | (y != np.floor(y))
+
+    def complaint(self, value: str) -> str:
+        return "it must be a count, 0, 1, 2 and so on. Use --model linear for other numbers."
+
+
+def numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as numbers, NaN where missing."""
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def label(value: Any) -> str:
+    """The text of a label: whole numbers without a point."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return str(value)
+
+
+def distinct(column: pa.ChunkedArray) -> list[str]:
+    """The labels of a column in their order: numbers by size, text by the alphabet."""
+    values = [v for v in column.unique().to_pylist() if v is not None and v == v]
+    return [label(v) for v in sorted(values)]
