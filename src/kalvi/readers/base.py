@@ -1,0 +1,134 @@
+"""What a format of files must offer: the kinds of its columns, and their rows a table at a time."""
+
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from kalvi.readers.errors import BadData, listed, place, refusing
+from kalvi.readers.inputs import Input
+
+BLOCK = 2**22
+"""Text is read and parsed so many bytes at a time."""
+LONGEST_LINE = 2**26
+"""A row of text of more bytes is refused."""
+SAMPLE_BYTES = 2**26
+"""A sample takes at most about this much memory, however many rows were asked for."""
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+BOM = b"\xef\xbb\xbf"
+
+
+class Ask(NamedTuple):
+    """What the user says about the columns: their kinds, those to leave out, the size of the sample."""
+
+    types: Mapping[str, str]
+    drop: frozenset[str]
+    rows: int
+
+
+class Layout(NamedTuple):
+    """The columns of a source: their kinds, the types they are first read as, those left out.
+
+    `first` is the name of the file they come from.
+    """
+
+    schema: pa.Schema
+    read: dict[str, pa.DataType]
+    drop: frozenset[str]
+    first: str
+
+    def check(self, names: list[str], where: str) -> None:
+        """Refuse a file whose columns are not these, in whatever order."""
+        wanted, names = set(self.schema.names), [name for name in names if name not in self.drop]
+        if absent := [name for name in self.schema.names if name not in set(names)]:
+            raise BadData(f"{where}: has no column {listed(absent)}, which {self.first} has.")
+        if extra := [name for name in names if name not in wanted]:
+            raise BadData(f"{where}: has a column {listed(extra)}, which {self.first} has not.")
+
+
+class Format(abc.ABC):
+    """A way to write tables in files."""
+
+    @abc.abstractmethod
+    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+        """The columns of files that are read one after the other, from their first rows."""
+
+    @abc.abstractmethod
+    def tables(
+        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Tables in the layout's kinds, each with the number of rows of the file before it.
+
+        A table that ends within the first `skip` rows may be left out.
+        """
+
+    def n_rows(self, source: Input) -> int | None:
+        """The number of rows, where the file says it."""
+        return None
+
+
+def blocks(source: Input, cut: Callable[[bytes], int], *, last: bool) -> Iterator[bytes]:
+    """The text in blocks of whole rows; `cut` gives the end of the last whole row in some bytes."""
+    stream, carry, want, first = source.open(last=last), b"", BLOCK, True
+    while chunk := read(source, stream, want):
+        if first and chunk.startswith(UTF16):
+            raise BadData(f"{source.name}: is UTF-16 text; save it as UTF-8.")
+        data = carry + chunk.removeprefix(BOM) if first else carry + chunk
+        end, first = cut(data), False
+        if end:
+            yield data[:end]
+            carry, want = data[end:], BLOCK
+        else:  # twice as much each time, so that the whole is looked at a few times only
+            carry, want = data, max(len(data), BLOCK)
+        if len(carry) > LONGEST_LINE:
+            limit = f"{LONGEST_LINE >> 20} MiB"
+            raise BadData(f"{source.name}: a row is longer than {limit}; is a quote not closed?")
+    source.check_unchanged()
+    if carry:
+        yield carry
+
+
+def read(source: Input, stream: Any, size: int) -> bytes:
+    """The next bytes; refused where a compressed file breaks off."""
+    what = f"is damaged or breaks off as {source.codec}" if source.codec else "cannot be read"
+    with refusing(source.name, what):
+        return stream.read(size)
+
+
+def check_text(block: bytes, where: Callable[[int], str]) -> None:
+    """Refuse bytes that are not UTF-8 text; `where` names the place of an offset into the block."""
+    at = block.find(b"\0")
+    if at >= 0:
+        raise BadData(f"{where(at + 1)}: has a NUL byte; is it binary, or text other than UTF-8?")
+    if block.isascii():
+        return
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"0x{block[error.start]:02x}"
+        at = error.start + 1
+        raise BadData(f"{where(at)}: is not UTF-8 (byte {byte}); save the file as UTF-8.") from None
+
+
+class Sample:
+    """The first rows of a source, as many as were asked for or as fit into memory."""
+
+    def __init__(self, rows: int):
+        self._rows, self._tables, self._bytes, self.count = rows, [], 0, 0
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more."""
+        return self.count >= self._rows or self._bytes > SAMPLE_BYTES
+
+    def add(self, table: pa.Table) -> bool:
+        """Keep the rows for which there is room; whether it is full now."""
+        self._tables.append(table[: self._rows - self.count])
+        self.count += self._tables[-1].num_rows
+        self._bytes += self._tables[-1].nbytes
+        return self.full
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """The rows."""
+        return pa.concat_tables(self._tables) if self._tables else schema.empty_table()

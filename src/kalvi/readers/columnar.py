@@ -1,0 +1,159 @@
+"""Parquet, and Arrow's own files and streams (Feather): types are declared, batches are theirs."""
+
+import abc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kalvi.readers.base import Ask, Format, Layout
+from kalvi.readers.errors import BadData, place, refusing, shorten
+from kalvi.readers.inputs import Input
+from kalvi.readers.kinds import NUMBER, check_names, conform, kind_of, override, vector
+
+BATCH = 2**16
+"""Rows of a table read from Parquet."""
+
+
+class Columnar(Format):
+    """Files that declare the types of their columns."""
+
+    @abc.abstractmethod
+    def declared(self, source: Input) -> pa.Schema:
+        """The types in the file."""
+
+    @abc.abstractmethod
+    def batches(
+        self, source: Input, columns: list[str], *, skip: int, last: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The record batches, each with the number of rows before it."""
+
+    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+        first = inputs[0]
+        fields = []
+        for field in self.declared(first):
+            if field.name in ask.drop:
+                continue
+            kind = kind_of(field.type)
+            if kind is None:
+                raise BadData(
+                    f"{first.name}: column {shorten(field.name)} is of type {shorten(field.type)}, "
+                    f"which has no use here; leave it out (--drop {field.name})."
+                )
+            fields.append(
+                pa.field(field.name, self._width(inputs, field.name) if _open(kind) else kind)
+            )
+        schema = override(pa.schema(fields), ask.types, first.name)
+        return Layout(schema, {}, ask.drop, first.name)
+
+    def _width(self, inputs: Sequence[Input], name: str) -> pa.DataType:
+        """The vectors that a column of lists has in its first row that is not missing."""
+        for source in inputs:
+            for _, batch in self.batches(source, [name], skip=0, last=False):
+                lengths = pc.list_value_length(batch.column(name)).drop_null()
+                if len(lengths):
+                    return vector(lengths[0].as_py())
+        return NUMBER
+
+    def tables(
+        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+    ) -> Iterator[tuple[int, pa.Table]]:
+        layout.check(self.declared(source).names, source.name)
+        for start, batch in self.batches(source, layout.schema.names, skip=skip, last=last):
+            table = pa.Table.from_batches([batch])
+            yield (
+                start,
+                conform(table, layout.schema, lambda i, s=start: place(source.name, s + i + 1)),
+            )
+        source.check_unchanged()
+
+
+class Parquet(Columnar):
+    """Parquet files."""
+
+    def declared(self, source: Input) -> pa.Schema:
+        return _checked(self._open(source).schema_arrow, source)
+
+    def n_rows(self, source: Input) -> int | None:
+        return self._open(source).metadata.num_rows
+
+    def batches(
+        self, source: Input, columns: list[str], *, skip: int, last: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        file, start, groups = self._open(source), 0, []
+        with refusing(source.name, "is not a whole Parquet file"):
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        for i, size in enumerate(sizes):
+            if not groups and start + size <= skip:
+                start += size
+            else:
+                groups.append(i)
+        parts = file.iter_batches(BATCH, row_groups=groups, columns=columns) if groups else iter(())
+        yield from _counted(parts, source, start, "is damaged")
+
+    def _open(self, source: Input) -> pq.ParquetFile:
+        with refusing(source.name, "is not a whole Parquet file"):
+            return pq.ParquetFile(source.seekable(), buffer_size=2**20, pre_buffer=False)
+
+
+class ArrowFile(Columnar):
+    """Arrow's random-access files, which Feather's second version is."""
+
+    def declared(self, source: Input) -> pa.Schema:
+        return _checked(self._open(source).schema, source)
+
+    def batches(
+        self, source: Input, columns: list[str], *, skip: int, last: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        file = self._open(source)
+        parts = (file.get_batch(i) for i in range(file.num_record_batches))
+        return _counted((part.select(columns) for part in parts), source, 0, "is damaged")
+
+    def _open(self, source: Input) -> Any:
+        with refusing(source.name, "is not a whole Arrow file"):
+            return pa.ipc.open_file(source.seekable())
+
+
+class ArrowStream(Columnar):
+    """Arrow's streams, compressed or not."""
+
+    def declared(self, source: Input) -> pa.Schema:
+        return _checked(self._open(source).schema, source)
+
+    def batches(
+        self, source: Input, columns: list[str], *, skip: int, last: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        parts = (part.select(columns) for part in self._open(source, last=last))
+        return _counted(parts, source, 0, "is damaged or breaks off")
+
+    def _open(self, source: Input, *, last: bool = False) -> Any:
+        with refusing(source.name, "is not an Arrow stream"):
+            return pa.ipc.open_stream(source.open(last=last))
+
+
+def _open(kind: pa.DataType) -> bool:
+    """Whether it is a list whose width the type does not say."""
+    return pa.types.is_list(kind) and kind.value_type == NUMBER
+
+
+def _checked(schema: pa.Schema, source: Input) -> pa.Schema:
+    check_names(schema.names, source.name)
+    return schema
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], source: Input, start: int, what: str
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches with the rows before each; what is inside is not trusted before it is validated."""
+    while True:
+        with refusing(f"{source.name}, after row {start:,}", what):
+            batch = next(batches, None)
+            if batch is not None:
+                batch.validate(full=True)
+        if batch is None:
+            return
+        if batch.num_rows:
+            yield start, batch
+        start += batch.num_rows

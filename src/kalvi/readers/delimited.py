@@ -1,0 +1,203 @@
+"""CSV and its relatives, in blocks of whole rows.
+
+A block is parsed at once by pyarrow; only when it fails is the row looked for, by bisection, so that the
+place of an error is exact and costs nothing where there is none. A quoted field may hold line ends. Blank
+lines are no rows.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import csv as pacsv
+
+from kalvi.readers.base import Ask, Format, Layout, Sample, blocks, check_text
+from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.inputs import Input
+from kalvi.readers.kinds import (
+    FLAG,
+    MISSING,
+    NUMBER,
+    TEXT,
+    TIME,
+    ZONED,
+    check_names,
+    conform,
+    misfit,
+    override,
+)
+from kalvi.readers.quotes import Lexer
+
+MOST_COLUMNS = 100_000
+"""A header with more names is refused."""
+LONGEST_HEADER = 2**20
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+
+
+class Delimited(Format):
+    """Rows of fields between delimiters, under a header; the delimiter is looked for where not given."""
+
+    def __init__(self, delimiter: str | None = None):
+        self._delimiter = delimiter
+
+    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+        names = [n for n in _Body(inputs[0], self._delimiter).names if n not in ask.drop]
+        text = pa.schema([(name, TEXT) for name in names])
+        layout = Layout(text, dict.fromkeys(names, TEXT), ask.drop, inputs[0].name)
+        sample = Sample(ask.rows)
+        for source in inputs:
+            for _, table in _Body(source, self._delimiter).tables(layout):
+                if sample.add(table):
+                    break
+            if sample.full:
+                break
+        if not sample.count:
+            raise BadData(f"{inputs[0].name}: has a header but no rows.")
+        table = sample.table(text)
+        asked = override(text, ask.types, inputs[0].name)
+        kept = {name: asked.field(name).type for name in ask.types}
+        read = {name: kept.get(name) or guess(table.column(name)) for name in names}
+        kinds = [(name, TIME if read[name] == ZONED else read[name]) for name in names]
+        return layout._replace(schema=pa.schema(kinds), read=read)
+
+    def tables(
+        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+    ) -> Iterator[tuple[int, pa.Table]]:
+        for start, table in _Body(source, self._delimiter, last=last).tables(layout):
+            yield (
+                start,
+                conform(table, layout.schema, lambda i, s=start: place(source.name, s + i + 1)),
+            )
+
+
+def guess(column: pa.ChunkedArray) -> pa.DataType:
+    """The first of number, flag and time that every entry is; text otherwise."""
+    if column.null_count == len(column):
+        return NUMBER
+    return next((kind for kind in (NUMBER, FLAG, TIME, ZONED) if _fits(column, kind)), TEXT)
+
+
+class _Options(NamedTuple):
+    """How pyarrow is to read a block: the header's names, the types of those that are read."""
+
+    names: list[str]
+    read: dict[str, pa.DataType]
+    delimiter: str
+
+    def parse(self, block: bytes | pa.Buffer) -> pa.Table:
+        """The table of a block without a header; an exception where a row does not fit."""
+        return pacsv.read_csv(
+            pa.BufferReader(block),
+            pacsv.ReadOptions(column_names=self.names, block_size=len(block) + 1),
+            pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            pacsv.ConvertOptions(
+                check_utf8=False,  # the block was checked
+                column_types=self.read,
+                include_columns=list(self.read),
+                null_values=MISSING,
+                strings_can_be_null=True,
+                true_values=TRUE,
+                false_values=FALSE,
+            ),
+        )
+
+    def fits(self, block: bytes) -> bool:
+        """Whether the block can be parsed."""
+        try:
+            self.parse(block)
+        except FAILURES:
+            return False
+        return True
+
+
+def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether every entry is of the kind, as it would be read from a file."""
+    out = pa.BufferOutputStream()
+    options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
+    pacsv.write_csv(pa.table({"x": column.drop_null()}), out, options)
+    return _Options(["x"], {"x": kind}, ",").fits(out.getvalue().to_pybytes())
+
+
+class _Body:
+    """The rows under the header of one file."""
+
+    def __init__(self, source: Input, delimiter: str | None, *, last: bool = False):
+        self._source = source
+        ending = b"\n" if b"\n" in source.head or b"\r" not in source.head else b"\r"
+        line = source.head.lstrip(b"\r\n").split(ending, 1)[0]
+        self._lexer = Lexer(delimiter or _delimiter(line), ending)
+        self._blocks = blocks(source, self._lexer.last_end, last=last)
+        first = next(self._blocks, b"").lstrip(b"\r\n")
+        ends = self._lexer.ends(first[:LONGEST_HEADER])
+        self._first, self.names = first[ends[0] :] if ends else b"", []
+        self.names = self._header(first[: ends[0]] if ends else b"")
+
+    def _header(self, line: bytes) -> list[str]:
+        where = f"{self._source.name}, header"
+        check_text(line, lambda _: where)
+        if not line.strip():
+            raise BadData(f"{self._source.name}: is empty.")
+        if (
+            len(line) == LONGEST_HEADER
+            or line.count(self._lexer.delimiter.encode()) >= MOST_COLUMNS
+        ):
+            raise BadData(
+                f"{where}: is longer than {MOST_COLUMNS:,} names or 1 MiB; is it a header?"
+            )
+        return check_names(self._fields(line), where)
+
+    def _fields(self, row: bytes) -> list[str]:
+        """The fields of one row as text."""
+        text = io.StringIO(row.decode("utf-8", "replace").rstrip("\r\n"), newline="")
+        csv.field_size_limit(max(len(row) + 1, csv.field_size_limit()))
+        return next(csv.reader(text, delimiter=self._lexer.delimiter), [])
+
+    def tables(self, layout: Layout) -> Iterator[tuple[int, pa.Table]]:
+        """Tables in the types first read, each with the number of rows before it."""
+        layout.check(self.names, self._source.name)
+        options, start = _Options(self.names, layout.read, self._lexer.delimiter), 0
+        for block in self._all_blocks():
+            table = self._table(block, options, start)
+            start += table.num_rows
+            if table.num_rows:
+                yield start - table.num_rows, table
+
+    def _all_blocks(self) -> Iterator[bytes]:
+        if self._first:
+            yield self._first
+        yield from self._blocks
+
+    def _table(self, block: bytes, options: _Options, start: int) -> pa.Table:
+        def where(at: int) -> str:
+            whole = self._lexer.ends(block[:at])
+            return place(self._source.name, start + max(len(whole), 1))
+
+        check_text(block, where)
+        if not block.endswith((b"\n", b"\r")) and not self._lexer.is_closed(block):
+            raise BadData(f"{where(len(block))}: a quote is opened and never closed.")
+        try:
+            return options.parse(block)
+        except FAILURES as error:
+            raise self._refusal(block, options, start) from error
+
+    def _refusal(self, block: bytes, options: _Options, start: int) -> BadData:
+        """What is wrong with the first row of the block that cannot be parsed."""
+        ends = self._lexer.ends(block)
+        bad = first_failure(len(ends), lambda n: options.fits(block[: ends[n - 1]]))
+        fields = self._fields(block[ends[bad - 1] if bad else 0 : ends[bad]].lstrip(b"\r\n"))
+        where = place(self._source.name, start + bad + 1)
+        if len(fields) != len(self.names):
+            many, needed = f"{len(fields):,} field{'s' * (len(fields) != 1)}", len(self.names)
+            return BadData(f"{where}: has {many} where the header has {needed:,}.")
+        for name, value in zip(self.names, fields, strict=True):
+            kind = options.read.get(name, TEXT)
+            if value not in MISSING and not _fits(pa.chunked_array([[value]]), kind):
+                return misfit(where, pa.field(name, TIME if kind == ZONED else kind), value)
+        return BadData(f"{where}: cannot be read ({shorten(options.delimiter.join(fields))}).")
+
+
+def _delimiter(header: bytes) -> str:
+    """The comma, or the first of tab, semicolon and bar in a header without one."""
+    return next((mark for mark in ",\t;|" if mark.encode() in header), ",")

@@ -1,0 +1,77 @@
+"""What is wrong with a file, and where: one sentence that begins with the place."""
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+FAILURES = (
+    pa.ArrowException,
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+    NotImplementedError,
+    SyntaxError,  # NumPy's parser of array headers
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""What the libraries underneath raise when bytes are not what they should be."""
+
+LONGEST = 40
+"""So many characters of an offending value are shown."""
+
+
+class BadData(ValueError):
+    """Input that cannot be read; the message begins with the place ("flights.csv, row 123: ...")."""
+
+
+def place(name: str, row: int) -> str:
+    """The `row`-th data row (from 1, a header not counted) of the file `name`."""
+    return f"{name}, row {row:,}"
+
+
+def shorten(value: object) -> str:
+    """A value as it is quoted in a message: on one line, its end left off where it is long."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return repr(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    """The first few of many names."""
+    shown = ", ".join(shorten(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+@contextmanager
+def refusing(where: str, what: str) -> Iterator[None]:
+    """Turn a library's exception into "where: what (reason)."."""
+    try:
+        yield
+    except BadData:
+        raise
+    except FAILURES as error:
+        raise BadData(f"{where}: {what} ({_reason(error)}).") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the exception's message, or its name."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].strip().rstrip(".")[:200]
+
+
+def first_failure(n: int, fits: Callable[[int], bool]) -> int:
+    """The smallest i < n such that fits(i + 1) is false, where `fits` of a longer prefix is no truer."""
+    good, bad = 0, n
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return bad - 1

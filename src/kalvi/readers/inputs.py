@@ -1,0 +1,194 @@
+"""Where bytes come from: files, directories, patterns and standard input, compressed or not."""
+
+import glob
+import hashlib
+import io
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kalvi.readers.errors import BadData, refusing
+
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+HEAD = 2**16
+"""A file is recognised by so many bytes at its beginning."""
+
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Once(io.RawIOBase):
+    """A stream that can be read once: what was read is kept until it is released, and read again."""
+
+    def __init__(self, raw: Any):
+        self._raw, self._kept, self._at, self._keeping = raw, bytearray(), 0, True
+
+    def rewind(self, *, release: bool) -> None:
+        """Go back to the beginning; with `release` for the last time."""
+        if not self._keeping:
+            raise BadData("standard input: can be read only once; save it as a file first.")
+        self._at, self._keeping = 0, not release
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._at < len(self._kept):
+            end = len(self._kept) if size < 0 else self._at + size
+            data = bytes(self._kept[self._at : end])
+            self._at += len(data)
+            return data
+        if not self._keeping:
+            self._kept = bytearray()
+            self._at = 0
+        data = self._raw.read(size)
+        if self._keeping:
+            self._kept += data
+            self._at = len(self._kept)
+        return data
+
+
+class Input:
+    """One file, or a stream such as standard input: its name, and its bytes from the beginning."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.name = "standard input" if path == "-" else os.path.basename(path)
+        self._stream: Once | None = None
+        self._raw: Any = None
+        self.size: int | None = None
+        with refusing(self.name, "cannot be opened"):
+            if path == "-":
+                self._stream = Once(sys.stdin.buffer)
+            elif stat.S_ISREG((status := os.stat(path)).st_mode):
+                self.size, self._changed = status.st_size, status.st_mtime_ns
+            else:  # a named pipe, or the shell's <(command)
+                self._stream = Once(open(path, "rb"))
+        self.head = self._peek(self.open_raw())
+        self.codec = next((c for magic, c in MAGIC.items() if self.head.startswith(magic)), None)
+        if self.codec:
+            with refusing(self.name, f"is not a whole {self.codec} file"):
+                self.head = self._peek(self.open())
+        if not self.head:
+            raise BadData(f"{self.name}: is empty.")
+        self.close()
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name that says what the file holds."""
+        return suffix_of(self.path)
+
+    def open(self, *, last: bool = False) -> Any:
+        """The decompressed bytes, as a stream with `read`; `last` on the last reading of a pipe."""
+        raw = self.open_raw(last=last)
+        return pa.CompressedInputStream(raw, self.codec) if self.codec else raw
+
+    def open_raw(self, *, last: bool = False) -> Any:
+        """The bytes as they are."""
+        self.close()
+        if self._stream is not None:
+            self._stream.rewind(release=last)
+            self._raw = pa.PythonFile(self._stream, mode="r")
+            return self._raw
+        self.check_unchanged()
+        with refusing(self.name, "cannot be opened"):
+            self._raw = pa.OSFile(self.path, "rb")
+        return self._raw
+
+    def seekable(self) -> Any:
+        """An open file that can be read from any place; a pipe is first copied to a temporary one."""
+        if self.codec:
+            raise BadData(f"{self.name}: is compressed as a whole; decompress it first.")
+        if self._stream is None:
+            return self.open_raw()
+        with refusing(self.name, "cannot be copied to a temporary file"):
+            stream, spool = self.open_raw(last=True), tempfile.NamedTemporaryFile()  # noqa: SIM115
+            while data := stream.read(2**22):
+                spool.write(data)
+            spool.flush()
+        self._spool, self._stream, self.path = spool, None, spool.name
+        status = os.stat(self.path)
+        self.size, self._changed = status.st_size, status.st_mtime_ns
+        return self.open_raw()
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that is no longer what was opened."""
+        if self._stream is not None:
+            return
+        with refusing(self.name, "cannot be opened"):
+            status = os.stat(self.path)
+        if (status.st_size, status.st_mtime_ns) != (self.size, self._changed):
+            raise BadData(f"{self.name}: has changed since it was opened; begin again.")
+
+    def position(self) -> int | None:
+        """How many bytes of the file were read; None on a pipe."""
+        if self._stream is not None:
+            return None
+        return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells this file from another."""
+        if self._stream is not None or self.name == "standard input":
+            return {"path": "-" if self.name == "standard input" else self.path}
+        with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
+            head = hashlib.sha256(file.read(HEAD)).hexdigest()
+        return {"path": os.path.abspath(self.path), "bytes": self.size, "head": head}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._raw is not None and self._stream is None:
+            self._raw.close()
+
+    def _peek(self, stream: Any) -> bytes:
+        with refusing(self.name, "cannot be read"):
+            return stream.read(HEAD)
+
+
+def expand(data: Data, known: Sequence[str]) -> list[str]:
+    """The files that the user named, in reading order; `known` are the suffixes of data in a directory."""
+    if isinstance(data, str | os.PathLike):
+        return _expand_one(os.fspath(data), known)
+    files = [file for item in data for file in _expand_one(os.fspath(item), known)]
+    if not files:
+        raise BadData("no data: name at least one file, directory or pattern.")
+    if files.count("-") > 1 or len(set(files)) < len(files):
+        raise BadData("no file may be named twice: each row is read once.")
+    return files
+
+
+def _expand_one(path: str, known: Sequence[str]) -> list[str]:
+    if path == "-" or os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        return _directory(path, known)
+    if not os.path.exists(path) and glob.has_magic(path):
+        files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        if not files:
+            raise BadData(f"{path}: no file has a name of this pattern.")
+        return files
+    if not os.path.lexists(path):
+        raise BadData(f"{path}: no such file.")
+    return [path]
+
+
+def _directory(path: str, known: Sequence[str]) -> list[str]:
+    """The files of a directory sorted by name: hidden ones are not data, nor others beside known ones."""
+    with refusing(path, "cannot be listed"):
+        names = sorted(name for name in os.listdir(path) if name[0] not in "._")
+    files = [os.path.join(path, name) for name in names if os.path.isfile(os.path.join(path, name))]
+    data = [file for file in files if suffix_of(file) in known]
+    if not files:
+        raise BadData(f"{path}: is a directory without files.")
+    return data or files
+
+
+def suffix_of(file: str) -> str:
+    """The ending of a file's name, without one that says how it is compressed."""
+    path = Path(file.lower())
+    return Path(path.stem).suffix if path.suffix in SUFFIXES else path.suffix

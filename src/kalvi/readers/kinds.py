@@ -1,0 +1,206 @@
+"""The few types that columns have after reading, and the way to them from what files declare.
+
+A column is a number (float64, missing where NaN), a flag (bool), text (string), a time (timestamp in
+microseconds, UTC where the file names a zone), a vector (fixed_size_list of float64) or a sparse row
+(list of index and value).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalvi.readers.errors import FAILURES, BadData, first_failure, listed, shorten
+
+NUMBER = pa.float64()
+FLAG = pa.bool_()
+TEXT = pa.string()
+TIME = pa.timestamp("us")
+ZONED = pa.timestamp("us", tz="UTC")
+SPARSE = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))
+
+OVERRIDES = {"number": NUMBER, "category": TEXT}
+"""What a user may call a column."""
+MISSING = (
+    "",
+    "NA",
+    "NaN",
+    "nan",
+    "-nan",
+    "NAN",
+    "null",
+    "NULL",
+    "Null",
+    "N/A",
+    "n/a",
+    "None",
+    "#N/A",
+)
+"""Entries of text files that stand for no value."""
+
+
+def vector(width: int) -> pa.DataType:
+    """The type of a column of `width` numbers a row."""
+    return pa.list_(pa.float64(), width)
+
+
+def called(kind: pa.DataType) -> str:
+    """A kind in words, as in "a number"."""
+    if pa.types.is_fixed_size_list(kind):
+        return f"a vector of {kind.list_size:,} numbers"
+    words = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", TIME: "a time"}
+    return words.get(kind, "a sparse row" if kind == SPARSE else str(kind))
+
+
+def kind_of(declared: pa.DataType) -> pa.DataType | None:
+    """The kind of a column of the declared type; None where there is none."""
+    types = pa.types
+    if types.is_dictionary(declared):
+        return kind_of(declared.value_type)
+    if _is_number(declared) or types.is_null(declared):
+        return NUMBER
+    if types.is_boolean(declared):
+        return FLAG
+    if (
+        types.is_string(declared)
+        or types.is_large_string(declared)
+        or types.is_string_view(declared)
+    ):
+        return TEXT
+    if types.is_timestamp(declared) or types.is_date(declared):
+        return TIME
+    return _listed_kind(declared)
+
+
+def _listed_kind(declared: pa.DataType) -> pa.DataType | None:
+    """The kind of a column of lists; a plain list of numbers is one of vectors of a width yet unknown."""
+    types = pa.types
+    if types.is_fixed_size_list(declared) and _is_number(declared.value_type):
+        return vector(declared.list_size)
+    if not (types.is_list(declared) or types.is_large_list(declared)):
+        return None
+    entry = declared.value_type
+    if _is_number(entry):
+        return pa.list_(pa.float64())
+    pair = types.is_struct(entry) and [entry.field(i).name for i in range(entry.num_fields)]
+    numbers = pair == ["index", "value"] and all(_is_number(entry.field(i).type) for i in (0, 1))
+    return SPARSE if numbers else None
+
+
+def _is_number(declared: pa.DataType) -> bool:
+    types = pa.types
+    return types.is_integer(declared) or types.is_floating(declared) or types.is_decimal(declared)
+
+
+def check_names(names: Iterable[str], where: str) -> list[str]:
+    """The names of a file's columns: none empty, none twice."""
+    names = list(names)
+    for i, name in enumerate(names):
+        if not name.strip():
+            raise BadData(f"{where}: column {i + 1} has no name; give it one in the header.")
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise BadData(
+            f"{where}: column {listed(twice)} appears more than once; rename one of them."
+        )
+    return names
+
+
+def override(schema: pa.Schema, types: Mapping[str, str], where: str) -> pa.Schema:
+    """The schema with the kinds that the user asked for."""
+    for name, word in types.items():
+        if word not in OVERRIDES:
+            raise ValueError(f"a column is called one of {', '.join(OVERRIDES)}; got {word!r}.")
+        if name not in schema.names:
+            has = listed(schema.names)
+            raise BadData(
+                f"{where}: has no column {shorten(name)} to read as a {word}; it has {has}."
+            )
+        field = schema.field(name)
+        if pa.types.is_nested(field.type):
+            raise BadData(f"{where}: column {shorten(name)} is {called(field.type)}, not a {word}.")
+        schema = schema.set(schema.get_field_index(name), pa.field(name, OVERRIDES[word]))
+    return schema
+
+
+def conform(table: pa.Table, schema: pa.Schema, where: Callable[[int], str]) -> pa.Table:
+    """The table with the columns and kinds of the schema; `where` names the place of its i-th row."""
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        try:
+            columns.append(_cast(column, field.type))
+        except FAILURES as error:
+            row = first_failure(len(column), lambda n, c=column, k=field.type: _fits(c[:n], k))
+            value = column[row].as_py() if row < len(column) else None
+            raise misfit(where(row), field, value) from error
+    return pa.table(columns, schema=schema)
+
+
+def misfit(where: str, field: pa.Field, value: object) -> BadData:
+    """The refusal of a value that is not of its column's kind."""
+    remedy = f" (--category {field.name} reads the column as text)" if field.type != TEXT else ""
+    return BadData(
+        f"{where}: column {shorten(field.name)} is read as {called(field.type)}, "
+        f"but {shorten(value)} stands here{remedy}."
+    )
+
+
+def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    try:
+        _cast(column, kind)
+    except FAILURES:
+        return False
+    return True
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column in its kind; an exception where an entry has none."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_fixed_size_list(kind) or kind == SPARSE:
+        return _cast_lists(column, kind)
+    if kind == NUMBER:
+        return _without_nan(_numbers(column))
+    if column.type == kind:
+        return column
+    if kind == TIME and kind_of(column.type) != TIME:
+        raise ValueError("not a time")
+    if kind == FLAG and not (pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
+        raise ValueError("not true or false")
+    return column.cast(kind, safe=kind != TIME)  # nanoseconds are dropped
+
+
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers, flags and text as float64."""
+    if column.type == NUMBER:
+        return column
+    if kind_of(column.type) == TEXT:
+        column = pc.utf8_trim_whitespace(column.cast(TEXT))
+        missing = pc.is_in(column, value_set=pa.array(MISSING))
+        return pc.if_else(missing, pa.scalar(None, TEXT), column).cast(NUMBER)
+    if not (_is_number(column.type) or column.type in (FLAG, pa.null())):
+        raise ValueError("not a number")
+    return column.cast(NUMBER, safe=False)  # a whole number beyond 2⁵³ is rounded
+
+
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    nan = pc.is_nan(column)
+    if not pc.any(nan).as_py():
+        return column
+    return pc.if_else(nan, pa.scalar(None, NUMBER), column)
+
+
+def _cast_lists(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Lists of one width, or of pairs; an entry of a list may not be missing."""
+    if column.type == kind:
+        pass
+    elif pa.types.is_null(column.type) or kind_of(column.type) is not None:
+        column = column.cast(kind)
+    else:
+        raise ValueError("not a list of numbers")
+    flat = pc.list_flatten(column)
+    parts = [flat] if kind != SPARSE else [flat, *(pc.struct_field(flat, i) for i in (0, 1))]
+    if any(part.null_count for part in parts):
+        raise ValueError("a missing entry in a list")
+    return column

@@ -1,0 +1,135 @@
+"""A source of rows: files that are read one after the other, in pieces of one size."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from kalvi.readers import sniff
+from kalvi.readers.base import Ask, Format, Layout, Sample
+from kalvi.readers.errors import BadData, place
+from kalvi.readers.inputs import Data, Input, expand
+
+
+class Piece(NamedTuple):
+    """Rows of a source: the table, the number of rows before it, and where its parts come from."""
+
+    table: pa.Table
+    start: int
+    parts: tuple[tuple[int, str, int], ...]
+
+    def place(self, i: int) -> str:
+        """Where its i-th row is ("flights.csv, row 123")."""
+        offset, name, row = next(part for part in reversed(self.parts) if part[0] <= i)
+        return place(name, row + i - offset + 1)
+
+
+class Source:
+    """Rows in files, of one schema: float64, bool, string, timestamp, vector or sparse columns."""
+
+    def __init__(self, inputs: list[Input], form: Format, layout: Layout, sample_rows: int):
+        self._inputs, self._format, self._layout = inputs, form, layout
+        self._done, self._current = 0, inputs[0]
+        self.files = tuple(source.path for source in inputs)
+        self.schema = layout.schema
+        self.n_rows = self._count()
+        self.sample = self._sample(sample_rows)
+
+    def pieces(self, size: int, *, skip: int = 0) -> Iterator[Piece]:
+        """Pieces of exactly `size` rows, the last perhaps of fewer, that begin after `skip` rows."""
+        if size < 1 or skip < 0:
+            raise ValueError(
+                f"a piece has 1 or more rows after 0 or more; got {size} after {skip}."
+            )
+        held, count, start = [], 0, skip
+        for name, row, table in self._tables(skip, last=True):
+            while count + table.num_rows >= size:
+                take = size - count
+                yield _piece([*held, (name, row, table[:take])], start)
+                held, count, start, row, table = [], 0, start + size, row + take, table[take:]
+            if table.num_rows:
+                held.append((name, row, table))
+                count += table.num_rows
+        if held:
+            yield _piece(held, start)
+
+    def fraction(self) -> float | None:
+        """The share of the bytes that was read; None where their number is not known."""
+        sizes = [source.size for source in self._inputs]
+        position = self._current.position()
+        if position is None or None in sizes:
+            return None
+        return min(1.0, (sum(sizes[: self._done]) + position) / max(sum(sizes), 1))  # type: ignore[arg-type]
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """What tells these files from others: for each its path, its size and a digest of its head."""
+        return [source.fingerprint() for source in self._inputs]
+
+    def close(self) -> None:
+        """Close the files."""
+        for source in self._inputs:
+            source.close()
+
+    def _count(self) -> int | None:
+        counts = [self._format.n_rows(source) for source in self._inputs]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def _sample(self, rows: int) -> pa.Table:
+        sample = Sample(rows)
+        for _, _, table in self._tables(0, last=False):
+            if sample.add(table):
+                break
+        if not sample.count:
+            raise BadData(f"{self._inputs[0].name}: has no rows.")
+        self._done = 0
+        return sample.table(self.schema)
+
+    def _tables(self, skip: int, *, last: bool) -> Iterator[tuple[str, int, pa.Table]]:
+        """The tables of all files after the first rows: the file, the rows of it before, the table."""
+        for i, source in enumerate(self._inputs):
+            self._done, self._current = i, source
+            size = self._format.n_rows(source) if skip else None
+            if size is not None and size <= skip:
+                skip -= size
+                continue
+            end = 0
+            for start, table in self._format.tables(source, self._layout, skip=skip, last=last):
+                end = start + table.num_rows
+                if end > skip:
+                    cut = max(skip - start, 0)
+                    yield source.name, start + cut, table[cut:]
+            skip = max(skip - end, 0)
+            source.close()
+        self._done = len(self._inputs)
+
+
+def _piece(held: list[tuple[str, int, pa.Table]], start: int) -> Piece:
+    parts, offset = [], 0
+    for name, row, table in held:
+        parts.append((offset, name, row))
+        offset += table.num_rows
+    return Piece(pa.concat_tables([table for _, _, table in held]), start, tuple(parts))
+
+
+def open_data(
+    data: Data,
+    *,
+    format: str | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    sample_rows: int = 10_000,
+) -> Source:
+    """The rows in a file, a directory, a pattern, several of them, or "-" for standard input.
+
+    `format` is one of csv, tsv, parquet, feather, arrow, jsonl, libsvm and npz; without it a file is
+    recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
+    rows unless `types` says "number" or "category"; the columns in `drop` are not read.
+    """
+    if sample_rows < 1:
+        raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
+    inputs = [Input(path) for path in expand(data, sniff.SUFFIXES)]
+    form = sniff.format_of(inputs, format)
+    layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows))
+    if not layout.schema.names:
+        raise BadData(f"{inputs[0].name}: has no columns.")
+    return Source(inputs, form, layout, sample_rows)
