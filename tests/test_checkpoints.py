@@ -1,3 +1,5 @@
+import os
+
 import jax
 import numpy as np
 import pytest
@@ -40,7 +42,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoints, "save_file", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
         checkpoints.save(path, PRIORS[1])
     assert path.read_bytes() == before

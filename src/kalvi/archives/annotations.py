@@ -1,0 +1,72 @@
+"""Whether the parts of an object are what its class declares: types, axes that agree, proper Gaussians."""
+
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import jax
+import numpy as np
+from jaxtyping import AbstractArray
+
+from kalvi.gaussians import Gaussian
+from kalvi.linalg import LowRankPlusDiagonal
+
+ARRAYS = (np.ndarray, np.generic, jax.Array)
+NUMBERS = {int: (int, np.integer), float: (int, float, np.floating), bool: (bool, np.bool_)}
+
+
+def check_fields(cls: type, declared: dict[str, Any], parts: dict[str, Any]) -> None:
+    """Refuse parts that contradict the annotations of a class, or each other.
+
+    Arrays may have further axes in front, the same for all: a grid of states is one state of such arrays.
+    """
+    axes: dict[str, Any] = {}
+    for name, part in parts.items():
+        if not _fits(part, declared[name], axes):
+            raise ValueError(f"{cls.__name__}.{name} has a type or a shape that it cannot have")
+
+
+def _fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
+    if get_origin(declared) in (Union, UnionType):
+        return any(_fits(value, each, axes) for each in get_args(declared))
+    if not isinstance(declared, type):
+        return True
+    if issubclass(declared, AbstractArray):
+        return isinstance(value, ARRAYS) and _array_fits(value, declared, axes)
+    if declared in NUMBERS:
+        single = isinstance(value, ARRAYS) and value.ndim == 0
+        return single or isinstance(value, NUMBERS[declared])
+    plain = declared is str or declared.__module__.startswith("kalvi.")
+    return not plain or isinstance(value, declared)
+
+
+def _array_fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
+    if value.dtype.name not in declared.dtypes and value.dtype.name != "bool":
+        return False
+    names = declared.dim_str.split()
+    if not all(name.isidentifier() or name.isdigit() for name in names):
+        return True
+    front, own = value.shape[: value.ndim - len(names)], value.shape[value.ndim - len(names) :]
+    if value.ndim < len(names) or axes.setdefault("in front", front) != front:
+        return False
+    return all(
+        size == (int(name) if name.isdigit() else axes.setdefault(name, size))
+        for name, size in zip(names, own, strict=True)
+    )
+
+
+def check_gaussian(q: Gaussian) -> None:
+    """Refuse a Gaussian whose parts have different lengths, that is nowhere, or has no width."""
+    d, parts = q.mean.shape[-1:], vars(q).values()
+    spread = [part for part in parts if isinstance(part, LowRankPlusDiagonal)]
+    widths = [part.diag for part in spread] + [
+        vars(q)[name] for name in ("var",) if name in vars(q)
+    ]
+    if any(width.shape[-1:] != d for width in widths):
+        raise ValueError(f"{type(q).__name__} has a mean of {d[0]} numbers and another width")
+    if q.mean.ndim > 1:  # of a grid, some member may have run away while another is chosen
+        return
+    whole = [leaf for leaf in jax.tree.leaves(q) if np.issubdtype(leaf.dtype, np.floating)]
+    if not all(np.all(np.isfinite(np.asarray(leaf))) for leaf in whole):
+        raise ValueError(f"{type(q).__name__} holds what is not finite: it is no distribution")
+    if any(np.any(np.asarray(width) < 0) for width in widths):
+        raise ValueError(f"{type(q).__name__} has a negative width")
