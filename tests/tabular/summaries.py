@@ -95,7 +95,7 @@ def linear() -> dict[str, Any]:
     """A regression on three columns."""
     rows = [256 * i for i in range(1, 9)]
     return {
-        **{key: None for key in logistic()},
+        **dict.fromkeys(logistic()),
         "kalvi": "0.1.0",
         "name": "houses.kalvi",
         "model": "linear",

@@ -8,51 +8,46 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+Number = float | int
+
 
 class Scale(NamedTuple):
     """A map of [low, high] onto [0, 1]."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     log: bool = False
 
-    def __call__(self, value: float) -> float:
+    def __call__(self, value: Number) -> float:
         """The place of a value: 0 at `low`, 1 at `high`, beyond them outside."""
         if self.log:
             least = math.log(self.low)
             return (math.log(value) - least) / (math.log(self.high) - least)
         return value / (self.high - self.low) - self.low / (self.high - self.low)
 
-    def clipped(self, value: float) -> float:
+    def clipped(self, value: Number) -> float:
         """The place of a value, held within the box."""
         if self.log and value <= 0:
             return 0.0
         return min(1.0, max(0.0, self(min(max(value, self.low), self.high))))
 
-    def ticks(self, most: int = 5) -> list[float]:
+    def ticks(self, most: int = 5) -> list[Number]:
         """At most so many round numbers from low to high: powers of ten, or steps of 1, 2, 5."""
         if self.log:
             return _powers(self.low, self.high, most)
-        step = nice_step(self.high - self.low, most)
+        power = 10.0 ** (math.floor(math.log10(self.high - self.low)) - 1)
+        steps = (m * p for p in (power, 10 * power, 100 * power) for m in (1, 2, 5))
+        return next(values for s in steps if len(values := self._multiples(s)) <= most)
+
+    def _multiples(self, step: Number) -> list[Number]:
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [round_to(i * step, step) for i in range(first, last + 1)]
+        digits = max(0, 1 - math.floor(math.log10(step)))  # i * step has errors of rounding
+        return [round(i * step, digits) for i in range(first, last + 1)]
 
 
-def nice_step(span: float, most: int) -> float:
-    """The least step of 1, 2 or 5 times a power of ten that divides the span into < `most` parts."""
-    raw = span / max(1, most - 1)
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(power * m for m in (1, 2, 5, 10) if power * m >= raw * (1 - 1e-9))
-
-
-def round_to(value: float, step: float) -> float:
-    """The value without the rounding errors of `value = i * step`."""
-    return round(value, max(0, 2 - math.floor(math.log10(step)))) if step < 1e15 else value
-
-
-def covering(values: Iterable[float], *, zero: bool = False, margin: float = 0.06) -> Scale:
+def covering(values: Iterable[Number], *, zero: bool = False, margin: Number = 0.06) -> Scale:
     """A straight scale with room for the finite ones of the values, and for zero if asked."""
-    # Half of what a float can hold: a span must be one as well.
+    # Larger ones have spans that no float holds.
     kept = [v for v in values if abs(v) < 1e300] + ([0.0] if zero else [])
     low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
     room = margin * (high - low)
@@ -61,7 +56,7 @@ def covering(values: Iterable[float], *, zero: bool = False, margin: float = 0.0
     return Scale(low - room, high + room)
 
 
-def counting(values: Iterable[float]) -> Scale:
+def counting(values: Iterable[Number]) -> Scale:
     """A scale of numbers of rows: by logarithms where they span more than a decade and a half."""
     kept = [v for v in values if 0 < v < 1e300]
     if kept and max(kept) > 30 * min(kept):
@@ -69,7 +64,7 @@ def counting(values: Iterable[float]) -> Scale:
     return Scale(0.0, max(kept, default=1.0))
 
 
-def _powers(low: float, high: float, most: int) -> list[float]:
+def _powers(low: Number, high: Number, most: int) -> list[Number]:
     """Round numbers of a logarithmic axis, as dense as there is room for."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps, every in (((1, 2, 5), 1), ((1, 3), 1), *(((1,), k) for k in range(1, len(decades)))):

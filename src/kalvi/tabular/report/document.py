@@ -17,10 +17,22 @@ MODELS = {
     "gp": "Gaussian process",
     "neural": "Bayesian neural network",
 }
-NUMERALS = {1: "one pass", 2: "two passes", 3: "three passes"}
-MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
+LONGEST_WARNING = 2000
+NUMERALS: dict[float, str] = {1: "one pass", 2: "two passes", 3: "three passes"}
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 CARDS = (
     sections.learning,
     sections.calibration,
@@ -46,7 +58,8 @@ def page(summary: dict) -> str:
         element("style", Html(CSS)),
     )
     cards = [made for make in CARDS if (made := make(summary)) is not None]
-    body = element("body", _header(summary, title), element("main", *cards), _footer(summary))
+    main = element("main", *(cards or [element("p", "There is nothing to draw yet.")]))
+    body = element("body", _header(summary, title), main, _footer(summary))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
@@ -57,7 +70,9 @@ def _policy(style: str) -> str:
 
 def _header(summary: Summary, title: str) -> Html:
     date = _date(summary.get("created"))
-    warnings = [element("li", str(w)) for w in summary.get("warnings") or []]
+    warnings = [
+        element("li", name(w, LONGEST_WARNING)) for w in words.listing(summary.get("warnings"))
+    ]
     return element(
         "header",
         element("p", join("Model report", f" · {date}" if date else None), class_="over"),
@@ -71,21 +86,22 @@ def _header(summary: Summary, title: str) -> Html:
 def sentence(summary: Summary) -> list[Child]:
     """What the model is, in words: "Bayesian logistic regression of late on 5 columns, …"."""
     model = str(summary.get("model") or "model")
-    said: list[Child] = [MODELS.get(model, model)]
+    said: list[Child] = [MODELS.get(model) or name(model)]
     if summary.get("target") is not None:
         said += [" of ", element("em", name(summary["target"]))]
-    if classes := summary.get("classes"):
-        said += [f" ({words.count(len(classes), 'class')})"] if len(classes) > 2 else []
-    columns = [c for c in summary.get("columns") or [] if c.get("name") != summary.get("target")]
+    if (n_classes := len(words.listing(summary.get("classes")))) > 2:
+        said += [f" ({words.count(n_classes, 'class')})"]
+    columns = [words.mapping(c).get("name") for c in words.listing(summary.get("columns"))]
+    columns = [column for column in columns if column != summary.get("target")]
     if columns:
         said += [f" on {words.count(len(columns), 'column')}"]
     if summary.get("rank") is not None:
         said += [f" with a covariance of rank {words.count(summary['rank'])}"]
     if math.isfinite(words.real(summary.get("rows"))):
-        so_far = "" if summary.get("finished", True) else " so far"
+        so_far = " so far" if summary.get("finished") is False else ""
         said += [f", learned{so_far} from {words.count(summary['rows'], 'row')}"]
-    if passes := summary.get("passes"):
-        said += [f" in {NUMERALS.get(passes, words.count(passes, 'pass'))}"]
+    if (passes := words.real(summary.get("passes"))) > 0:
+        said += [f" in {NUMERALS.get(passes) or words.count(passes, 'pass')}"]
     if math.isfinite(words.real(summary.get("seconds"))):
         said += [f" in {words.duration(summary['seconds'])}"]
     return [*said, "."]
@@ -95,7 +111,7 @@ def _key_figures(summary: Summary) -> list[tuple[Child, Child]]:
     """The numbers to see first; those that are absent are left out."""
     rows, seconds = words.real(summary.get("rows")), words.real(summary.get("seconds"))
     speed = f"{words.short(float(f'{rows / seconds:.2g}'))} a second" if seconds > 0 else ""
-    diagnosis = summary.get("diagnosis") or {}
+    diagnosis = words.mapping(summary.get("diagnosis"))
     verdict = str(diagnosis.get("verdict") or "")
     known = verdict if verdict in sections.VERDICTS else None
     figures = [
@@ -107,7 +123,7 @@ def _key_figures(summary: Summary) -> list[tuple[Child, Child]]:
         ("Pareto k", words.number(diagnosis.get("pareto_k"), 2), verdict),
     ]
     return [
-        (what, join(value, element("small", note, class_=known if note == verdict else None)))
+        (what, join(value, element("small", name(note), class_=known if note == verdict else None)))
         for what, value, note in figures
         if value != words.ABSENT
     ]
@@ -124,5 +140,5 @@ def _date(created: object) -> str:
 
 def _footer(summary: Summary) -> Html:
     version = summary.get("kalvi")
-    made = join("Made by kalvi", f" {version}" if version else None)
+    made = join("Made by kalvi ", name(version) if version else None)
     return element("footer", element("p", made, ". This page loads nothing and runs nothing."))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kalvi.tabular.report import words
-from kalvi.tabular.report.axes import Scale, counting, covering
+from kalvi.tabular.report.axes import Number, Scale, counting, covering
 from kalvi.tabular.report.markup import Child, Html, element, join
 
 LEAST_DOT, MOST_DOT = 3.0, 8.0
@@ -22,9 +22,9 @@ USABLE, POOR = 0.5, 0.7
 class Effect(NamedTuple):
     """A number with its interval; what is not known of it is NaN."""
 
-    mean: float
-    lower: float
-    upper: float
+    mean: Number
+    lower: Number
+    upper: Number
 
     @property
     def side(self) -> str:
@@ -35,7 +35,7 @@ class Effect(NamedTuple):
 
 
 def learning_curve(
-    rows: Sequence[float], series: Mapping[str, Sequence[float]], title: str
+    rows: Sequence[Number], series: Mapping[str, Sequence[Number]], what: str
 ) -> Html:
     """The curves against the number of rows, the last point of each marked."""
     x = counting(rows)
@@ -50,11 +50,12 @@ def learning_curve(
             _dot(x.clipped(r), y.clipped(v), 4, f"dot s{i}", f"{name}: {words.number(v)}")
             for r, v in ends
         ]
-    return _axes(title, x, y, *reversed(marks), x_title="rows", class_="wide")
+    title = f"Learning curve: {what} against rows"
+    return _axes(title, x, y, *reversed(marks), titles=("rows", what), class_="wide")
 
 
 def reliability(
-    predicted: Sequence[float], observed: Sequence[float], counts: Sequence[float], title: str
+    predicted: Sequence[Number], observed: Sequence[Number], counts: Sequence[Number], title: str
 ) -> Html:
     """Observed against predicted frequency: dots as large as their bins, 95 % intervals, y = x."""
     bins = [
@@ -70,10 +71,12 @@ def reliability(
         radius = LEAST_DOT + (MOST_DOT - LEAST_DOT) * math.sqrt(n / most)
         hint = f"{words.count(n, 'row')}: predicted {words.percent(p)}, observed {words.percent(o)}"
         marks.append(_dot(scale.clipped(p), scale.clipped(o), radius, "dot s0 soft", hint))
-    return _axes(title, scale, scale, *marks, x_title="predicted", percent=True, class_="square")
+    return _axes(
+        title, scale, scale, *marks, titles=("predicted", "observed"), percent=True, class_="square"
+    )
 
 
-def coverage(level: Sequence[float], observed: Sequence[float], n: float, title: str) -> Html:
+def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, title: str) -> Html:
     """Observed against nominal coverage of intervals, with 95 % intervals, and y = x."""
     pairs = [p for p in zip(level, observed, strict=False) if all(map(math.isfinite, p))]
     low = min((v for p in pairs for v in p), default=0.0)
@@ -84,7 +87,9 @@ def coverage(level: Sequence[float], observed: Sequence[float], n: float, title:
             marks.append(_whisker(scale(nominal), *map(scale.clipped, wilson(o, n))))
         hint = f"{words.percent(nominal)} intervals held {words.percent(o)}"
         marks.append(_dot(scale.clipped(nominal), scale.clipped(o), 5, "dot s0", hint))
-    return _axes(title, scale, scale, *marks, x_title="nominal", percent=True, class_="square")
+    return _axes(
+        title, scale, scale, *marks, titles=("nominal", "observed"), percent=True, class_="square"
+    )
 
 
 def effect_scale(effects: Sequence[Effect]) -> Scale:
@@ -95,11 +100,13 @@ def effect_scale(effects: Sequence[Effect]) -> Scale:
     return covering(ends, zero=True, margin=0.04)
 
 
-def interval(effect: Effect, scale: Scale, *, ticks: int = 5, mark: float = math.nan) -> Html:
+def interval(
+    effect: Effect, scale: Scale, *, ticks: int = 5, mark: Number = math.nan, side: str = ""
+) -> Html:
     """One row of a figure of intervals: a line from lower to upper, a dot at the mean.
 
     The grid runs from edge to edge of the box, so that rows one below another make one figure. A
-    hollow `mark` is what was observed.
+    hollow `mark` is what was observed; the colour is that of the effect's side, or of `side`.
     """
     children: list[Child] = [_upright(scale(v), v == 0) for v in scale.ticks(ticks)]
     if all(map(math.isfinite, effect[1:])):
@@ -111,7 +118,7 @@ def interval(effect: Effect, scale: Scale, *, ticks: int = 5, mark: float = math
         children.append(_dot(scale.clipped(mark), 0.5, 5, "hollow"))
     lower, upper = map(words.number, effect[1:])
     label = f"{words.number(effect.mean)}, 95 % from {lower} to {upper}"
-    return _svg(label, *children, class_=f"interval {effect.side}")
+    return _svg(label, *children, class_=f"interval {side or effect.side}")
 
 
 def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Html:
@@ -124,7 +131,7 @@ def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Html:
     return _svg("scale", *labels, class_="ruler")
 
 
-def strip(shares: Sequence[float], label: str) -> Html:
+def strip(shares: Sequence[Number], label: str) -> Html:
     """Bars side by side, the highest as high as the box."""
     n, most = len(shares), max(shares, default=0.0) or 1.0
     bars = [
@@ -141,7 +148,7 @@ def strip(shares: Sequence[float], label: str) -> Html:
     return _svg(label, *bars, class_="strip")
 
 
-def spread(least: float, most: float, mean: float, std: float) -> Html | None:
+def spread(least: Number, most: Number, mean: Number, std: Number) -> Html | None:
     """A range as a line, one standard deviation about the mean as a bar on it."""
     if not (all(map(math.isfinite, (least, most, mean))) and least < most):
         return None
@@ -157,7 +164,7 @@ def spread(least: float, most: float, mean: float, std: float) -> Html | None:
     )
 
 
-def gauge(k: float) -> Html:
+def gauge(k: Number) -> Html:
     """Pareto k on an axis with its three regions."""
     regions = ((GAUGE.low, USABLE, "good"), (USABLE, POOR, "usable"), (POOR, GAUGE.high, "poor"))
     children: list[Child] = []
@@ -176,7 +183,7 @@ def gauge(k: float) -> Html:
     return _svg(f"Pareto k is {words.number(k, 2)}", *children, class_="gauge")
 
 
-def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float, float]:
+def wilson(share: Number, n: Number, z: Number = 1.959963984540054) -> tuple[Number, Number]:
     """Wilson's (1927) 95 % interval of a probability from the share seen in n trials."""
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + (z / (2 * n)) ** 2)
@@ -188,22 +195,23 @@ def _axes(
     x: Scale,
     y: Scale,
     *marks: Child,
-    x_title: str,
+    titles: tuple[str, str],
     class_: str,
     percent: bool = False,
 ) -> Html:
     """A box with a grid, numbers beside it, and marks in it."""
     say = _say_percent if percent else words.short
     grid: list[Child] = []
-    for v in y.ticks():
+    for v in y.ticks(6):
         at = _percent(1 - y(v))
         grid.append(element("line", x1="0%", x2="100%", y1=at, y2=at, class_="grid"))
         grid.append(element("text", say(v), x=-8, y=at, dy="0.32em", class_="tick end"))
-    for v in x.ticks():
+    for v in x.ticks(6 if percent else 5):
         at = _percent(x(v))
         grid.append(element("text", say(v), x=at, y="100%", dy=20, class_="tick middle"))
     grid.append(element("line", x1="0%", x2="100%", y1="100%", y2="100%", class_="axis"))
-    grid.append(element("text", x_title, x="100%", y="100%", dy=40, class_="tick end"))
+    grid.append(element("text", titles[0], x="100%", y="100%", dy=40, class_="tick end"))
+    grid.append(element("text", titles[1], x=-48, y="0%", dy=-16, class_="tick"))
     return element("div", _svg(title, *grid, *marks), class_=f"plot {class_}")
 
 
@@ -213,7 +221,7 @@ def _svg(label: str, *children: Child, class_: str | None = None) -> Html:
     )
 
 
-def _line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, class_: str) -> Html:
+def _line(points: Sequence[tuple[Number, Number]], x: Scale, y: Scale, class_: str) -> Html:
     """A curve, broken where a value is missing."""
     path, pen = [], "M"
     for a, b in points:
@@ -229,30 +237,30 @@ def _line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, class_: str
     return element("svg", curve, width="100%", height="100%", **box) if path else join()
 
 
-def _dot(x: float, y: float, radius: float, class_: str, hint: str | None = None) -> Html:
+def _dot(x: Number, y: Number, radius: Number, class_: str, hint: str | None = None) -> Html:
     words_of_it = None if hint is None else element("title", hint)
     place = {"cx": _percent(x), "cy": _percent(1 - y), "r": f"{radius:.3g}"}
     return element("circle", words_of_it, class_=class_, **place)
 
 
-def _whisker(x: float, low: float, high: float) -> Html:
+def _whisker(x: Number, low: Number, high: Number) -> Html:
     at, ends = _percent(x), [_percent(1 - v) for v in (low, high)]
     return element("line", x1=at, x2=at, y1=ends[0], y2=ends[1], class_="whisker")
 
 
-def _upright(x: float, is_zero: bool) -> Html:
+def _upright(x: Number, is_zero: bool) -> Html:
     at = _percent(x)
     return element("line", x1=at, x2=at, y1="0%", y2="100%", class_="zero" if is_zero else "grid")
 
 
-def _shares(values: Sequence[float]) -> Scale:
+def _shares(values: Sequence[Number]) -> Scale:
     """From 0 to 1, or to less where all shares are small: rare events are not all in a corner."""
     most = max(values, default=1.0)
     steps = [s for s in (0.02, 0.05, 0.1, 0.2, 0.5) if s >= 1.1 * most]
     return Scale(0.0, min(steps, default=1.0))
 
 
-def _without_start(values: Sequence[float]) -> list[float]:
+def _without_start(values: Sequence[Number]) -> list[Number]:
     """The values without those that would flatten the rest: the first rows may cost anything."""
     ordered = sorted(values)
     if len(ordered) < 8:
@@ -261,9 +269,9 @@ def _without_start(values: Sequence[float]) -> list[float]:
     return [v for v in ordered if v <= middle + 6 * (middle - low)] if middle > low else ordered
 
 
-def _percent(share: float) -> str:
+def _percent(share: Number) -> str:
     return f"{100 * share:.3f}%"
 
 
-def _say_percent(share: float) -> str:
+def _say_percent(share: Number) -> str:
     return words.percent(share)

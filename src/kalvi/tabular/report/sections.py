@@ -23,11 +23,10 @@ VERDICTS = {
 
 def learning(summary: Summary) -> Html | None:
     """Progressive loss against rows."""
-    curve = _dict(summary.get("curve"))
+    curve = words.mapping(summary.get("curve"))
     rows = words.reals(curve.get("rows"))
-    what = loss_name(summary)
     series = {
-        f"all rows so far: {what}": words.reals(curve.get("loss")),
+        "all rows so far": words.reals(curve.get("loss")),
         "rows since the last point": words.reals(curve.get("recent")),
     }
     series = {key: c for key, c in series.items() if any(map(math.isfinite, c))}
@@ -39,20 +38,28 @@ def learning(summary: Summary) -> Html | None:
         "Learning curve",
         element("p", note, class_="note"),
         element("p", *keys, class_="note keys"),
-        figures.learning_curve(rows, series, f"Learning curve: {what} against rows"),
+        figures.learning_curve(rows, series, loss_name(summary)),
     )
 
 
 def calibration(summary: Summary) -> Html | None:
     """Whether probabilities are frequencies, or intervals hold what they say."""
-    if bins := _dict(summary.get("calibration")):
-        return _reliability(bins, len(_list(summary.get("classes"))) > 2)
-    if held := _dict(summary.get("coverage")):
+    if bins := words.mapping(summary.get("calibration")):
+        return _reliability(bins, _event(summary))
+    if held := words.mapping(summary.get("coverage")):
         return _coverage(held)
     return None
 
 
-def _reliability(bins: Summary, several: bool) -> Html | None:
+def _event(summary: Summary) -> Html:
+    """What the probabilities are of: with two classes the second, else that the likeliest is right."""
+    classes = words.listing(summary.get("classes"))
+    if len(classes) != 2:
+        return join("the likeliest class is right")
+    return join(name(summary.get("target", "the target"), 60), " is ", name(classes[1], 60))
+
+
+def _reliability(bins: Summary, event: Html) -> Html | None:
     predicted, observed, counts = (
         words.reals(bins.get(key)) for key in ("predicted", "observed", "count")
     )
@@ -61,20 +68,21 @@ def _reliability(bins: Summary, several: bool) -> Html | None:
     if not total:
         return None
     error = sum(n * abs(p - o) for p, o, n in seen) / total
-    event = "the likeliest class is right" if several else "the event happens"
-    note = (
-        f"How often {event}, against how often the model said so before it saw the row. "
-        "On the dashed line they agree; lines are 95 % intervals, dots grow with their rows."
+    note = join(
+        "How often ",
+        event,
+        ", against how often the model expected it before it saw the rows. On the dashed line they "
+        "agree; lines are 95 % intervals, dots grow with their rows.",
     )
     label = f"Calibration: observed against predicted frequency in {len(seen)} bins"
+    said = f"Expected calibration error {words.percent(error)} over {words.count(total, 'row')}."
     bars = figures.strip([n if n > 0 else 0.0 for n in counts], "rows in each bin")
     return card(
         "Calibration",
         element("p", note, class_="note"),
         figures.reliability(predicted, observed, counts, label),
-        element("p", f"Expected calibration error {words.percent(error)}."),
         element("div", bars, class_="figure-strip") if len(counts) > 1 else None,
-        element("p", f"{words.count(total, 'row')}, by bin", class_="note"),
+        element("p", said, class_="end-note"),
     )
 
 
@@ -99,7 +107,7 @@ def _coverage(held: Summary) -> Html | None:
 
 def coefficients(summary: Summary) -> Html | None:
     """The strongest effects with their credible intervals; all of them in a table."""
-    effects = [e for e in _list(summary.get("effects")) if isinstance(e, dict)]
+    effects = [e for e in words.listing(summary.get("effects")) if isinstance(e, dict)]
     if not effects:
         return None
     drawn = _drawn(effects)
@@ -139,34 +147,40 @@ def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
 
 
 def _rows_of(effects: list[Summary], scale: Scale) -> list[Html]:
+    common = sorted(words.decimals(e.get("mean"), e.get("std")) for e in effects)[len(effects) // 2]
     rows = [
         element(
             "div",
             element("div", name(e.get("name", "")), class_="name"),
-            element("div", *_value(e), class_="value"),
-            figures.interval(_effect(e), scale),
+            element("div", *_value(e, common), class_="value"),
+            element("div", figures.interval(_effect(e), scale), class_="cell"),
             class_="row",
         )
         for e in effects
     ]
-    return [*rows, element("div", figures.ruler(scale), class_="foot")]
+    return [*rows, _foot(scale)]
+
+
+def _foot(scale: Scale) -> Html:
+    return element("div", element("div", figures.ruler(scale), class_="cell"), class_="foot")
 
 
 def _effect(e: Summary) -> Effect:
     return Effect(*(words.real(e.get(key)) for key in ("mean", "lower", "upper")))
 
 
-def _value(e: Summary) -> tuple[Child, Child]:
-    decimals = words.estimate(e.get("mean"), e.get("std"))
+def _value(e: Summary, common: int) -> tuple[Child, Child]:
+    """Mean and interval with the decimals of the figure, or more where these would say nothing."""
+    decimals = max(common, words.decimals(e.get("mean"), e.get("std")) - 1)
     mean, lower, upper = (words.fixed(v, decimals) for v in _effect(e))
-    return f"{mean} ", element("span", f"{lower} to {upper}")
+    return element("b", mean), element("span", f"{lower} to {upper}")
 
 
 def _effects_table(effects: list[Summary]) -> Html:
     several = any(e.get("class") is not None for e in effects)
     rows: list[list[Child]] = []
     for e in effects:
-        decimals = words.estimate(e.get("mean"), e.get("std"))
+        decimals = words.decimals(e.get("mean"), e.get("std"))
         numbers = [words.fixed(e.get(key), decimals) for key in ("mean", "std", "lower", "upper")]
         kind = [name(e["class"]) if e.get("class") is not None else ""] if several else []
         rows.append([name(e.get("name", "")), *kind, *numbers])
@@ -177,15 +191,20 @@ def _effects_table(effects: list[Summary]) -> Html:
 
 def examples(summary: Summary) -> Html | None:
     """Some rows with what was predicted and what came."""
-    rows = [e for e in _list(summary.get("examples")) if isinstance(e, dict)]
+    rows = [e for e in words.listing(summary.get("examples")) if isinstance(e, dict)]
     if not rows:
         return None
-    classes = _list(summary.get("classes"))
+    classes = words.listing(summary.get("classes"))
     scale = Scale(0.0, 1.0) if classes else _example_scale(rows)
-    features = list(dict.fromkeys(key for e in rows for key in _dict(e.get("row"))))
+    features = list(dict.fromkeys(key for e in rows for key in words.mapping(e.get("row"))))
     shown = features[:SHOWN_FEATURES]
     chance = join("chance of ", name(classes[1], 40)) if len(classes) == 2 else "predicted"
-    heads: list[Child] = ["observed", chance, "95 % interval", *(name(key, 40) for key in shown)]
+    heads: list[Child] = [
+        "observed",
+        chance,
+        _interval_head(scale, bool(classes)),
+        *(name(key, 40) for key in shown),
+    ]
     body = [_example(e, scale, shown, bool(classes)) for e in rows]
     more = len(features) - len(shown)
     note = "Predictions made before the row was seen, with what came." + (
@@ -204,11 +223,15 @@ def _example(e: Summary, scale: Scale, shown: list[str], chance: bool) -> list[C
     say = words.percent if chance else words.number
     said = say(effect.mean) if math.isfinite(effect.mean) else name(e.get("predicted", "–"), 60)
     observed = math.nan if chance else words.real(e.get("observed"))
-    bar = figures.interval(effect._replace(), scale, ticks=3, mark=observed)
-    row = _dict(e.get("row"))
+    bar = figures.interval(effect, scale, ticks=3, mark=observed, side="up")
+    row = words.mapping(e.get("row"))
     cells = [name(row[key], 60) if key in row else words.ABSENT for key in shown]
     outcome = element("span", name(e.get("observed", "–"), 60), class_="chip")
     return [outcome, said, bar if math.isfinite(effect.mean) else None, *cells]
+
+
+def _interval_head(scale: Scale, chance: bool) -> Html:
+    return join("95 % interval", figures.ruler(scale, ticks=3, percent=chance))
 
 
 def _example_scale(rows: list[Summary]) -> Scale:
@@ -218,8 +241,8 @@ def _example_scale(rows: list[Summary]) -> Scale:
 
 def data(summary: Summary) -> Html | None:
     """The columns and the files they came from."""
-    columns = [c for c in _list(summary.get("columns")) if isinstance(c, dict)]
-    files = [f for f in _list(summary.get("files")) if isinstance(f, dict)]
+    columns = [c for c in words.listing(summary.get("columns")) if isinstance(c, dict)]
+    files = [f for f in words.listing(summary.get("files")) if isinstance(f, dict)]
     if not columns and not files:
         return None
     total = words.real(summary.get("rows"))
@@ -278,13 +301,15 @@ def _values(c: Summary) -> Html:
 
 
 def _levels(c: Summary) -> list[tuple[object, float]]:
-    pairs = [p for p in _list(c.get("commonest")) if isinstance(p, (list, tuple)) and len(p) == 2]
+    pairs = [
+        p for p in words.listing(c.get("commonest")) if isinstance(p, (list, tuple)) and len(p) == 2
+    ]
     return [(level, words.real(n)) for level, n in pairs if words.real(n) >= 0]
 
 
 def quality(summary: Summary) -> Html | None:
     """How well the Gaussian stands for the exact posterior."""
-    found = _dict(summary.get("diagnosis"))
+    found = words.mapping(summary.get("diagnosis"))
     if not found:
         return None
     verdict = str(found.get("verdict", ""))
@@ -303,14 +328,14 @@ def quality(summary: Summary) -> Html | None:
             class_="note",
         ),
         element("div", figures.gauge(words.real(k)), class_="gauge-box"),
-        element("p", f"Pareto k {words.number(k, 2)}. {VERDICTS.get(verdict, verdict)}"),
+        element("p", f"Pareto k {words.number(k, 2)}. ", VERDICTS.get(verdict) or name(verdict)),
         element("p", ", ".join(s for s in said if s), class_="note"),
     )
 
 
 def settings(summary: Summary) -> Html | None:
     """The settings of the fit."""
-    chosen = _dict(summary.get("settings"))
+    chosen = words.mapping(summary.get("settings"))
     pairs = [(name(str(key).replace("_", " ")), _setting(value)) for key, value in chosen.items()]
     return card("Settings", definitions(pairs, "settings")) if pairs else None
 
@@ -323,13 +348,13 @@ def card(title: str, *children: Child, whole: bool = False) -> Html:
         element("h2", title, id=anchor),
         *children,
         aria_labelledby=anchor,
-        class_="whole" if whole else None,
+        class_="whole" if whole else "half",
     )
 
 
 def loss_name(summary: Summary) -> str:
     """What the progressive loss is called for this model."""
-    return "log loss" if _list(summary.get("classes")) else "minus log density"
+    return "log loss" if words.listing(summary.get("classes")) else "minus log density"
 
 
 def _long(noun: str, heads: list[Child], rows: list[list[Child]], most: int) -> list[Child]:
@@ -352,11 +377,3 @@ def _setting(value: object) -> Child:
     if isinstance(value, (int, float)):
         return words.number(value, 6)
     return name(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def _dict(value: object) -> Summary:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []

@@ -30,11 +30,12 @@ main {
 }
 @media (min-width: 56rem) {
   main { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  section.whole { grid-column: 1 / -1; }
+  .whole, .half:not(.half + .half):not(:has(+ .half)) { grid-column: 1 / -1; }
 }
 h1, h2, h3, .figures dd { font-family: var(--serif); font-weight: 600; text-wrap: balance; }
 h1 { font-size: clamp(2rem, 6vw, 3.25rem); line-height: 1.1; margin: 0 0 1rem; }
-h1, p, th, td, dd { overflow-wrap: anywhere; }
+h1, p, dd, li { overflow-wrap: anywhere; }
+th, td { overflow-wrap: break-word; }
 h2 { font-size: 1.375rem; line-height: 1.25; margin: 0 0 .35rem; }
 h3 { font-size: 1.0625rem; margin: 1.5rem 0 .25rem; }
 p { margin: 0 0 1rem; max-width: 44rem; }
@@ -43,7 +44,7 @@ p { margin: 0 0 1rem; max-width: 44rem; }
 .note, caption, figcaption { color: var(--quiet); font-size: .875rem; line-height: 1.5; }
 section {
   background: var(--card); border: 1px solid var(--hair); border-radius: .75rem;
-  padding: clamp(1rem, 3vw, 1.75rem); min-width: 0;
+  padding: clamp(1rem, 3vw, 1.75rem); min-width: 0; display: flex; flex-direction: column;
 }
 .figures {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(8.25rem, 1fr));
@@ -55,15 +56,18 @@ dd { margin: 0; }
 .figures dd { font-size: 1.5rem; line-height: 1.25; }
 .figures small { display: block; color: var(--quiet); font: .8125rem/1.4 var(--sans); }
 .warnings {
-  margin: 1.75rem 0 0; padding: .75rem 1rem .75rem 2.25rem; border-radius: .5rem;
+  margin: 1.75rem 0 0; padding: .75rem 1rem; list-style: none; border-radius: .5rem;
   background: var(--card); border: 1px solid var(--hair); border-left: .25rem solid var(--orange);
 }
-.good { color: var(--green); } .usable { color: var(--orange); } .poor { color: var(--red); }
+.good.good { color: var(--green); }
+.usable.usable { color: var(--orange); } .poor.poor { color: var(--red); }
 figure { margin: 0; }
 svg { display: block; width: 100%; overflow: visible; }
 svg svg { overflow: hidden; }
-.plot { padding: .75rem .75rem 3rem 3.25rem; }
-.plot > svg { height: 16rem; }
+.plot { padding: 1.75rem .75rem 3rem 3.25rem; }
+.end-note { margin: 1rem 0 0; }
+.plot.wide { flex: 1; display: flex; }
+.plot.wide > svg { height: auto; min-height: 16rem; }
 .plot.square { max-width: 30rem; }
 .plot.square > svg { height: auto; aspect-ratio: 1.18; }
 text { font: 12px/1 var(--sans); fill: var(--quiet); }
@@ -72,7 +76,7 @@ text { font: 12px/1 var(--sans); fill: var(--quiet); }
 path { fill: none; vector-effect: non-scaling-stroke; }
 .line { stroke-width: 2.25; stroke-linejoin: round; stroke-linecap: round; }
 .line.s0 { stroke: var(--blue); } .line.s1 { stroke: var(--grey); stroke-width: 1.25; }
-.dot { fill: var(--grey); stroke: var(--card); stroke-width: 1.5; }
+.dot { fill: var(--grey); stroke: var(--card); stroke-width: 1; }
 .dot.s0, .up .dot { fill: var(--blue); } .down .dot { fill: var(--orange); }
 .soft { fill-opacity: .9; }
 .ideal { stroke: var(--grey); stroke-width: 1.25; stroke-dasharray: 4 4; }
@@ -81,43 +85,54 @@ path { fill: none; vector-effect: non-scaling-stroke; }
 .bar { stroke: var(--grey); stroke-width: 2.5; stroke-linecap: round; }
 .up .bar { stroke: var(--blue); } .down .bar { stroke: var(--orange); }
 .band { stroke: var(--pale); stroke-width: 6; } .fill { fill: var(--pale); }
-.keys { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: 0; }
+.keys { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: 0 0 .75rem; }
 .key::before {
   content: ""; display: inline-block; width: 1.25rem; margin-right: .5rem; vertical-align: .25em;
   border-top: 2px solid var(--grey);
 }
 .key.s0::before { border-top: 3px solid var(--blue); }
-.intervals { margin-top: .75rem; font-size: .875rem; }
+.intervals { margin-top: .75rem; }
 .intervals .row, .intervals .foot {
   display: grid; grid-template-columns: minmax(0, 1fr) auto; column-gap: 1rem; align-items: center;
 }
 .intervals .row + .row { border-top: 1px solid var(--hair); }
 .intervals .name { padding-top: .375rem; overflow-wrap: anywhere; line-height: 1.3; }
 .intervals .value { padding-top: .375rem; white-space: nowrap; }
+.intervals b { font-weight: 500; margin-right: .75rem; }
 .intervals .value span { color: var(--quiet); }
-.intervals svg { grid-column: 1 / -1; }
-.interval { height: 1.25rem; } .ruler { height: 1.25rem; }
+.cell { grid-column: 1 / -1; position: relative; min-height: 1.25rem; }
+.intervals .interval { position: absolute; inset: 0; height: 100%; }
+.interval, .ruler { height: 1.25rem; }
 @media (min-width: 40rem) {
   .intervals .row, .intervals .foot {
-    grid-template-columns: minmax(0, 14rem) minmax(0, 1fr) 12rem;
+    grid-template-columns: minmax(0, 13rem) minmax(0, 1fr) 13rem;
   }
-  .intervals .row svg { grid-column: 2; grid-row: 1; height: 100%; min-height: 1.75rem; }
-  .intervals .foot svg { grid-column: 2; }
+  .cell { grid-column: 2; min-height: 1.75rem; align-self: stretch; }
+  .row .cell { grid-row: 1; }
   .intervals .row + .row { border: 0; }
   .intervals .name, .intervals .value { padding: .25rem 0; }
   .intervals .name { text-align: right; } .intervals .value { grid-column: 3; grid-row: 1; }
+  .intervals b { display: inline-block; min-width: 4rem; text-align: right; }
 }
-.scroll { overflow-x: auto; margin: .5rem 0 0; border-radius: .25rem; }
-.scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--blue); outline-offset: 3px; }
-table { border-collapse: collapse; width: 100%; font-size: .875rem; line-height: 1.4; }
+.scroll {
+  /* A shade at the right edge while there is more to the right. */
+  background:
+    linear-gradient(to left, var(--card) 40%, transparent) right / 2rem 100% no-repeat local,
+    linear-gradient(to left, var(--faint), transparent) right / .75rem 100% no-repeat;
+  overflow-x: auto; margin: .75rem 0 0; border-radius: .25rem; }
+.scroll:focus-visible,
+summary:focus-visible { outline: 2px solid var(--blue); outline-offset: 3px; }
+.scroll + .scroll { margin-top: 2rem; }
+table { border-collapse: collapse; width: max-content; min-width: 100%; }
+table, .intervals { font-size: .875rem; line-height: 1.4; }
 caption { text-align: left; padding: 0 0 .5rem; }
-th, td { text-align: left; vertical-align: top; padding: .45rem 1.25rem .45rem 0; min-width: 4.5rem; }
+th, td { text-align: left; vertical-align: top; padding: .45rem 1.25rem .45rem 0; min-width: 3rem; }
 th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--quiet); font-weight: 500; border-bottom: 1px solid var(--faint); }
 tbody th { font-weight: 500; max-width: 18rem; }
 tbody tr + tr > * { border-top: 1px solid var(--hair); }
-td { max-width: 22rem; }
-td .interval { min-width: 7.5rem; height: 1.25rem; }
+td { max-width: 26rem; }
+td .interval { min-width: 8rem; height: 1.25rem; }
 .strip { min-width: 6rem; width: 8rem; height: 1.5rem; } .strip.low { height: 1.25rem; }
 .figure-strip { padding: 0 .75rem 0 3.25rem; max-width: 30rem; }
 .figure-strip .strip { width: 100%; height: 2.5rem; }
@@ -145,7 +160,7 @@ footer { padding-top: 2rem; padding-bottom: 3rem; color: var(--quiet); font-size
   body { background: #ffffff; font-size: 10pt; }
   header { padding-top: 0; }
   section { border: 0; padding: 0; break-inside: avoid; }
-  section.whole { break-inside: auto; }
+  .whole { break-inside: auto; }
   .scroll { overflow: visible; }
   tr, .row { break-inside: avoid; }
   details::details-content { content-visibility: visible; block-size: auto; }

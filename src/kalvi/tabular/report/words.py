@@ -1,10 +1,12 @@
 """Numbers, sizes and times as people write them."""
 
 import math
+from typing import Any
 
 ABSENT = "–"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+UNITS = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
 
 
 def real(value: object) -> float:
@@ -17,9 +19,19 @@ def real(value: object) -> float:
         return math.nan
 
 
+def mapping(value: object) -> dict[str, Any]:
+    """The value if it is a dictionary, otherwise an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def listing(value: object) -> list[Any]:
+    """The value as a list if it is one or a tuple, otherwise an empty one."""
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
 def reals(values: object) -> list[float]:
     """A list of numbers, empty where there is none."""
-    return [real(value) for value in values] if isinstance(values, (list, tuple)) else []
+    return [real(value) for value in listing(values)]
 
 
 def number(value: object, digits: int = 4) -> str:
@@ -38,18 +50,18 @@ def number(value: object, digits: int = 4) -> str:
     return fixed(x, max(0, digits - max(whole, 1)) if size >= 1 else digits - whole, trim=True)
 
 
-def fixed(value: object, decimals: int, *, trim: bool = False) -> str:
+def fixed(value: object, places: int, *, trim: bool = False) -> str:
     """A number with so many decimals, thousands separated."""
     x = real(value)
     if not math.isfinite(x):
         return number(x)
-    said = f"{x:,.{max(0, decimals)}f}"
+    said = f"{x:,.{max(0, places)}f}"
     if trim and "." in said:
         said = said.rstrip("0").rstrip(".")
     return "0" if said == "-0" else _minus(said)
 
 
-def estimate(mean: object, std: object) -> int:
+def decimals(mean: object, std: object) -> int:
     """How many decimals an estimate deserves: its standard deviation to two digits."""
     spread, size = real(std), abs(real(mean))
     scale = spread if math.isfinite(spread) and spread > 0 else size / 100
@@ -74,7 +86,7 @@ def percent(share: object, digits: int = 3) -> str:
     return f"{number(100 * x, digits)} %" if math.isfinite(x) else ABSENT
 
 
-def short(value: float) -> str:
+def short(value: float | int) -> str:
     """A number for an axis: 20k, 1.5M, −0.25."""
     for unit, letter in UNITS:
         if unit <= abs(value) < 1e15:
@@ -101,10 +113,10 @@ def duration(seconds: object) -> str:
 def size(n_bytes: object) -> str:
     """A number of bytes: 812 bytes, 1.2 MB."""
     x = real(n_bytes)
-    for unit, letter in UNITS:
+    for unit, name in BYTES:
         if unit <= x < math.inf:
-            return f"{number(x / unit, 3)} {letter}B"
-    return count(x, "byte")
+            return f"{number(x / unit, 3)} {name}"
+    return count(x, "byte") if math.isfinite(x) else ABSENT
 
 
 def listed(values: list[str]) -> str:

@@ -1,0 +1,361 @@
+"""The report of a model: what it says, where it draws, and that nothing of the data becomes markup."""
+
+import base64
+import copy
+import hashlib
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from kalvi.plots import house
+from kalvi.tabular.report import figures, page, words
+from kalvi.tabular.report.axes import Scale, counting, covering
+from kalvi.tabular.report.document import sentence
+from kalvi.tabular.report.figures import Effect
+from kalvi.tabular.report.markup import element, table
+from kalvi.tabular.report.style import CSS
+from tests.tabular import summaries
+
+SUMMARIES = (summaries.logistic, summaries.linear, summaries.bare, summaries.hostile)
+
+
+def body(html: str) -> ElementTree.Element:
+    """The body of the page as XML, which forgives nothing."""
+    return ElementTree.fromstring(html[html.index("<body>") : html.index("</html>")])
+
+
+def headings(html: str) -> list[str]:
+    return ["".join(h.itertext()) for h in body(html).iter("h2")]
+
+
+def said(html: str) -> str:
+    return " ".join("".join(body(html).itertext()).split())
+
+
+def marks(svg: str, tag: str, class_: str) -> list[dict[str, str]]:
+    found = ElementTree.fromstring(svg).iter(tag)
+    return [e.attrib for e in found if class_ in e.get("class", "").split()]
+
+
+def percent(text: str) -> float:
+    assert text.endswith("%")
+    return float(text[:-1])
+
+
+@pytest.mark.parametrize("make", SUMMARIES, ids=lambda make: make.__name__)
+def test_the_page_is_well_formed_alone_and_the_same_every_time(make):
+    summary = make()
+    before = copy.deepcopy(summary)
+    html = page(summary)
+    for svg in (e for e in body(html).iter("svg") if e.get("role")):
+        assert svg.get("role") == "img"
+        assert svg.get("aria-label") == svg.findtext("title") != ""
+    assert not re.search(r"https?:|//|url\(|@import|\bsrc=|\bhref=|\bstyle=", html)
+    assert html.encode() == page(summary).encode()
+    assert repr(summary) == repr(before)
+
+
+def test_the_policy_admits_the_style_of_the_page_and_nothing_else():
+    html = page(summaries.logistic())
+    (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert policy.replace("&#x27;", "'").split("; ")[:2] == [
+        "default-src 'none'",
+        f"style-src 'sha256-{digest}'",
+    ]
+
+
+def test_colours_are_those_of_the_house():
+    light = CSS[: CSS.index("@media")]
+    for variable, colour in {
+        "ink": house.INK,
+        "quiet": house.QUIET,
+        "faint": house.FAINT,
+        "blue": house.COLOURS["implicit"],
+        "pale": house.RAMP[0],
+    }.items():
+        assert f"--{variable}: {colour};" in light
+
+
+def test_names_out_of_the_data_never_become_markup():
+    seen: set[str] = set()
+    attributes: set[str] = set()
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            seen.add(tag)
+            attributes.update(name for name, _ in attrs)
+
+    html = page(summaries.hostile())
+    Reader().feed(html)
+    assert "script" not in seen and not {a for a in attributes if a.startswith("on")}
+    assert html.count("&lt;script&gt;alert(1)") >= 15
+    assert "<script>alert(1)</script>\"'&��" in said(html)
+    assert 'aria-label="&lt;' not in html  # labels are ours
+    assert "w" * 300 not in html
+
+
+def test_anything_may_be_missing_or_nonsense():
+    """Each node of a summary replaced in turn: the page is always one."""
+
+    def replaced(node, value):
+        yield value
+        items = node.items() if isinstance(node, dict) else enumerate(node[:2])
+        for key, child in items:
+            new = copy.copy(node)
+            for other in replaced(child, value) if isinstance(child, dict | list) else [value]:
+                new[key] = other
+                yield new
+
+    for summary in (summaries.logistic(), summaries.linear()):
+        summary["effects"] = summary["effects"][:3]
+        for value in (None, math.nan, -math.inf, -1, 1e308, True, "<x>", [], {}, [[]]):
+            for changed in list(replaced(summary, value))[1:]:
+                body(page(changed))
+
+
+def test_parts_without_content_are_left_out():
+    assert headings(page(summaries.bare())) == []
+    assert "There is nothing to draw yet." in said(page(summaries.bare()))
+    flights = summaries.logistic()
+    all_parts = headings(page(flights))
+    assert all_parts == [
+        "Learning curve",
+        "Calibration",
+        "Coefficients",
+        "Predictive examples",
+        "Data",
+        "Fit quality",
+        "Settings",
+    ]
+    for key, part in (("curve", 0), ("calibration", 1), ("effects", 2), ("diagnosis", 5)):
+        left = headings(page({**flights, key: None}))
+        assert left == all_parts[:part] + all_parts[part + 1 :]
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        (
+            {},
+            "Bayesian logistic regression of late on 5 columns, learned from 3,000,000 rows "
+            "in one pass in 61 s.",
+        ),
+        (
+            {"classes": ["a", "b", "c"], "rank": 20, "passes": 5, "finished": False, "rows": 1},
+            "Bayesian logistic regression of late (3 classes) on 5 columns with a covariance of "
+            "rank 20, learned so far from 1 row in 5 passes in 61 s.",
+        ),
+        (
+            {"model": "odd", "seconds": None, "rows": None, "passes": None},
+            "odd of late on 5 columns.",
+        ),
+    ],
+)
+def test_the_sentence(changes, expected):
+    html = element("p", *sentence({**summaries.logistic(), **changes}))
+    assert "".join(ElementTree.fromstring(html).itertext()) == expected
+
+
+def test_what_the_cards_say():
+    flights = summaries.logistic()
+    text = said(page(flights))
+    predicted, observed, count = (
+        np.array(flights["calibration"][key]) for key in ("predicted", "observed", "count")
+    )
+    error = 100 * np.average(np.abs(predicted - observed), weights=count)
+    assert f"Expected calibration error {error:.2f} % over 2,999,090 rows." in text
+    assert "The strongest 30 of 491" in text and "199 coefficients, strongest first" in text
+    assert "1,234 (0.041 %)" in text and "229 levels; ORD 400,000, ATL 200,000" in text
+    assert "48.1 MB" in text and "−1,296,300" in text and "49k a second" in text
+    linear = said(page(summaries.linear()))
+    assert "96.2 %" in linear and "−0.240" in linear and "−0.338 to −0.142" in linear
+    assert "Pareto k 0.83. The Gaussian misses part" in linear
+
+
+def test_effects_are_drawn_class_by_class():
+    flights = summaries.logistic()
+    for i, effect in enumerate(flights["effects"]):
+        effect["class"] = "abc"[i % 3]
+    page_body = body(page(flights))
+    assert ["".join(h.itertext()) for h in page_body.iter("h3")] == ["For a", "For b", "For c"]
+    groups = [e for e in page_body.iter("div") if e.get("class") == "intervals"]
+    names = [[b.text for b in group.iter("bdi")] for group in groups]
+    assert names == [[e["name"] for e in flights["effects"][i::3][:10]] for i in range(3)]
+
+
+def test_the_curve_is_where_the_numbers_are():
+    rows, loss = [10, 100, 1000, 10_000], [4.0, 3.0, math.nan, 2.0]
+    svg = figures.learning_curve(rows, {"loss": loss}, "log loss")
+    (path,) = marks(svg, "path", "line")
+    points = np.array([p.split() for p in re.split("[ML]", path["d"])[1:]], float)
+    assert re.findall("[ML]", path["d"]) == ["M", "L", "M"]  # broken where a value is missing
+    # Logarithmic in rows; the values with 6 % of their span to spare at both ends.
+    np.testing.assert_allclose(points[:, 0], [0, 100 / 3, 100], atol=1e-3)
+    np.testing.assert_allclose(points[:, 1], 100 * (4.12 - np.array([4, 3, 2])) / 2.24, atol=1e-3)
+    (dot,) = marks(svg, "circle", "dot")
+    np.testing.assert_allclose([percent(dot["cx"]), percent(dot["cy"])], points[-1])
+
+
+def test_a_wild_start_does_not_flatten_the_curve():
+    loss = [1e9, *np.linspace(2, 1, 30)]
+    svg = figures.learning_curve(list(range(1, 32)), {"loss": loss}, "log loss")
+    labels = [
+        e.text for e in ElementTree.fromstring(svg).iter("text") if "end" in e.get("class", "")
+    ]
+    assert labels[:-1] == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
+
+
+def test_the_reliability_diagram_is_where_the_numbers_are():
+    predicted, observed, count = [0.1, 0.8, 0.5], [0.2, 0.7, 0.5], [40, 10, 0]
+    svg = figures.reliability(predicted, observed, count, "Calibration")
+    dots, whiskers = marks(svg, "circle", "dot"), marks(svg, "line", "whisker")
+    assert [(percent(d["cx"]), percent(d["cy"])) for d in dots] == [(10, 80), (80, 30)]
+    # Areas beyond the least are as the counts: 3 + 5 √(n / 40) pixels.
+    np.testing.assert_allclose([float(d["r"]) for d in dots], [8, 5.5])
+    for whisker, seen, n in zip(whiskers, (8, 7), (40, 10), strict=True):
+        interval = stats.binomtest(seen, n).proportion_ci(method="wilson")
+        ends = [1 - percent(whisker[key]) / 100 for key in ("y1", "y2")]
+        np.testing.assert_allclose(ends, interval, atol=2e-5)
+
+
+def test_rare_events_fill_their_diagram():
+    svg = figures.reliability([0.01, 0.03], [0.01, 0.04], [500, 500], "Calibration")
+    assert [percent(d["cx"]) for d in marks(svg, "circle", "dot")] == [20, 60]
+
+
+def test_coverage_is_where_the_numbers_are():
+    svg = figures.coverage([0.5, 0.9], [0.55, 0.8], 1000, "Calibration")
+    dots = marks(svg, "circle", "dot")
+    np.testing.assert_allclose([percent(d["cx"]) for d in dots], [100 / 6, 250 / 3], atol=1e-3)
+    np.testing.assert_allclose([percent(d["cy"]) for d in dots], [75, 100 / 3], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "effect, side",
+    [
+        (Effect(1.0, 0.5, 1.5), "up"),
+        (Effect(-1.0, -1.5, -0.5), "down"),
+        (Effect(1.0, -0.5, 2.5), "flat"),
+    ],
+)
+def test_an_interval_is_where_the_numbers_are(effect, side):
+    svg = figures.interval(effect, Scale(-3.0, 3.0), mark=2.0)
+    assert ElementTree.fromstring(svg).get("class") == f"interval {side}"
+    (bar,), (dot,), (mark,) = (
+        marks(svg, *what) for what in (("line", "bar"), ("circle", "dot"), ("circle", "hollow"))
+    )
+    found = [percent(v) for v in (dot["cx"], bar["x1"], bar["x2"])]
+    np.testing.assert_allclose(found, 100 * (np.array(effect) + 3) / 6, atol=1e-3)
+    np.testing.assert_allclose(percent(mark["cx"]), 500 / 6, atol=1e-3)
+
+
+def test_one_wide_interval_does_not_hide_the_others():
+    scale = figures.effect_scale([Effect(1.0, 0.5, 1.5), Effect(0.1, -1e6, 1e6)])
+    assert -0.1 < scale.low < 0 and 1.5 < scale.high < 1.6
+
+
+def test_the_gauge():
+    (needle,) = marks(figures.gauge(0.3), "circle", "needle")
+    assert percent(needle["cx"]) == 25
+    assert percent(marks(figures.gauge(math.inf), "circle", "needle")[0]["cx"]) == 100
+    assert marks(figures.gauge(math.nan), "circle", "needle") == []
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(3, 8))
+def test_ticks_are_round_few_and_inside(low, span, most):
+    scale = Scale(low, low + span)
+    assume(span > 1e-9 * abs(low))
+    ticks = np.array(scale.ticks(most))
+    assert len(ticks) <= most
+    assert all(scale.low - 1e-6 * span <= t <= scale.high + 1e-6 * span for t in ticks)
+    if len(ticks) > 1:
+        step = (ticks[-1] - ticks[0]) / (len(ticks) - 1)
+        np.testing.assert_allclose(np.diff(ticks), step, rtol=1e-3)
+        mantissa = step / 10 ** np.floor(np.log10(step) + 1e-4)
+        assert min(abs(mantissa - np.array([1, 2, 5]))) < 1e-2
+
+
+@pytest.mark.parametrize(
+    "scale, most, expected",
+    [
+        (Scale(0, 1), 6, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (Scale(-2.9, 1.7), 5, [-2, -1, 0, 1]),
+        (Scale(1, 1e6, log=True), 5, [1, 1e2, 1e4, 1e6]),
+        (Scale(1e3, 3e6, log=True), 5, [1e3, 1e4, 1e5, 1e6]),
+        (Scale(200, 9000, log=True), 5, [200, 500, 1000, 2000, 5000]),
+        (Scale(50, 9000, log=True), 5, [100, 300, 1000, 3000]),
+    ],
+)
+def test_ticks(scale, most, expected):
+    np.testing.assert_allclose(scale.ticks(most), expected, rtol=1e-12)
+
+
+def test_scales_of_degenerate_values():
+    assert covering([2.0, 2.0, math.nan, math.inf]) == Scale(1.8, 2.2)
+    assert covering([]) == Scale(-0.06, 1.06)
+    assert covering([0.0]) == Scale(-1.0, 1.0)
+    assert counting([0, 10, 100]) == Scale(0.0, 100)
+    assert counting([0, 10, 1000]) == Scale(10, 1000, log=True)
+
+
+@pytest.mark.parametrize(
+    "say, value, expected",
+    [
+        (words.number, 0.43214, "0.4321"),
+        (words.number, -1296300.4, "−1,296,300"),
+        (words.number, 12.3456, "12.35"),
+        (words.number, 0.00123456, "0.001235"),
+        (words.number, 1.5e-7, "1.5 × 10⁻⁷"),
+        (words.number, -2e20, "−2 × 10²⁰"),
+        (words.number, -0.0, "0"),
+        (words.number, math.nan, "–"),
+        (words.number, -math.inf, "−∞"),
+        (words.number, None, "–"),
+        (words.count, 3_000_000, "3,000,000"),
+        (words.short, 20_000, "20k"),
+        (words.short, -1_500_000, "−1.5M"),
+        (words.short, 0.25, "0.25"),
+        (words.percent, 0.0237, "2.37 %"),
+        (words.duration, 0.345, "0.34 s"),
+        (words.duration, 61.2, "61 s"),
+        (words.duration, 252, "4 min 12 s"),
+        (words.duration, 7500, "2 h 5 min"),
+        (words.duration, 266_400, "3 days 2 h"),
+        (words.size, 812, "812 bytes"),
+        (words.size, 48_123_456, "48.1 MB"),
+        (words.size, None, "–"),
+    ],
+)
+def test_numbers_in_words(say, value, expected):
+    assert say(value) == expected
+
+
+def test_an_estimate_has_two_digits_of_its_deviation():
+    assert [words.decimals(1.0, std) for std in (0.25, 0.031, 12.0, 0.0)] == [2, 3, 0, 3]
+
+
+def test_tables_have_captions_and_heads():
+    root = ElementTree.fromstring(table("Two & two", ["a", "b"], [["x", "<1>"]]))
+    assert root.findtext(".//caption") == "Two & two"
+    assert [e.get("scope") for e in root.iter("th")] == ["col", "col", "row"]
+    assert root.findtext(".//td") == "<1>"
+
+
+def test_the_report_needs_neither_jax_nor_matplotlib():
+    code = (
+        "import sys; from kalvi.tabular.report import page; page({}); "
+        "print({'jax', 'matplotlib', 'numpy', 'pyarrow'} & set(sys.modules))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set()"
