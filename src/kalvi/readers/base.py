@@ -89,6 +89,24 @@ def blocks(source: Input, cut: Callable[[bytes], int], *, last: bool) -> Iterato
         yield carry
 
 
+def line_blocks(source: Input, *, last: bool) -> Iterator[bytes]:
+    """The text in blocks of whole lines, each checked."""
+    start = 0
+    for block in blocks(source, lambda data: data.rfind(b"\n") + 1, last=last):
+
+        def where(at: int, block: bytes = block, start: int = start) -> str:
+            return place(source.name, start + max(len(lines(block[:at])), 1))
+
+        check_text(block, where)
+        yield block
+        start += len(lines(block))
+
+
+def lines(block: bytes) -> list[bytes]:
+    """The lines that are not blank."""
+    return [line for line in block.split(b"\n") if line and not line.isspace()]
+
+
 def read(source: Input, stream: Any, size: int) -> bytes:
     """The next bytes; refused where a compressed file breaks off."""
     what = f"is damaged or breaks off as {source.codec}" if source.codec else "cannot be read"

@@ -1,4 +1,6 @@
 """Parquet, and Arrow's own files and streams (Feather): types are declared, batches are theirs."""
+# pyarrow.compute makes its functions at run time
+# pyright: reportAttributeAccessIssue=false
 
 import abc
 from collections.abc import Iterator, Sequence

@@ -72,11 +72,13 @@ class Delimited(Format):
             )
 
 
-def guess(column: pa.ChunkedArray) -> pa.DataType:
-    """The first of number, flag and time that every entry is; text otherwise."""
+def guess(
+    column: pa.ChunkedArray, among: Sequence[pa.DataType] = (NUMBER, FLAG, TIME, ZONED)
+) -> pa.DataType:
+    """The first of some types that every entry of a column of text is; text otherwise."""
     if column.null_count == len(column):
         return NUMBER
-    return next((kind for kind in (NUMBER, FLAG, TIME, ZONED) if _fits(column, kind)), TEXT)
+    return next((kind for kind in among if _fits(column, kind)), TEXT)
 
 
 class _Options(NamedTuple):
@@ -130,9 +132,8 @@ class _Body:
         self._lexer = Lexer(delimiter or _delimiter(line), ending)
         self._blocks = blocks(source, self._lexer.last_end, last=last)
         first = next(self._blocks, b"").lstrip(b"\r\n")
-        ends = self._lexer.ends(first[:LONGEST_HEADER])
-        self._first, self.names = first[ends[0] :] if ends else b"", []
-        self.names = self._header(first[: ends[0]] if ends else b"")
+        end = self._lexer.first_end(first[:LONGEST_HEADER])
+        self._first, self.names = first[end:], self._header(first[:end])
 
     def _header(self, line: bytes) -> list[str]:
         where = f"{self._source.name}, header"

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ class Once(io.RawIOBase):
         if not self._keeping:
             raise BadData("standard input: can be read only once; save it as a file first.")
         self._at, self._keeping = 0, not release
+
+    def end(self) -> None:
+        """Close what it reads from, unless that is standard input."""
+        if self._raw is not sys.stdin.buffer:
+            self._raw.close()
 
     def readable(self) -> bool:
         return True
@@ -69,7 +74,7 @@ class Input:
             elif stat.S_ISREG((status := os.stat(path)).st_mode):
                 self.size, self._changed = status.st_size, status.st_mtime_ns
             else:  # a named pipe, or the shell's <(command)
-                self._stream = Once(open(path, "rb"))
+                self._stream = Once(open(path, "rb"))  # noqa: SIM115
         self.head = self._peek(self.open_raw())
         self.codec = next((c for magic, c in MAGIC.items() if self.head.startswith(magic)), None)
         if self.codec:
@@ -141,16 +146,22 @@ class Input:
         return {"path": os.path.abspath(self.path), "bytes": self.size, "head": head}
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; it can be opened again."""
         if self._raw is not None and self._stream is None:
             self._raw.close()
+
+    def end(self) -> None:
+        """Close the file for good."""
+        self.close()
+        if self._stream is not None:
+            self._stream.end()
 
     def _peek(self, stream: Any) -> bytes:
         with refusing(self.name, "cannot be read"):
             return stream.read(HEAD)
 
 
-def expand(data: Data, known: Sequence[str]) -> list[str]:
+def expand(data: Data, known: Collection[str]) -> list[str]:
     """The files that the user named, in reading order; `known` are the suffixes of data in a directory."""
     if isinstance(data, str | os.PathLike):
         return _expand_one(os.fspath(data), known)
@@ -162,7 +173,7 @@ def expand(data: Data, known: Sequence[str]) -> list[str]:
     return files
 
 
-def _expand_one(path: str, known: Sequence[str]) -> list[str]:
+def _expand_one(path: str, known: Collection[str]) -> list[str]:
     if path == "-" or os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
@@ -177,7 +188,7 @@ def _expand_one(path: str, known: Sequence[str]) -> list[str]:
     return [path]
 
 
-def _directory(path: str, known: Sequence[str]) -> list[str]:
+def _directory(path: str, known: Collection[str]) -> list[str]:
     """The files of a directory sorted by name: hidden ones are not data, nor others beside known ones."""
     with refusing(path, "cannot be listed"):
         names = sorted(name for name in os.listdir(path) if name[0] not in "._")

@@ -4,6 +4,8 @@ A column is a number (float64, missing where NaN), a flag (bool), text (string),
 microseconds, UTC where the file names a zone), a vector (fixed_size_list of float64) or a sparse row
 (list of index and value).
 """
+# pyarrow.compute makes its functions at run time
+# pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -8,6 +8,9 @@ from kalvi.readers.columnar import ArrowFile, ArrowStream, Parquet
 from kalvi.readers.delimited import Delimited
 from kalvi.readers.errors import BadData
 from kalvi.readers.inputs import Input
+from kalvi.readers.json_lines import JsonLines
+from kalvi.readers.libsvm import Libsvm
+from kalvi.readers.npz import Npz
 
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xff\xff\xff\xff": "arrow", b"PK": "npz"}
 SUFFIXES = {
@@ -34,6 +37,9 @@ FORMATS: dict[str, Callable[[], Format]] = {
     "parquet": Parquet,
     "feather": ArrowFile,
     "arrow": ArrowStream,
+    "jsonl": JsonLines,
+    "libsvm": Libsvm,
+    "npz": Npz,
 }
 SPARSE_LINE = re.compile(rb"\s*\S+(\s+(qid|\d+):\S+)+\s*(#.*)?\r?\Z")
 

@@ -68,7 +68,7 @@ class Source:
     def close(self) -> None:
         """Close the files."""
         for source in self._inputs:
-            source.close()
+            source.end()
 
     def _count(self) -> int | None:
         counts = [self._format.n_rows(source) for source in self._inputs]
@@ -127,9 +127,15 @@ def open_data(
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
-    inputs = [Input(path) for path in expand(data, sniff.SUFFIXES)]
-    form = sniff.format_of(inputs, format)
-    layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows))
-    if not layout.schema.names:
-        raise BadData(f"{inputs[0].name}: has no columns.")
-    return Source(inputs, form, layout, sample_rows)
+    inputs: list[Input] = []
+    try:
+        inputs.extend(Input(path) for path in expand(data, sniff.SUFFIXES))
+        form = sniff.format_of(inputs, format)
+        layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows))
+        if not layout.schema.names:
+            raise BadData(f"{inputs[0].name}: has no columns.")
+        return Source(inputs, form, layout, sample_rows)
+    except BaseException:
+        for source in inputs:
+            source.end()
+        raise

@@ -1,0 +1,131 @@
+"""The sparse text of libsvm and svmlight: a label, then index:value pairs in increasing order of index.
+
+The columns are y, the label, and x, a sparse row whose indices are those in the file. A block of lines is
+read by pyarrow as one column of indices and one of values, in which a label has the index `LABEL`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv as pacsv
+
+from kalvi.readers.base import Ask, Format, Layout, line_blocks, lines
+from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.inputs import Input
+from kalvi.readers.kinds import NUMBER, SPARSE, conform, override
+
+LABEL = np.iinfo(np.int64).min
+COMMENT = re.compile(rb"#[^\n]*")
+FIRST = re.compile(rb"(?m)^[ \t\r]*([^\s:]+)(?!\S)")
+PAIR = re.compile(rb"([^:]*):(.*)", re.S)
+
+
+class Libsvm(Format):
+    """Lines of a label and index:value pairs; what follows a # is a comment."""
+
+    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+        columns = [
+            (name, kind) for name, kind in (("y", NUMBER), ("x", SPARSE)) if name not in ask.drop
+        ]
+        schema = override(pa.schema(columns), ask.types, inputs[0].name)
+        return Layout(schema, {}, ask.drop, inputs[0].name)
+
+    def tables(
+        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+    ) -> Iterator[tuple[int, pa.Table]]:
+        start = 0
+        for block in line_blocks(source, last=last):
+            clean = COMMENT.sub(b"", block) if b"#" in block else block
+            table = _parse_located(clean, source.name, start)
+            if table.num_rows:
+                where = lambda i, s=start: place(source.name, s + i + 1)  # noqa: E731
+                yield start, conform(table, layout.schema, where)
+            start += table.num_rows
+
+
+def _parse(block: bytes) -> pa.Table:
+    """The table of some lines; an exception where one is malformed."""
+    marked, count = FIRST.subn(str(LABEL).encode() + rb":\1", block)
+    if not count:
+        if block.strip():
+            raise ValueError("no label")
+        return pa.table({"y": pa.array([], NUMBER), "x": pa.array([], SPARSE)})
+    text = b"\n".join(marked.split())
+    pairs = pacsv.read_csv(
+        pa.BufferReader(text),
+        pacsv.ReadOptions(column_names=["index", "value"], block_size=len(text) + 1),
+        pacsv.ParseOptions(delimiter=":", quote_char=False),
+        pacsv.ConvertOptions(
+            column_types={"index": pa.int64(), "value": NUMBER}, null_values=["nan", "NaN", "NA"]
+        ),
+    )
+    index, value = (pairs.column(i).combine_chunks() for i in (0, 1))
+    return _rows(index, value, count, len(lines(block)))
+
+
+def _rows(index: pa.Array, value: pa.Array, count: int, n_lines: int) -> pa.Table:
+    """Cut the pairs into rows at the labels."""
+    numbers = index.to_numpy(zero_copy_only=False)
+    labels = np.flatnonzero(numbers == LABEL)
+    features = numbers[numbers != LABEL]
+    ends = np.append(labels, len(numbers))[1:] - np.arange(
+        1, count + 1
+    )  # the labels before are no pairs
+    inner = np.ones(max(len(features) - 1, 0), bool)
+    inner[ends[(ends > 0) & (ends < len(features))] - 1] = False
+    if count != n_lines or len(labels) != count or index.null_count or (features < 0).any():
+        raise ValueError("a line without a label, or a negative index")
+    if (np.diff(features)[inner] <= 0).any():
+        raise ValueError("indices that do not increase")
+    pair = pa.StructArray.from_arrays(
+        [pa.array(features), value.filter(pa.array(numbers != LABEL))],
+        fields=list(SPARSE.value_type),
+    )
+    if pair.field(1).null_count:
+        raise ValueError("a missing value")
+    offsets = pa.array(np.append(0, ends), pa.int32())
+    return pa.table(
+        {
+            "y": value.take(pa.array(labels)),
+            "x": pa.ListArray.from_arrays(offsets, pair, type=SPARSE),
+        }
+    )
+
+
+def _parse_located(block: bytes, name: str, start: int) -> pa.Table:
+    try:
+        return _parse(block)
+    except FAILURES as error:
+        every = lines(block)
+        bad = first_failure(len(every), lambda n: _fits(b"\n".join(every[:n])))
+        raise BadData(f"{place(name, start + bad + 1)}: {_fault(every[bad])}.") from error
+
+
+def _fits(block: bytes) -> bool:
+    try:
+        _parse(block)
+    except FAILURES:
+        return False
+    return True
+
+
+def _fault(line: bytes) -> str:
+    """What is wrong with a line."""
+    label, *pairs = line.split()
+    if b":" in label or not _fits(label):
+        return f"begins with {shorten(label)} where a number, the label, is needed"
+    before = -1
+    for pair in pairs:
+        found = PAIR.fullmatch(pair)
+        if found is None or not _fits(b"0 0:" + found[2]):
+            return f"has {shorten(pair)} where index:value is needed"
+        if not found[1].isdigit() or int(found[1][:20]) >= 2**63:
+            return (
+                f"has the index {shorten(found[1])}, which is not a whole number from 0 to 2⁶³ − 1"
+            )
+        if int(found[1]) <= before:
+            return f"has index {int(found[1]):,} after {before:,}; indices must increase"
+        before = int(found[1])
+    return f"cannot be read ({shorten(line)})"
