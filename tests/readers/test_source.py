@@ -41,7 +41,7 @@ def test_parts_of_a_directory_are_one_stream(name, tmp_path):
         pieces = list(source.pieces(6))
         assert pa.concat_tables(piece.table for piece in pieces).equals(rows)
         assert source.sample.equals(rows[:14])
-        assert source.n_rows == (40 if name == "parquet" else None)
+        assert source.n_rows == (40 if name in ("parquet", "feather") else None)
         assert [pieces[2].place(i).split(", ") for i in (0, 1, 3)] == [
             [f"part-0.{name}", "row 13"],
             [f"part-1.{name}", "row 1"],
@@ -101,10 +101,10 @@ def test_sparse_formats_agree(tmp_path):
 
 
 def test_fraction_grows_with_the_bytes_and_fingerprints_tell_files_apart(tmp_path):
-    text = "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(1_000_000))
+    text = "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(400_000))
     path = files.written(tmp_path / "a.csv", text)
     source = open_data(path)
-    seen = [source.fraction() for _ in source.pieces(100_000)]
+    seen = [source.fraction() for _ in source.pieces(40_000)]
     assert seen == sorted(seen)
     assert 0 < seen[0] < 0.8
     assert seen[-1] == 1.0
@@ -124,7 +124,7 @@ def test_a_file_that_changes_is_refused(tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
-    path = files.written(tmp_path / "a.csv", "x,y\n" + "1,2\n" * 3_000_000)
+    path = files.written(tmp_path / "a.csv", "x,y\n" + "1,2\n" * 1_500_000)
     pieces = open_data(path).pieces(1000)
     next(pieces)
     with open(path, "ab") as file:

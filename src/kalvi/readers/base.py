@@ -68,38 +68,50 @@ class Format(abc.ABC):
         return None
 
 
-def blocks(source: Input, cut: Callable[[bytes], int], *, last: bool) -> Iterator[bytes]:
-    """The text in blocks of whole rows; `cut` gives the end of the last whole row in some bytes."""
-    stream, carry, want, first = source.open(last=last), b"", BLOCK, True
-    while chunk := read(source, stream, want):
-        if first and chunk.startswith(UTF16):
-            raise BadData(f"{source.name}: is UTF-16 text; save it as UTF-8.")
-        data = carry + chunk.removeprefix(BOM) if first else carry + chunk
-        end, first = cut(data), False
-        if end:
-            yield data[:end]
-            carry, want = data[end:], BLOCK
-        else:  # twice as much each time, so that the whole is looked at a few times only
-            carry, want = data, max(len(data), BLOCK)
-        if len(carry) > LONGEST_LINE:
-            limit = f"{LONGEST_LINE >> 20} MiB"
-            raise BadData(f"{source.name}: a row is longer than {limit}; is a quote not closed?")
-    source.check_unchanged()
-    if carry:
-        yield carry
+class Blocks:
+    """The text of a file in blocks of whole rows; `cut` gives the end of the last whole row in some bytes.
+
+    Whoever iterates counts in `rows` those that were read; `whole` is false of what is left at the end
+    without being a whole row.
+    """
+
+    def __init__(self, source: Input, cut: Callable[[bytes], int], *, last: bool):
+        self._source, self._cut, self._last = source, cut, last
+        self.rows, self.whole = 0, True
+
+    def __iter__(self) -> Iterator[bytes]:
+        source = self._source
+        stream, carry, want, first = source.open(last=self._last), b"", BLOCK, True
+        while chunk := _read(source, stream, want):
+            if first and chunk.startswith(UTF16):
+                raise BadData(f"{source.name}: is UTF-16 text; save it as UTF-8.")
+            data = carry + chunk.removeprefix(BOM) if first else carry + chunk
+            end, first = self._cut(data), False
+            if end:
+                yield data[:end]
+                carry, want = data[end:], BLOCK
+            else:  # twice as much each time, so that the whole is looked at a few times only
+                carry, want = data, max(len(data), BLOCK)
+            if len(carry) > LONGEST_LINE:
+                where, limit = place(source.name, self.rows + 1), f"{LONGEST_LINE >> 20} MiB"
+                raise BadData(f"{where}: is longer than {limit}; is a quote not closed?")
+        source.check_unchanged()
+        if carry:
+            self.whole = False
+            yield carry
 
 
 def line_blocks(source: Input, *, last: bool) -> Iterator[bytes]:
     """The text in blocks of whole lines, each checked."""
-    start = 0
-    for block in blocks(source, lambda data: data.rfind(b"\n") + 1, last=last):
+    blocks = Blocks(source, lambda data: data.rfind(b"\n") + 1, last=last)
+    for block in blocks:
 
-        def where(at: int, block: bytes = block, start: int = start) -> str:
-            return place(source.name, start + max(len(lines(block[:at])), 1))
+        def where(at: int, block: bytes = block) -> str:
+            return place(source.name, blocks.rows + max(len(lines(block[:at])), 1))
 
         check_text(block, where)
         yield block
-        start += len(lines(block))
+        blocks.rows += len(lines(block))
 
 
 def lines(block: bytes) -> list[bytes]:
@@ -107,7 +119,7 @@ def lines(block: bytes) -> list[bytes]:
     return [line for line in block.split(b"\n") if line and not line.isspace()]
 
 
-def read(source: Input, stream: Any, size: int) -> bytes:
+def _read(source: Input, stream: Any, size: int) -> bytes:
     """The next bytes; refused where a compressed file breaks off."""
     what = f"is damaged or breaks off as {source.codec}" if source.codec else "cannot be read"
     with refusing(source.name, what):

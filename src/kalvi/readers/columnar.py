@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import dataset as pads
 
 from kalvi.readers.base import Ask, Format, Layout
 from kalvi.readers.errors import BadData, place, refusing, shorten
@@ -105,6 +106,11 @@ class ArrowFile(Columnar):
 
     def declared(self, source: Input) -> pa.Schema:
         return _checked(self._open(source).schema, source)
+
+    def n_rows(self, source: Input) -> int | None:
+        self._open(source)
+        with refusing(source.name, "is not a whole Arrow file"):
+            return pads.dataset(source.path, format="ipc").count_rows()
 
     def batches(
         self, source: Input, columns: list[str], *, skip: int, last: bool

@@ -8,12 +8,13 @@ lines are no rows.
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Ask, Format, Layout, Sample, blocks, check_text
+from kalvi.readers.base import Ask, Blocks, Format, Layout, Sample, check_text
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
 from kalvi.readers.inputs import Input
 from kalvi.readers.kinds import (
@@ -130,14 +131,17 @@ class _Body:
         ending = b"\n" if b"\n" in source.head or b"\r" not in source.head else b"\r"
         line = source.head.lstrip(b"\r\n").split(ending, 1)[0]
         self._lexer = Lexer(delimiter or _delimiter(line), ending)
-        self._blocks = blocks(source, self._lexer.last_end, last=last)
-        first = next(self._blocks, b"").lstrip(b"\r\n")
+        self._blocks = Blocks(source, self._lexer.last_end, last=last)
+        self._rest = iter(self._blocks)
+        first = next(self._rest, b"").lstrip(b"\r\n")
         end = self._lexer.first_end(first[:LONGEST_HEADER])
         self._first, self.names = first[end:], self._header(first[:end])
 
     def _header(self, line: bytes) -> list[str]:
         where = f"{self._source.name}, header"
         check_text(line, lambda _: where)
+        if not self._lexer.is_closed(line):
+            raise BadData(f"{where}: a quote is opened and never closed.")
         if not line.strip():
             raise BadData(f"{self._source.name}: is empty.")
         if (
@@ -158,37 +162,32 @@ class _Body:
     def tables(self, layout: Layout) -> Iterator[tuple[int, pa.Table]]:
         """Tables in the types first read, each with the number of rows before it."""
         layout.check(self.names, self._source.name)
-        options, start = _Options(self.names, layout.read, self._lexer.delimiter), 0
-        for block in self._all_blocks():
-            table = self._table(block, options, start)
-            start += table.num_rows
+        options = _Options(self.names, layout.read, self._lexer.delimiter)
+        for block in chain([self._first] if self._first else [], self._rest):
+            table = self._table(block, options)
             if table.num_rows:
-                yield start - table.num_rows, table
+                yield self._blocks.rows, table
+            self._blocks.rows += table.num_rows
 
-    def _all_blocks(self) -> Iterator[bytes]:
-        if self._first:
-            yield self._first
-        yield from self._blocks
-
-    def _table(self, block: bytes, options: _Options, start: int) -> pa.Table:
+    def _table(self, block: bytes, options: _Options) -> pa.Table:
         def where(at: int) -> str:
             whole = self._lexer.ends(block[:at])
-            return place(self._source.name, start + max(len(whole), 1))
+            return place(self._source.name, self._blocks.rows + max(len(whole), 1))
 
         check_text(block, where)
-        if not block.endswith((b"\n", b"\r")) and not self._lexer.is_closed(block):
+        if not self._blocks.whole and not self._lexer.is_closed(block):
             raise BadData(f"{where(len(block))}: a quote is opened and never closed.")
         try:
             return options.parse(block)
         except FAILURES as error:
-            raise self._refusal(block, options, start) from error
+            raise self._refusal(block, options) from error
 
-    def _refusal(self, block: bytes, options: _Options, start: int) -> BadData:
+    def _refusal(self, block: bytes, options: _Options) -> BadData:
         """What is wrong with the first row of the block that cannot be parsed."""
         ends = self._lexer.ends(block)
         bad = first_failure(len(ends), lambda n: options.fits(block[: ends[n - 1]]))
         fields = self._fields(block[ends[bad - 1] if bad else 0 : ends[bad]].lstrip(b"\r\n"))
-        where = place(self._source.name, start + bad + 1)
+        where = place(self._source.name, self._blocks.rows + bad + 1)
         if len(fields) != len(self.names):
             many, needed = f"{len(fields):,} field{'s' * (len(fields) != 1)}", len(self.names)
             return BadData(f"{where}: has {many} where the header has {needed:,}.")

@@ -71,6 +71,8 @@ class _Column:
 
     def add(self, value: Any, where: str, name: str) -> None:
         """Take a value into account; refused where it is unlike those before it."""
+        if value == []:
+            return  # a list of numbers, or of pairs
         found = _type_of(value)
         if found is None:
             raise BadData(

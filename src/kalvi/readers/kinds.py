@@ -141,7 +141,8 @@ def conform(table: pa.Table, schema: pa.Schema, where: Callable[[int], str]) -> 
 
 def misfit(where: str, field: pa.Field, value: object) -> BadData:
     """The refusal of a value that is not of its column's kind."""
-    remedy = f" (--category {field.name} reads the column as text)" if field.type != TEXT else ""
+    simple = field.type != TEXT and not pa.types.is_nested(field.type)
+    remedy = f" (--category {field.name} reads the column as text)" if simple else ""
     return BadData(
         f"{where}: column {shorten(field.name)} is read as {called(field.type)}, "
         f"but {shorten(value)} stands here{remedy}."

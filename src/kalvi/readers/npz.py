@@ -31,6 +31,8 @@ from kalvi.readers.kinds import (
 )
 
 SPARSE_PARTS = frozenset({"data", "indices", "indptr", "shape", "format"})
+OTHER_PARTS = frozenset({"_is_array"})
+"""What SciPy adds to them."""
 X = "x"
 """The column of a sparse matrix."""
 
@@ -81,7 +83,7 @@ class _Archive:
         sparse = set(arrays) >= SPARSE_PARTS
         for name, member in arrays.items():
             with refusing(f"{source.name}, array {shorten(name)}", "cannot be read"):
-                if not (sparse and name in SPARSE_PARTS):
+                if not (sparse and name in SPARSE_PARTS | OTHER_PARTS):
                     self.columns[name] = _Dense(_Member(self._zip, member))
         if sparse:
             with refusing(source.name, "is not a whole sparse matrix"):
@@ -120,11 +122,12 @@ class _Member:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers written by Python 2
             self.shape, self._fortran, self.dtype = header(self._file)
+        start = self._file.tell()
         if self.dtype.hasobject:
             raise ValueError("it holds pickled objects, which are not read")
         if self.dtype.itemsize == 0 or 0 in self.shape[1:]:
             raise ValueError("its entries take no room")
-        if min(self.shape, default=0) < 0 or self.count * self.dtype.itemsize > size:
+        if min(self.shape, default=0) < 0 or self.count * self.dtype.itemsize > size - start:
             raise ValueError(f"it breaks off, or its shape {self.shape} is not that of its entries")
         self._whole = self._matrix() if self._fortran and len(self.shape) == 2 else None
         self._at = 0
@@ -146,15 +149,12 @@ class _Member:
         return np.frombuffer(data, self.dtype, n * row).reshape(n, *self.shape[1:])
 
     def all(self) -> np.ndarray:
-        """All entries."""
-        return self.take(self.shape[0]) if self.shape else self._scalar()
-
-    def _scalar(self) -> np.ndarray:
-        return np.frombuffer(self._file.read(self.dtype.itemsize), self.dtype, 1)[0]
+        """All entries, as a vector."""
+        data = self._file.read(self.count * self.dtype.itemsize)
+        return np.frombuffer(data, self.dtype, self.count)
 
     def _matrix(self) -> np.ndarray:
-        data = self._file.read(self.count * self.dtype.itemsize)
-        return np.frombuffer(data, self.dtype, self.count).reshape(self.shape[::-1]).T
+        return self.all().reshape(self.shape[::-1]).T
 
 
 class _Column(abc.ABC):
@@ -209,7 +209,7 @@ class _Sparse(_Column):
 
     def __init__(self, parts: dict[str, _Member]):
         layout, shape = parts["format"].all(), parts["shape"].all()
-        if bytes(np.asarray(layout).astype("S")) not in (b"csr",):
+        if layout.astype("S").tolist() != [b"csr"]:
             raise ValueError("it is not in compressed rows; save it .tocsr()")
         self._starts = parts["indptr"].all().astype(np.int64)
         self.n_rows, self._width = int(shape[0]), int(shape[1])
