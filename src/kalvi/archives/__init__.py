@@ -56,14 +56,14 @@ def described(header: container.Header) -> Any:
     """The JSON of what a file holds."""
     texts = header.texts
     number = texts.get("format", "")
-    if not number.isdecimal() or len(number) > 9 or "structure" not in texts:
+    if not number.isdecimal() or len(number) > 9 or not {"structure", "sha256"} <= set(texts):
         raise ValueError("it does not say what it holds")
     if int(number) > FORMAT:
         writer = texts.get("version", "a later version")[:20]
         raise ValueError(
             f"it was written by kalvi {writer}, and this is {__version__}; update kalvi"
         )
-    return json.loads(texts["structure"])
+    return container.parse(texts["structure"])
 
 
 def refusal(path: str | Path, error: BaseException) -> ValueError:

@@ -163,10 +163,7 @@ def _header(file: BinaryIO) -> Header:
     if size < 8 or length > MOST_HEADER or 8 + length > size:
         raise ValueError(f"it has {size} bytes and a header of {length}")
     raw = file.read(length)
-    try:
-        found = json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError("its header is not JSON") from error
+    found = parse(raw)
     if not isinstance(found, dict):
         raise ValueError("its header is not a table")
     texts = found.pop("__metadata__", {})
@@ -175,6 +172,14 @@ def _header(file: BinaryIO) -> Header:
     parts = {name: _part(name, entry) for name, entry in found.items()}
     _check_places(parts, size - 8 - length)
     return Header(parts, texts, raw)
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text; tables have each name once, and numbers are numbers."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its header is not JSON") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

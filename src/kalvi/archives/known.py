@@ -85,9 +85,13 @@ MODULES = frozenset(
         "estimators.gp_fits",
         "estimators.gp_sparse",
         "estimators.neural_fits",
-        "columns.categories",
         "columns.encoder",
+        "columns.groups",
         "columns.numbers",
+        "columns.targets",
+        "tabular.learn",
+        "tabular.model",
+        "tabular.record",
     )
 )
 """Whose modules of arrays and named tuples are rebuilt field by field."""

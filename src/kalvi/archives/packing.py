@@ -73,7 +73,7 @@ class Packer:
         if kinds == {int} and min(items) in INTEGERS and max(items) in INTEGERS:
             return ["ints", self._array(np.array(items, np.int64))]
         if isinstance(places, str):
-            places = (f"{places}[{i}]" for i in range(len(items)))
+            places = [f"{places}[{i}]" for i in range(len(items))]
         return ["each", [self.pack(*pair, depth) for pair in zip(items, places, strict=True)]]
 
     def _texts(self, texts: list[str]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ constructors of NumPy, SciPy and JAX and, for estimators, their own `__setstate_
 import dataclasses
 import re
 from collections.abc import Callable
+from inspect import signature
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -167,7 +168,7 @@ class Unpacker:
 
     def _kernel(self, depth: int, name: Any, fields: Any) -> Any:
         cls = known.find(name, "kernel")
-        return cls(**self._parts(fields, cls._get_param_names(), depth))
+        return cls(**self._parts(fields, signature(cls).parameters, depth))
 
     def _estimator(self, depth: int, name: Any, fields: Any) -> Any:
         cls = known.find(name, "estimator")

@@ -25,7 +25,7 @@ from kalvi.estimators.climbs import Found, climb_dense, climb_low_rank
 from kalvi.estimators.common import counted
 from kalvi.estimators.optimum import solve, streamable
 from kalvi.estimators.predictive import predicted
-from kalvi.estimators.states import Settled, put, weighty
+from kalvi.estimators.states import Settled, check_restored, put, weighty
 from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
@@ -392,6 +392,7 @@ class StreamingEstimator(Widening, BaseEstimator):
                 if isinstance(self.__dict__.get(name), eqx.Module):
                     self.__dict__[name] = jax.tree.map(jnp.asarray, self.__dict__[name])
         if "state_" in self.__dict__:
+            check_restored(self)
             self._settled = Settled(self)
 
     def __sklearn_tags__(self):

@@ -22,6 +22,7 @@ from kalvi.estimators import binary_settings as settings
 from kalvi.estimators import binary_tables as tables
 from kalvi.estimators.binary_places import Axis, axis
 from kalvi.estimators.common import all_or_nothing
+from kalvi.estimators.states import check_names, fits_together
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.precision import matching
 
@@ -363,6 +364,11 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if "posterior_" in self.__dict__:
             with matching(np.asarray(self.posterior_.rows.posterior.mean).dtype):
                 self.posterior_ = jax.tree.map(jnp.asarray, self.posterior_)
+            check_names(self)
+            sides = isinstance(self.posterior_, Silk) and len(self._axes) == 2
+            fits_together(sides, self, "posterior_")
+            places = all(isinstance(side, Axis) for side in self._axes)
+            fits_together(places and self._axes[1].n == self.n_features_in_, self, "columns")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

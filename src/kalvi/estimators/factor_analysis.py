@@ -23,6 +23,7 @@ from kalvi.algorithms.base import Batch
 from kalvi.estimators import factor_methods as methods
 from kalvi.estimators import settings
 from kalvi.estimators.common import all_or_nothing, counted
+from kalvi.estimators.states import check_names, fits_together
 from kalvi.gaussians import LowRankCovariance
 from kalvi.precision import matching
 
@@ -350,6 +351,11 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         with matching(self.dtype):
             if isinstance(self.__dict__.get("state_"), eqx.Module):
                 self.state_ = jax.tree.map(jnp.asarray, self.state_)
+        if self.__sklearn_is_fitted__():
+            check_names(self)
+            fits_together(isinstance(self.buffer_, streams.Buffer), self, "buffer_")
+            named = {"n_components", "dtype", *STRUCTURAL} == set(self.structure_)
+            fits_together(named, self, "structure_")
 
     def __sklearn_is_fitted__(self) -> bool:
         return "structure_" in self.__dict__

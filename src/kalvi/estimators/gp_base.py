@@ -19,9 +19,10 @@ from kalvi.estimators.gp_covariances import (
     derivative_squares,
     padded_size,
 )
-from kalvi.estimators.gp_fits import ExactProblem, Hyper, Mean, Table, cast, search
+from kalvi.estimators.gp_fits import Exact, ExactProblem, Hyper, Mean, Table, cast, search
 from kalvi.estimators.gp_settings import check_memory, check_settings, check_sparse_memory
-from kalvi.estimators.gp_sparse import SparseProblem
+from kalvi.estimators.gp_sparse import Sparse, SparseProblem
+from kalvi.estimators.states import check_names, fits_together
 from kalvi.likelihoods import Likelihood
 from kalvi.linalg import cholesky
 from kalvi.precision import matching
@@ -258,6 +259,18 @@ class GaussianProcess(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, vars(self))
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        super().__setstate__(kept)
+        if "fits_" not in self.__dict__:
+            return
+        check_names(self)
+        fits_together(isinstance(self.fits_, list) and bool(self.fits_), self, "fits_")
+        for fit in self.fits_:
+            fits_together(isinstance(fit, Exact | Sparse), self, "fits_")
+            rows = fit.x if isinstance(fit, Exact) else fit.inducing
+            shape = rows.ndim == 2 and rows.shape[1] == self.n_features_in_
+            fits_together(shape, self, "n_features_in_ and fits_")
 
 
 def moments(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

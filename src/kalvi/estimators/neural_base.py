@@ -19,6 +19,7 @@ from kalvi.algorithms.evidence import SMALLEST_NOISE
 from kalvi.estimators import settings
 from kalvi.estimators.neural_fits import FITS, Fitted, Problem, fit_lrvga
 from kalvi.estimators.neural_settings import check_settings
+from kalvi.estimators.states import check_names, fits_together
 from kalvi.gaussians.mixture import Mixture
 from kalvi.networks import Perceptron
 from kalvi.precision import matching
@@ -307,6 +308,17 @@ class NeuralEstimator(BaseEstimator):
                 self.fitted_ = jax.tree.map(
                     lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, self.fitted_
                 )
+            self._check_restored()
+
+    def _check_restored(self) -> None:
+        """Refuse what no fit has left."""
+        check_names(self)
+        parts = isinstance(self.fitted_, Fitted) and isinstance(self.perceptron_, Perceptron)
+        fits_together(parts, self, "fitted_ and perceptron_")
+        sizes = self.perceptron_.sizes[0] == self.n_features_in_ == len(self.x_mean_)
+        fits_together(sizes, self, "n_features_in_ and perceptron_")
+        counts = self.fitted_.posterior.dim == self.perceptron_.n_parameters()
+        fits_together(counts, self, "posterior_ and perceptron_")
 
 
 def _one_block(model, q, draws, x) -> Predicted:

@@ -1,9 +1,12 @@
-"""What fitted streaming models are read from, and rows and states in parts."""
+"""What fitted streaming models are read from, rows and states in parts, and what comes from a file."""
 
 from typing import Any
 
 import jax
 import numpy as np
+
+from kalvi.algorithms.rvga import Streaming
+from kalvi.streams import Buffer
 
 
 class Settled:
@@ -29,3 +32,45 @@ def weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.n
 def put(state: Any, member: Any, index: int) -> Any:
     """The state of a grid with one member replaced."""
     return jax.tree.map(lambda many, one: many.at[index].set(one), state, member)
+
+
+def fits_together(right: bool, model: Any, what: str) -> None:
+    """Refuse attributes that no fit has left, such as those of a file that was changed."""
+    if not right:
+        raise ValueError(
+            f"this {type(model).__name__} has attributes that contradict each other: {what}"
+        )
+
+
+def check_restored(model: Any) -> None:
+    """Refuse a streaming model whose parts are not those of one fit."""
+    kept = vars(model)
+    state, buffer, structure = (kept.get(name) for name in ("state_", "buffer_", "structure_"))
+    whole = isinstance(state, Streaming) and isinstance(buffer, Buffer)
+    fits_together(whole and isinstance(structure, dict), model, "state_, buffer_ and structure_")
+    names = ("rank", "fit_intercept", "dtype", "prior_scale")
+    fits_together(set(names) <= set(structure), model, "structure_")
+    labels = np.asarray(kept.get("classes_", [0, 1]))
+    fits_together(labels.ndim == 1 and len(labels) > 1, model, "classes_")
+    fits_together(bool(np.all(labels[:-1] < labels[1:])), model, "the order of classes_")
+    check_names(model)
+    n = model.n_features_in_
+    dim = (n + structure["fit_intercept"]) * (len(labels) if len(labels) > 2 else 1)
+    fits_together(state.posterior.mean.shape[-1] == dim, model, "n_features_in_ and state_")
+    _check_waiting(model, buffer, n)
+
+
+def check_names(model: Any) -> None:
+    """Refuse names of columns that are not as many as the columns."""
+    n, names = model.__dict__.get("n_features_in_"), model.__dict__.get("feature_names_in_")
+    fits_together(isinstance(n, int | np.integer) and bool(n >= 0), model, "n_features_in_")
+    fits_together(names is None or np.shape(names) == (n,), model, "feature_names_in_")
+
+
+def _check_waiting(model: Any, buffer: Buffer, n_features: int) -> None:
+    fits_together(buffer.seen >= 0, model, "rows seen")
+    if buffer.waiting is not None:
+        x, y, weight = buffer.waiting
+        rows = (x.shape[0],)
+        shapes = x.shape == (*rows, n_features) and y.shape == rows and weight.shape == rows
+        fits_together(shapes, model, "the rows that wait")
