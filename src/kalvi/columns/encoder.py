@@ -13,9 +13,10 @@ import scipy.sparse as sp
 
 from kalvi.columns import groups
 from kalvi.columns.groups import Group
-from kalvi.columns.numbers import Numbers, Place
+from kalvi.columns.numbers import Moments, Numbers, Place
 from kalvi.readers import BadData
 
+FREE = "(free)"
 KINDS = {"double": "number", "bool": "flag", "string": "category"}
 DENSE_WIDTH = 128
 """Rows of x up to this wide are made dense whatever their columns."""
@@ -29,6 +30,7 @@ class Settings(NamedTuple):
     impute: bool = False
     hash_bits: int | None = None
     max_width: int = 2**20
+    fixed: bool = False  # levels that the first rows lack share one place of their column
 
 
 class Encoded(NamedTuple):
@@ -65,16 +67,16 @@ class Encoder(NamedTuple):
         raw = numbers.raw(sample, lambda row: f"row {row + 1}")
         encoder = encoder._replace(numbers=numbers.settled(raw))
         known = encoder._with_levels(encoder._parts(sample))
-        return known._replace(width=known._roomy())
+        return known._replace(width=known.used if settings.fixed else known._roomy())
 
     def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
-        """The rows of x; with `learn` new levels get places and the rows are counted."""
+        """The rows of x; with `learn` they are counted, and new levels get places unless fixed."""
         raw = self.numbers.raw(table, place)
         if not self.settings.impute:
             self._check_missing(table, raw, place)
         after = self._replace(numbers=self.numbers.settled(raw)) if learn else self
         parts, unseen = self._parts(table), {}
-        if learn:
+        if learn and not self.settings.fixed:
             after = after._with_levels(parts)
         else:
             unseen = self._unseen(parts)
@@ -83,15 +85,37 @@ class Encoder(NamedTuple):
         return Encoded(x, after._counted(z, raw, parts) if learn else self, unseen)
 
     def names(self) -> list[str]:
-        """What each place of a row of x is; free places are "(free)"."""
+        """What each place of a row of x is; free places are FREE."""
         found = self.numbers.slot_names()
         if self.settings.impute:
             found += [f"{name} is missing" for name in self.numbers.names]
-        names = found + ["(free)"] * (self.width - len(found))
+        names = found + [FREE] * (self.width - len(found))
         for group in self.groups:
             for slot, name in group.slot_names().items():
                 names[slot] = name
         return names
+
+    def joined(self, other: "Encoder") -> "Encoder":
+        """With the levels of another of the same columns and units, and its rows counted as well."""
+        wide = self._with_levels([group.known() for group in other.groups])
+        groups = (a.with_counts(b) for a, b in zip(wide.groups, other.groups, strict=True))
+        numbers = self.numbers._replace(
+            rows=self.numbers.rows + other.numbers.rows,
+            moments=self.numbers.moments.join(other.numbers.moments),
+        )
+        return wide._replace(numbers=numbers, groups=tuple(groups))
+
+    def places_in(self, wide: "Encoder") -> np.ndarray:
+        """Where the places of this one are in another that has all of its levels; free ones stay free."""
+        slots = {name: slot for slot, name in enumerate(wide.names()) if name != FREE}
+        names = self.names()
+        spare = iter(set(range(wide.width)) - {slots[name] for name in names if name != FREE})
+        return np.array([next(spare) if name == FREE else slots[name] for name in names], int)
+
+    def forgetful(self) -> "Encoder":
+        """The same places and units, with no row counted."""
+        none = self.numbers._replace(rows=0, moments=Moments.none(self.numbers.width))
+        return self._replace(numbers=none, groups=tuple(g.uncounted() for g in self.groups))
 
     def columns(self) -> tuple[str, ...]:
         """The columns of the table that are read."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-MISSING = "(missing)"
+MISSING, NEW_LEVEL = "(missing)", "=(new level)"
 COMMONEST = 5
 """So many levels of a column are named in descriptions."""
 MOST_INDICES = 2**27
@@ -84,6 +84,22 @@ class Group(eqx.Module):
     def about(self) -> dict[str, Any]:
         """What a person wants to know of it."""
 
+    @abstractmethod
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """The places that exclude each other, and the shares of the rows that have them."""
+
+    @abstractmethod
+    def known(self) -> Any:
+        """All that has places, in the form of `parts`."""
+
+    @abstractmethod
+    def with_counts(self, other: Any) -> "Group":
+        """With the rows of another column of the same places, or some of them, counted as well."""
+
+    @abstractmethod
+    def uncounted(self) -> "Group":
+        """The same places, with no row counted."""
+
     def described(self) -> dict[str, Any]:
         return {"name": self.name, "missing": self.missing, **self.about()}
 
@@ -119,8 +135,8 @@ class Levels(Group):
         return Entries(np.arange(len(part.codes)), slots[part.codes], np.ones(len(part.codes)))
 
     def seen(self, part: Coded, n: int) -> "Levels":
-        counts = self.counts.copy()
-        counts[self._order(part)] += part.tally()
+        counts, order = self.counts.copy(), self._order(part)
+        counts[order[order >= 0]] += part.tally()[order >= 0]
         return replace(
             self, counts=counts, missing=self.missing + part.missing(), rows=self.rows + n
         )
@@ -132,7 +148,7 @@ class Levels(Group):
     def slot_names(self) -> dict[int, str]:
         named = zip(self.slots.tolist(), self.levels, strict=True)
         names = {slot: f"{self.name}={level}" for slot, level in named}
-        return {**names, self.unknown: f"{self.name}=(new level)"}
+        return {**names, self.unknown: f"{self.name}{NEW_LEVEL}"}
 
     def about(self) -> dict[str, Any]:
         order = np.argsort(-self.counts, kind="stable")[:COMMONEST]
@@ -142,6 +158,21 @@ class Levels(Group):
             "commonest": [[self.levels[i], int(self.counts[i])] for i in order],
             "hashed": False,
         }
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.slots, self.counts / max(self.counts.sum(), 1)
+
+    def known(self) -> Coded:
+        return Coded(np.zeros(0, int), list(self.levels))
+
+    def with_counts(self, other: "Levels") -> "Levels":
+        counts = self.counts.copy()
+        counts[self._order(other.known())] += other.counts
+        rows, missing = self.rows + other.rows, self.missing + other.missing
+        return replace(self, counts=counts, rows=rows, missing=missing)
+
+    def uncounted(self) -> "Levels":
+        return replace(self, rows=0, missing=0, counts=np.zeros_like(self.counts))
 
     def _order(self, part: Coded) -> np.ndarray:
         """Which of our levels those of the rows are, −1 where it is none."""
@@ -177,6 +208,18 @@ class Hashed(Group):
 
     def slot_names(self) -> dict[int, str]:
         return {self.start + i: f"(hash {i})" for i in range(2**self.bits)}
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0, int), np.zeros(0)
+
+    def known(self) -> Coded:
+        return Coded(np.zeros(0, int), [])
+
+    def with_counts(self, other: "Hashed") -> "Hashed":
+        return replace(self, rows=self.rows + other.rows, missing=self.missing + other.missing)
+
+    def uncounted(self) -> "Hashed":
+        return replace(self, rows=0, missing=0)
 
     def about(self) -> dict[str, Any]:
         return {"kind": "category", "bits": self.bits, "hashed": True}
@@ -230,6 +273,19 @@ class Sparse(Group):
         index = np.flatnonzero(self.places >= 0)
         return {int(self.places[i]): f"{self.name}[{i}]" for i in index}
 
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0, int), np.zeros(0)
+
+    def known(self) -> Entries:
+        none = np.zeros(0, int)
+        return Entries(none, np.flatnonzero(self.places >= 0), none)
+
+    def with_counts(self, other: "Sparse") -> "Sparse":
+        return replace(self, rows=self.rows + other.rows, missing=self.missing + other.missing)
+
+    def uncounted(self) -> "Sparse":
+        return replace(self, rows=0, missing=0)
+
     def about(self) -> dict[str, Any]:
         return {"kind": "sparse", "width": self.count(), "hashed": False}
 
@@ -262,6 +318,19 @@ class HashedSparse(Group):
 
     def slot_names(self) -> dict[int, str]:
         return {self.start + i: f"(hash {i})" for i in range(2**self.bits)}
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0, int), np.zeros(0)
+
+    def known(self) -> Entries:
+        none = np.zeros(0, int)
+        return Entries(none, none, none)
+
+    def with_counts(self, other: "HashedSparse") -> "HashedSparse":
+        return replace(self, rows=self.rows + other.rows, missing=self.missing + other.missing)
+
+    def uncounted(self) -> "HashedSparse":
+        return replace(self, rows=0, missing=0)
 
     def about(self) -> dict[str, Any]:
         return {"kind": "sparse", "bits": self.bits, "hashed": True}

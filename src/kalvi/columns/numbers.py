@@ -40,20 +40,30 @@ class Moments(NamedTuple):
         return cls(zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, z: np.ndarray, raw: np.ndarray) -> "Moments":
-        """With further rows: z in the units, raw as they came, NaN where missing (Chan's formula)."""
+        """With further rows: z in the units, raw as they came, NaN where missing."""
         there = ~np.isnan(raw)
         n = there.sum(axis=0).astype(float)
         held = np.where(there, z, 0.0)
         mean = held.sum(axis=0) / np.maximum(n, 1)
-        squares = np.where(there, (held - mean) ** 2, 0).sum(axis=0)
-        total = np.maximum(self.count + n, 1)
-        away = mean - self.mean
+        return self.join(
+            Moments(
+                n,
+                mean,
+                np.where(there, (held - mean) ** 2, 0).sum(axis=0),
+                np.where(there, raw, np.inf).min(axis=0, initial=np.inf),
+                np.where(there, raw, -np.inf).max(axis=0, initial=-np.inf),
+            )
+        )
+
+    def join(self, other: "Moments") -> "Moments":
+        """Of the rows of both (Chan's formula)."""
+        total, away = np.maximum(self.count + other.count, 1), other.mean - self.mean
         return Moments(
-            self.count + n,
-            self.mean + away * n / total,
-            self.squares + squares + away**2 * self.count * n / total,
-            np.fmin(self.least, np.where(there, raw, np.inf).min(axis=0, initial=np.inf)),
-            np.fmax(self.most, np.where(there, raw, -np.inf).max(axis=0, initial=-np.inf)),
+            self.count + other.count,
+            self.mean + away * other.count / total,
+            self.squares + other.squares + away**2 * self.count * other.count / total,
+            np.fmin(self.least, other.least),
+            np.fmax(self.most, other.most),
         )
 
 
@@ -158,17 +168,18 @@ class Numbers(NamedTuple):
         about = {"name": name, "kind": kind, "missing": self.rows - count}
         if kind == "vector":
             return about | {"width": width}
+        if np.isnan(self.centre[start]):
+            return about
+        scale = 0.0 if np.isnan(self.scale[start]) else float(self.scale[start])
+        about |= {"centre": float(self.centre[start]), "scale": scale or 1.0}
         if not count:
             return about
-        scale = 0.0 if np.isnan(self.scale[start]) else self.scale[start]
         std = np.sqrt(self.moments.squares[start] / count)
         return about | {
             "mean": float(self.centre[start] + scale * self.moments.mean[start]),
             "std": float(scale * std),
             "least": float(self.moments.least[start]),
             "most": float(self.moments.most[start]),
-            "centre": float(self.centre[start]),
-            "scale": float(scale) or 1.0,
         }
 
     def _column(self, slot: int) -> str:

@@ -45,15 +45,20 @@ def widened(model: Any, n_features: int) -> tuple[Any, streams.Buffer]:
     result is what learning from the wider rows would have given, with a low rank up to its projection,
     which counts the features.
     """
-    outputs, intercept = model._outputs(), bool(model.fit_intercept)
-    old, new = model.n_features_in_ + intercept, n_features + intercept
-    own = np.append(np.arange(model.n_features_in_), [n_features] * intercept).astype(int)
-    places = jnp.asarray(np.concatenate([own + new * k for k in range(outputs)]))
-    assert len(places) == old * outputs
+    places = parameter_places(model, np.arange(model.n_features_in_), n_features)
     state, prior = streamable(model.state_, model.rank), model._priors(n_features)
     put = eqx.filter_vmap(_put, in_axes=(0, 0, None)) if model._on_grid() else _put
     posterior = put(state.posterior, prior, places)
     return eqx.tree_at(lambda s: s.posterior, state, posterior), _wider(model.buffer_, n_features)
+
+
+def parameter_places(model: Any, features: np.ndarray, n_features: int) -> Any:
+    """Where the parameters of features, the intercept last, are among those of more, for every output."""
+    intercept = bool(model.fit_intercept)
+    own = np.append(features, [n_features] * intercept).astype(int)
+    return jnp.asarray(
+        np.concatenate([own + (n_features + intercept) * k for k in range(model._outputs())])
+    )
 
 
 def _put(posterior: Any, prior: Any, places: Any) -> Any:

@@ -1,20 +1,14 @@
-"""The command line: `kalvi reproduce`, `kalvi demo`.
+"""`kalvi reproduce`, `kalvi demo`: the papers' figures with their claims put to the test, and a stream."""
 
-An error is one sentence and exit code 2. Files appear whole or not at all.
-"""
-
-import csv
-import importlib
-import io
 import textwrap
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 from tqdm import tqdm
+
+from kalvi.cli.console import Refusal, folder, module, refusing, write_table
 
 PAPERS = {
     "rvga": "kalvi.experiments.rvga",
@@ -26,19 +20,7 @@ PAPERS = {
 }
 
 
-class Refusal(click.ClickException):
-    """An error the user can do something about."""
-
-    exit_code = 2
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("kalvi"), message="%(prog)s %(version)s", prog_name="kalvi")
-def main() -> None:
-    """Gaussian variational inference that scales."""
-
-
-@main.command()
+@click.command()
 @click.argument("paper", metavar="PAPER")
 @click.argument("figure", required=False)
 @click.option(
@@ -56,11 +38,11 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
-        experiments, plots = _module(PAPERS[paper]), _module("kalvi.plots")
+        experiments, plots = module(PAPERS[paper]), module("kalvi.plots")
         figures = {str(number): make for number, make in experiments.FIGURES.items()}
         if figure is not None and figure not in figures:
             raise ValueError(f"{paper} has {_range_of(figures)}; got {figure}.")
-        folder = _folder(out / paper)
+        where = folder(out / paper)
         claims: list[dict[str, Any]] = []
         missing: dict[str, Exception] = {}
         bar = tqdm([figure] if figure else list(figures), desc=f"{paper} figures", unit="figure")
@@ -74,19 +56,19 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
                 missing[name] = error
                 continue
             stem = f"figure_{_padded(name)}" if name[0].isdigit() else name
-            _write_table(folder / f"{stem}.csv", result.table)
-            plots.save(result.draw(), folder / f"{stem}.png")
+            write_table(where / f"{stem}.csv", result.table)
+            plots.save(result.draw(), where / f"{stem}.png")
             claims += result.claim_rows()
         ending = f"_{_padded(figure)}" if figure else ""
-        _write_table(folder / f"claims{ending}.csv", claims)
+        write_table(where / f"claims{ending}.csv", claims)
     _print_claims(claims)
-    click.echo(f"wrote {folder}")
+    click.echo(f"wrote {where}")
     if missing:
         names, reason = " and ".join(missing), str(next(iter(missing.values())))
         raise Refusal(f"{paper} {names} could not be made: {reason}")
 
 
-@main.command()
+@click.command()
 @click.option("--rows", default=204_800, show_default=True, help="Rows of the stream.")
 @click.option("--seed", default=0, show_default=True, help="What the rows are generated from.")
 @click.option(
@@ -99,10 +81,10 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
 def demo(rows: int, seed: int, out: Path) -> None:
     """Stream rows through a Bayesian logistic regression in one pass."""
     with refusing():
-        experiment, plots = _module("kalvi.experiments.demo"), _module("kalvi.plots")
+        experiment, plots = module("kalvi.experiments.demo"), module("kalvi.plots")
         if out.suffix not in (".png", ".pdf", ".svg"):
             raise ValueError(f"the picture must end in .png, .pdf or .svg; got {out.name!r}.")
-        _folder(out.parent)
+        folder(out.parent)
         click.echo("generating rows and compiling ...", err=True)
         stream = experiment.generate(rows, seed)
         experiment.warm_up(stream)
@@ -119,28 +101,6 @@ def demo(rows: int, seed: int, out: Path) -> None:
     click.echo(f"wrote {out}")
 
 
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Bad values and file trouble become one sentence and exit code 2."""
-    try:
-        yield
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise Refusal(f"{where}{error.strerror or error}") from error
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-
-
-def _module(name: str) -> Any:
-    """A module that may need more than the plain installation, loaded when a command wants it."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"this command needs {error.name}; install it with pip install 'kalvi[plots]'."
-        ) from error
-
-
 def _padded(name: str) -> str:
     """A figure's number with two digits; a table's name as it is."""
     return f"{int(name):02d}" if name.isdigit() else name
@@ -151,27 +111,6 @@ def _range_of(names: Iterable[str]) -> str:
     numbers = [name for name in names if name[0].isdigit()]
     tables = "".join(f", {name}" for name in names if not name[0].isdigit())
     return f"figures {numbers[0]} to {numbers[-1]}{tables}"
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """A CSV file of the rows, moved into place when it is whole."""
-    rows = list(rows)
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text.getvalue(), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _print_claims(claims: list[dict[str, Any]]) -> None:

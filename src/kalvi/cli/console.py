@@ -1,0 +1,148 @@
+"""Manners of the command line: errors of one sentence, progress, JSON for scripts, files written whole."""
+
+import csv
+import importlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from tqdm import tqdm
+
+NEEDS = {
+    "pyarrow": "kalvi[files]",
+    "matplotlib": "kalvi[plots]",
+    "arviz_base": "kalvi[arviz]",
+}
+
+
+class Refusal(click.ClickException):
+    """An error the user can do something about."""
+
+    exit_code = 2
+
+
+class Stopped(click.ClickException):
+    """The user asked to stop, and nothing was lost."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.format_message(), err=True)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Bad values and file trouble become one sentence and exit code 2."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise Refusal(f"{where}{error.strerror or error}") from error
+    except MemoryError as error:
+        raise Refusal(f"the machine has not enough memory for this: {error}") from error
+    except ValueError as error:
+        raise Refusal(_sentence(str(error))) from error
+    except KeyboardInterrupt as error:
+        raise Stopped("stopped; nothing was written.") from error
+
+
+def module(name: str) -> Any:
+    """A module that may need more than the plain installation, loaded when a command wants it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        extra = NEEDS.get((error.name or "").split(".")[0], "kalvi[experiments]")
+        raise ValueError(
+            f"this command needs {error.name}; install it with pip install '{extra}'."
+        ) from error
+
+
+def compiled_once() -> None:
+    """Keep compiled programs between commands, unless the user said where or not to."""
+    jax = module("jax")
+    if (
+        jax.config.jax_compilation_cache_dir is None
+        and "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    ):
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "kalvi" / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@contextmanager
+def written(path: Path, mode: str = "wb") -> Iterator[Any]:
+    """A file that appears where `path` says when it is whole."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        encoding = None if "b" in mode else "utf-8"
+        with open(part, mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """A CSV file of the rows, moved into place when it is whole."""
+    rows = list(rows)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    with written(path, "w") as file:
+        file.write(text.getvalue())
+
+
+def folder(path: Path) -> Path:
+    """The folder, made if it was not there."""
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def say_json(value: Any) -> None:
+    """One JSON object on standard output; numbers that JSON has no word for are null."""
+    click.echo(json.dumps(_plain(value), ensure_ascii=False))
+
+
+@contextmanager
+def row_bar(quiet: bool, total: int | None, start: int = 0) -> Iterator[Callable[..., None]]:
+    """A progress bar of rows, told (rows, fraction of the bytes, what to show beside)."""
+    with tqdm(
+        total=total, initial=start, unit=" rows", unit_scale=True, disable=quiet, leave=False
+    ) as bar:
+
+        def tell(rows: int, fraction: float | None, beside: str = "") -> None:
+            if total is None and fraction:
+                bar.total = max(int(rows / fraction), rows)
+            bar.set_postfix_str(beside, refresh=False)
+            bar.update(rows - bar.n)
+
+        yield tell
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _sentence(message: str) -> str:
+    """The message on one line."""
+    return " ".join(message.split())

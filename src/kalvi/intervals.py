@@ -1,0 +1,70 @@
+"""Central intervals of predictions whose linear predictor is Gaussian."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, ndtri, pdtr, roots_hermitenorm, softmax
+
+NODES, DRAWS = 32, 512
+"""Nodes of the integrals over the rate of counts; draws of the predictors of several classes."""
+MOST_COUNTS = 1e15
+"""Counts beyond this are taken for a normal number: they are one in floating point."""
+
+
+class Spread(NamedTuple):
+    """Standard deviation and the ends of the interval, one row each."""
+
+    std: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def normal(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
+    """Of y ~ N(mean, std²)."""
+    half = ndtri((1 + level) / 2) * std
+    return Spread(std, mean - half, mean + half)
+
+
+def probability(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
+    """Of σ(f) for f ~ N(mean, std²): the ends exactly, the deviation by quadrature."""
+    _, lower, upper = normal(mean, std, level)
+    z, weight = _nodes()
+    p = expit(mean[:, None] + std[:, None] * z)
+    centre = p @ weight
+    return Spread(np.sqrt((p - centre[:, None]) ** 2 @ weight), expit(lower), expit(upper))
+
+
+def counts(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
+    """Of y ~ Poisson(e^f), f ~ N(mean, std²): the smallest counts whose distribution reaches the ends."""
+    z, weight = _nodes()
+    rate = np.exp(np.clip(mean[:, None] + std[:, None] * z, -700, 700))
+    centre = np.exp(np.minimum(mean + std**2 / 2, 700))
+    variance = centre + centre**2 * np.expm1(np.minimum(std**2, 700))
+    lower = _quantile(rate, weight, (1 - level) / 2)
+    return Spread(np.sqrt(variance), lower, _quantile(rate, weight, (1 + level) / 2))
+
+
+def classes(mean: np.ndarray, cov: np.ndarray, level: float) -> Spread:
+    """Of the softmax of f ~ N(mean, cov), a column for each class, over fixed draws."""
+    noise = np.random.default_rng(0).normal(size=(DRAWS, mean.shape[1]))
+    vals, vecs = np.linalg.eigh(cov)
+    root = vecs * np.sqrt(np.maximum(vals, 0))[:, None, :]
+    p = softmax(mean[:, None, :] + np.einsum("nij,kj->nki", root, noise), axis=2)
+    lower, upper = np.quantile(p, [(1 - level) / 2, (1 + level) / 2], axis=1)
+    return Spread(p.std(axis=1), lower, upper)
+
+
+def _nodes() -> tuple[np.ndarray, np.ndarray]:
+    z, weight = roots_hermitenorm(NODES)
+    return z, weight / weight.sum()
+
+
+def _quantile(rate: np.ndarray, weight: np.ndarray, share: float) -> np.ndarray:
+    """The smallest count whose distribution function, averaged over the rates, is no less than share."""
+    high = np.ceil(np.minimum(rate.max(axis=1) * 2 + 100, MOST_COUNTS))
+    low = np.full(len(rate), -1.0)
+    while np.any(high - low > 1):
+        middle = np.floor((low + high) / 2)
+        reached = pdtr(middle[:, None], rate) @ weight >= share
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+    return high

@@ -1,0 +1,261 @@
+"""The models that `kalvi fit` makes of a table: their estimators, targets and predictions."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+import pyarrow as pa
+
+from kalvi import intervals, run, streams
+from kalvi.algorithms.groups import laws
+from kalvi.columns.targets import MOST_CLASSES, Classes, Counts, Numbers, Target, distinct
+from kalvi.estimators import (
+    GaussianProcessClassifier,
+    GaussianProcessRegressor,
+    LinearRegression,
+    LogisticRegression,
+    NeuralClassifier,
+    NeuralRegressor,
+    PoissonRegression,
+)
+from kalvi.estimators.predictive import predicted
+from kalvi.intervals import Spread
+from kalvi.likelihoods import Normal
+from kalvi.precision import matching
+from kalvi.predictors import MultiLinear
+
+FULL_COVARIANCE, LOW_RANK = 700, 20
+"""Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
+
+
+class Prediction(NamedTuple):
+    """What is said of each row: the mean of y or the probability of each class, and how sure it is."""
+
+    mean: np.ndarray
+    spread: Spread | None
+
+
+class Kind(eqx.Module):
+    """A model of a table."""
+
+    @abstractmethod
+    def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        """How the target is read, from its first rows."""
+
+    @abstractmethod
+    def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        """The estimator, before any row."""
+
+    @abstractmethod
+    def streams(self, parameters: dict[str, Any]) -> bool:
+        """Whether rows are learned as they come; otherwise all are kept in memory first."""
+
+    @abstractmethod
+    def widens(self) -> bool:
+        """Whether new levels may widen the rows."""
+
+    @abstractmethod
+    def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
+        """Predictions for rows of x with central intervals of the given level."""
+
+
+class Linear(Kind):
+    """Bayesian linear regression."""
+
+    def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        return Numbers(_numeric(name, column))
+
+    def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        return LinearRegression(**_ranked(width, parameters))
+
+    def streams(self, parameters: dict[str, Any]) -> bool:
+        return parameters.get("passes", 1) == 1
+
+    def widens(self) -> bool:
+        return True
+
+    def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
+        mean, std = estimator.predict(x, return_std=True)
+        return Prediction(mean, intervals.normal(mean, std, level))
+
+
+class Poisson(Kind):
+    """Bayesian regression of counts."""
+
+    def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        return Counts(_numeric(name, column))
+
+    def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        return PoissonRegression(**_ranked(width, parameters))
+
+    def streams(self, parameters: dict[str, Any]) -> bool:
+        return parameters.get("passes", 1) == 1
+
+    def widens(self) -> bool:
+        return True
+
+    def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
+        mean, std = latent(estimator, x)
+        return Prediction(estimator.predict(x), intervals.counts(mean, std, level))
+
+
+class Logistic(Kind):
+    """Bayesian logistic regression, of two classes or more."""
+
+    def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        return labels_of(name, column, classes)
+
+    def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        outputs = len(_labels(target)) if len(_labels(target)) > 2 else 1
+        return LogisticRegression(**_ranked(width * outputs, parameters))
+
+    def streams(self, parameters: dict[str, Any]) -> bool:
+        return parameters.get("passes", 1) == 1
+
+    def widens(self) -> bool:
+        return True
+
+    def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
+        p = estimator.predict_proba(x)
+        if p.shape[1] > 2:
+            return Prediction(p, intervals.classes(*latent_classes(estimator, x), level))
+        return Prediction(p, intervals.probability(*latent(estimator, x), level))
+
+
+class Neural(Kind):
+    """A network with a posterior: of classes for labels, of numbers otherwise."""
+
+    def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        return any_target(name, column, classes)
+
+    def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        chosen = {"method": "lrvga", "random_state": 0, **parameters}
+        return (NeuralClassifier if isinstance(target, Classes) else NeuralRegressor)(**chosen)
+
+    def streams(self, parameters: dict[str, Any]) -> bool:
+        return parameters.get("method", "lrvga") == "lrvga"
+
+    def widens(self) -> bool:
+        return False
+
+    def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
+        mean, epistemic, aleatoric = estimator.predict_parts(_dense(x))
+        if not isinstance(target, Classes):
+            return Prediction(mean, intervals.normal(mean, np.sqrt(epistemic + aleatoric), level))
+        ends = intervals.normal(mean, np.sqrt(epistemic), level)
+        ends = Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))
+        return Prediction(mean, _second(ends) if mean.shape[1] == 2 else ends)
+
+
+class GaussianProcess(Kind):
+    """A Gaussian process: of classes for labels, of numbers otherwise."""
+
+    def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        return any_target(name, column, classes)
+
+    def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        chosen = {"random_state": 0, **parameters}
+        is_classes = isinstance(target, Classes)
+        return (GaussianProcessClassifier if is_classes else GaussianProcessRegressor)(**chosen)
+
+    def streams(self, parameters: dict[str, Any]) -> bool:
+        return False
+
+    def widens(self) -> bool:
+        return False
+
+    def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
+        x = _dense(x)
+        if not isinstance(target, Classes):
+            mean, std = estimator.predict(x, return_std=True)
+            return Prediction(mean, intervals.normal(mean, std, level))
+        p = estimator.predict_proba(x)
+        if p.shape[1] > 2:
+            return Prediction(p, None)
+        mean, std = estimator.predict_latent(x)
+        return Prediction(p, intervals.probability(mean, std, level))
+
+
+KINDS: dict[str, Kind] = {
+    "logistic": Logistic(),
+    "linear": Linear(),
+    "poisson": Poisson(),
+    "gp": GaussianProcess(),
+    "neural": Neural(),
+}
+
+
+def likely_kind(column: pa.ChunkedArray) -> str:
+    """The model of a target nobody said anything about: logistic for labels and for two numbers."""
+    numeric = pa.types.is_floating(column.type)
+    return "linear" if numeric and len(distinct(column)) > 2 else "logistic"
+
+
+def latent(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of the linear predictor of each row: y without noise."""
+    with matching(estimator.dtype):
+        found = predicted(Normal(0.0), estimator.posterior_, x, estimator._layout())
+    return found[0], np.sqrt(found[1])
+
+
+def latent_classes(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of the predictors of all classes of each row."""
+    q, outputs, parts = estimator.posterior_, len(estimator.classes_), []
+    with matching(estimator.dtype):
+        y = np.zeros(x.shape[0])
+        for batch in streams.array_batches(x, y, block_size=256, **estimator._layout()):
+            parts.append(run.call(laws, q, MultiLinear(outputs), batch.x))
+        mean, cov = (np.concatenate(part)[: x.shape[0]] for part in zip(*parts, strict=True))
+    return mean, cov
+
+
+def any_target(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+    """Classes if they are named or look like it, numbers otherwise."""
+    if classes or likely_kind(column) == "logistic":
+        return labels_of(name, column, classes)
+    return Numbers(name)
+
+
+def labels_of(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Classes:
+    """The classes as given, or those of the first rows."""
+    found = tuple(classes) or tuple(distinct(column))
+    if len(set(found)) < 2:
+        held = f"only '{found[0]}'" if found else "nothing"
+        raise ValueError(
+            f"a classifier needs two classes or more; the first rows of '{name}' hold {held}. "
+            "Shuffle the rows, or name all classes with --classes a,b."
+        )
+    if len(found) > MOST_CLASSES:
+        raise ValueError(
+            f"'{name}' has {len(found)} different values in the first rows, too many for classes "
+            f"(at most {MOST_CLASSES}); use --model linear, or another target."
+        )
+    return Classes(name, found)
+
+
+def _labels(target: Target) -> tuple[str, ...]:
+    assert isinstance(target, Classes)
+    return target.labels
+
+
+def _numeric(name: str, column: pa.ChunkedArray) -> str:
+    if not (pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+        raise ValueError(
+            f"the target '{name}' is {column.type}, not numbers; use --model logistic for labels."
+        )
+    return name
+
+
+def _ranked(width: int, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The rank, if none was given, by the number of parameters."""
+    rank = None if width <= FULL_COVARIANCE else LOW_RANK
+    return {"rank": rank, **parameters}
+
+
+def _dense(x: Any) -> np.ndarray:
+    return x if isinstance(x, np.ndarray) else x.toarray()
+
+
+def _second(spread: Spread) -> Spread:
+    return Spread(*(part[:, 1] for part in spread))

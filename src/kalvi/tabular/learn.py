@@ -1,0 +1,226 @@
+"""One pass over a stream, with checkpoints: what is killed goes on where it was, to the same bits.
+
+Rows are learned in pieces of one size, counted from the beginning of the run, and a state is saved between
+pieces only. So a run that goes on from a checkpoint does what it would have done without the interruption.
+
+The checkpoint of a model stands beside it (`MODEL.checkpoint`) and the model itself changes once, when all
+rows are learned; both are written whole or not at all. A run has a number of its own: a checkpoint that has
+the number of the model beside it is of a run that ended, and nothing is left to do.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi import checkpoints
+from kalvi.readers import Source, open_data
+from kalvi.tabular.ahead import Stop, ahead, stoppable
+from kalvi.tabular.model import SAMPLED, Rows, TableModel
+
+PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
+"""Rows of a piece, fewer where they are wide."""
+PATIENCE = 20
+"""Checkpoints take at most about one part in so many of the time."""
+MOST_BYTES = 2**31
+"""Models that need all rows at once hold at most so much of them."""
+
+
+class Job(NamedTuple):
+    """What a run does, and how far it has come."""
+
+    run: str
+    out: str
+    data: tuple[str, ...]
+    format: str | None
+    types: dict[str, str]
+    fingerprint: tuple[dict[str, Any], ...]
+    piece: int
+    every_rows: int
+    every_seconds: float
+    done: int = 0
+
+
+class Interrupted(Exception):
+    """Someone asked to stop, and the checkpoint was written."""
+
+
+class Unfinished(NamedTuple):
+    """A run that has not ended."""
+
+    model: TableModel
+    job: Job
+
+
+Tell = Callable[[TableModel, int, float | None], None]
+"""Told after each piece: the model, the rows of the stream so far, the share of the bytes read."""
+
+
+def new_job(
+    model: TableModel,
+    source: Source,
+    out: Path,
+    *,
+    data: tuple[str, ...],
+    format: str | None,
+    every_rows: int,
+    every_seconds: float,
+) -> Job:
+    """A run over a source that was just opened."""
+    piece = int(np.clip(PIECE_NUMBERS // max(model.encoder.width, 1), 256, PIECE_ROWS))
+    dense = all(group.count() is None for group in model.encoder.groups)
+    return Job(
+        run=secrets.token_hex(8),
+        out=str(out),
+        data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
+        format=format,
+        types=types_of(model),
+        fingerprint=tuple(source.fingerprint()),
+        piece=piece if dense else PIECE_ROWS,
+        every_rows=every_rows,
+        every_seconds=every_seconds,
+    )
+
+
+def types_of(model: TableModel) -> dict[str, str]:
+    """Which columns of other files must be read as numbers, and which as categories."""
+    groups = {
+        g.name: "category" for g in model.encoder.groups if g.described()["kind"] == "category"
+    }
+    numbers = zip(model.encoder.numbers.names, model.encoder.numbers.kinds, strict=True)
+    return groups | {name: "number" for name, kind in numbers if kind == "number"}
+
+
+def learn(model: TableModel, source: Source, job: Job, tell: Tell) -> TableModel:
+    """Learn from the rows of a source that are not learned yet, then write the model."""
+    before, began = model.record.seconds, time.monotonic()
+
+    def clock() -> float:
+        return before + time.monotonic() - began
+
+    save_checkpoint(model, job)
+    with stoppable() as stop:
+        if model.streams():
+            model = _stream(model, source, job, stop, tell, clock)
+        else:
+            model = _whole(model, source, job, stop, tell)
+    files = (*model.record.files, *job.fingerprint)
+    model = model._replace(record=model.record._replace(seconds=clock(), files=files))
+    finish(model, job)
+    return model
+
+
+def reopen(job: Job, data: tuple[str, ...] = ()) -> Source:
+    """The source of an interrupted run; files that have changed since are refused."""
+    source = open_data(
+        list(data or job.data), format=job.format, types=job.types, sample_rows=SAMPLED
+    )
+    found = source.fingerprint()
+    for was, now in zip(job.fingerprint, found, strict=False):
+        if was.get("head") != now.get("head") or was.get("bytes", 0) > now.get("bytes", 0):
+            raise ValueError(
+                f"{now['path']} is not the file the run began with (its beginning or its size differs); "
+                "put the old one back, or start again."
+            )
+    if len(found) < len(job.fingerprint):
+        raise ValueError(f"the run began with {len(job.fingerprint)} files; found {len(found)}.")
+    return source
+
+
+def checkpoint_of(path: str | Path) -> Path:
+    """Where the checkpoint of a model stands."""
+    return Path(f"{path}.checkpoint")
+
+
+def save_checkpoint(model: TableModel, job: Job) -> None:
+    """Write how far a run has come."""
+    checkpoints.save(checkpoint_of(job.out), {"model": model, "job": job}, kind="checkpoint")
+
+
+def finish(model: TableModel, job: Job) -> None:
+    """Write the model, then take the checkpoint away."""
+    save_model(job.out, model, run=job.run)
+    checkpoint_of(job.out).unlink(missing_ok=True)
+
+
+def save_model(path: str | Path, model: TableModel, *, run: str = "") -> None:
+    """Write a model, with the number of the run that made it."""
+    checkpoints.save(path, {"model": model, "run": run}, kind="model")
+
+
+def load_model(path: str | Path) -> TableModel:
+    """A model of a table."""
+    return _loaded(path)["model"]
+
+
+def unfinished(path: str | Path) -> Unfinished | None:
+    """The run of a model that has not ended, if there is one; the checkpoint of one that has is removed."""
+    checkpoint = checkpoint_of(path)
+    if not checkpoint.exists():
+        return None
+    held = checkpoints.load(checkpoint)
+    if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
+        raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
+    if Path(path).exists() and _loaded(path)["run"] == held["job"].run:
+        checkpoint.unlink()
+        return None
+    return Unfinished(held["model"], held["job"]._replace(out=str(path)))
+
+
+def _loaded(path: str | Path) -> dict[str, Any]:
+    held = checkpoints.load(path)
+    if not (isinstance(held, dict) and isinstance(held.get("model"), TableModel)):
+        raise ValueError(f"{path} is not a model of a table, but a {type(held).__name__}.")
+    return held
+
+
+def _stream(
+    model: TableModel, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
+) -> TableModel:
+    """The model after all pieces; saved where it is time, or someone asks to stop."""
+    done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
+    for rows, end in ahead(_numbers(model, source, job)):
+        model, done = model.learned(rows, done), end
+        tell(model, done, source.fraction())
+        if stop.asked or done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
+            began = clock()
+            model = model._replace(record=model.record._replace(seconds=began))
+            save_checkpoint(model, job._replace(done=done))
+            saved_rows, saved_at = done, clock()
+            pause = max(job.every_seconds, PATIENCE * (saved_at - began))
+        if stop.asked:
+            raise Interrupted
+    return model
+
+
+def _whole(model: TableModel, source: Source, job: Job, stop: Stop, tell: Tell) -> TableModel:
+    """The model of all rows, held in memory."""
+    gathered: list[Rows] = []
+    size = 0
+    for rows, done in ahead(_numbers(model, source, job)):
+        gathered.append(rows._replace(table=rows.table[:0]))
+        model = model._replace(encoder=rows.encoder)
+        size += 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
+        tell(model, done, source.fraction())
+        if stop.asked:
+            raise Interrupted
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
+                "give it fewer rows, or a model that learns them as they come (--model logistic, "
+                "linear or poisson, one pass)."
+            )
+    return model.fitted(gathered)
+
+
+def _numbers(model: TableModel, source: Source, job: Job) -> Iterator[tuple[Rows, int]]:
+    """The pieces that are not learned yet, as numbers, each with the rows of the stream up to its end."""
+    encoder = model.encoder
+    for piece in source.pieces(job.piece, skip=job.done):
+        rows = model.read(piece.table, piece.place, encoder)
+        encoder = rows.encoder
+        yield rows, piece.start + piece.table.num_rows

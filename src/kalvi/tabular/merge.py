@@ -1,0 +1,62 @@
+"""Models of shards into one of all: levels by their names, posteriors by `kalvi.merge`.
+
+The shards were fitted apart from the same prior in the same units. Levels that only some have seen are
+added to the others, which leave their coefficients at the prior: that is exact, as is the merging of
+posteriors with a full covariance; those of a low rank are projected.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kalvi.estimators.shards import joined
+from kalvi.tabular.model import TableModel
+from kalvi.tabular.record import Checks, Curve, Record, Sample
+
+
+def merged(models: Sequence[TableModel], names: Sequence[str]) -> TableModel:
+    """One model of the rows of all."""
+    first, encoder = models[0], models[0].encoder
+    for model, name in zip(models, names, strict=True):
+        _check(first, model, names[0], name)
+    for model in models[1:]:
+        encoder = encoder.joined(model.encoder)
+    places = [model.encoder.places_in(encoder) for model in models]
+    estimator = joined([model.estimator for model in models], places, encoder.width)
+    record = _record([model.record for model in models])
+    return first._replace(encoder=encoder, estimator=estimator, record=record)
+
+
+def _check(first: TableModel, model: TableModel, one: str, name: str) -> None:
+    if not (model.kind.widens() and model.record.rows):
+        raise ValueError(f"{name} cannot be merged: only logistic, linear and poisson models can.")
+    same = (
+        model.model == first.model
+        and model.target == first.target
+        and model.encoder.columns() == first.encoder.columns()
+        and model.encoder.settings == first.encoder.settings
+    )
+    a, b = model.encoder.numbers, first.encoder.numbers
+    units = same and np.array_equal(a.centre, b.centre) and np.array_equal(a.scale, b.scale)
+    if not units:
+        raise ValueError(
+            f"{name} and {one} differ in their model, columns, classes or units; fit the shards after the "
+            f"first like it: kalvi fit ... --like {one}."
+        )
+
+
+def _record(records: Sequence[Record]) -> Record:
+    whole = records[0]
+    for record in records[1:]:
+        a, b = whole.checks, record.checks
+        whole = Record(
+            rows=whole.rows + record.rows,
+            weight=whole.weight + record.weight,
+            seconds=whole.seconds + record.seconds,
+            curve=Curve(np.zeros(0), np.zeros(0)),
+            checks=Checks(a.bins + b.bins, a.inside + b.inside, a.count + b.count),
+            examples=record.examples,
+            sample=Sample.none(),
+            files=(*whole.files, *record.files),
+        )
+    return whole

@@ -1,0 +1,255 @@
+"""A model of a table: how columns become numbers, what was learned from them, and what the pass said."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+
+from kalvi.columns.encoder import Encoder, Settings, kinds_of
+from kalvi.columns.numbers import Place
+from kalvi.columns.targets import Classes, Target, label, numbers
+from kalvi.readers import BadData, Source
+from kalvi.tabular.kinds import KINDS, Kind, Prediction, likely_kind
+from kalvi.tabular.record import (
+    EXAMPLES,
+    Record,
+    checked,
+    checked_rows,
+)
+
+SAMPLED = 10_000
+"""The first rows, by which types, units and levels are found."""
+
+
+class Choices(NamedTuple):
+    """What a person decided about a model of a table."""
+
+    target: str
+    model: str | None = None
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    weight: str | None = None
+    classes: tuple[str, ...] = ()
+    missing: str = "error"
+    skip_unlabelled: bool = False
+    hash_bits: int | None = None
+    max_width: int = 2**20
+    parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
+
+
+class Rows(NamedTuple):
+    """A piece of the stream as numbers, and the encoder after it."""
+
+    table: pa.Table
+    x: Any
+    y: np.ndarray
+    weight: np.ndarray
+    encoder: Encoder
+    unseen: dict[str, dict[str, int]]
+
+
+class TableModel(NamedTuple):
+    """Encoder, target and estimator of a table, and the record of the pass."""
+
+    model: str
+    choices: Choices
+    target: Target
+    encoder: Encoder
+    estimator: Any
+    record: Record
+
+    @classmethod
+    def begin(cls, source: Source, choices: Choices) -> "TableModel":
+        """A model before its first row, with types, units and levels from the source's sample."""
+        sample = source.sample
+        for role, name in (("target", choices.target), ("weight", choices.weight)):
+            if name is not None and name not in sample.column_names:
+                raise ValueError(
+                    f"{source.files[0]} has no column '{name}' for the {role}; "
+                    f"it has {', '.join(sample.column_names[:30])}."
+                )
+        model = choices.model or likely_kind(sample[choices.target])
+        kind = KINDS[model]
+        target = kind.target(choices.target, sample[choices.target], choices.classes)
+        taken = {choices.target, *([choices.weight] if choices.weight else [])}
+        kinds = kinds_of(sample.schema, choices.features, choices.drop, taken)
+        encoder = Encoder.begin(kinds, sample, cls._settings(choices, kind))
+        estimator = kind.estimator(target, encoder.width, choices.parameters)
+        return cls(model, choices, target, encoder, estimator, Record.none())
+
+    @staticmethod
+    def _settings(choices: Choices, kind: Kind) -> Settings:
+        impute = choices.missing == "impute"
+        return Settings(impute, choices.hash_bits, choices.max_width, not kind.widens())
+
+    def fresh(self) -> "TableModel":
+        """The same columns, units and settings before the first row."""
+        estimator = self.kind.estimator(self.target, self.encoder.width, self.choices.parameters)
+        return self._replace(
+            encoder=self.encoder.forgetful(), estimator=estimator, record=Record.none()
+        )
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.model]
+
+    def streams(self) -> bool:
+        """Whether rows are learned as they come."""
+        return self.kind.streams(self.choices.parameters)
+
+    def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
+        """A piece of the stream as numbers; what it cannot be is refused with its place."""
+        self._check_columns(table, place)
+        y, there = self.target.read(table, place, skip=self.choices.skip_unlabelled)
+        weight = self._weight(table, place) * there
+        x, encoder, unseen = encoder.encode(table, place, learn=True)
+        return Rows(table, x, y, weight, encoder, unseen)
+
+    def inputs(self, table: pa.Table, place: Place) -> tuple[Any, dict[str, dict[str, int]]]:
+        """Rows of x for predictions, and levels that are new."""
+        table = self._completed(table)
+        x, _, unseen = self.encoder.encode(table, place, learn=False)
+        return x, unseen
+
+    def learned(self, rows: Rows, start: int) -> "TableModel":
+        """After a piece: first predict some of its rows, then learn from all of them."""
+        record, estimator = self._predicted(rows), self.estimator
+        if self._begun() and rows.x.shape[1] > estimator.n_features_in_:
+            estimator.widen(rows.x.shape[1])
+        if np.any(rows.weight > 0):
+            self._partial_fit(rows)
+        record = record._replace(
+            rows=record.rows + int(np.sum(rows.weight > 0)),
+            weight=record.weight + float(rows.weight.sum()),
+            sample=record.sample.add((rows.x, rows.y, rows.weight), start),
+        )
+        if self._begun() and self.evidence() is not None:
+            record = record._replace(curve=record.curve.add(record.weight, self.evidence() or 0.0))
+        return self._replace(encoder=rows.encoder, record=record)
+
+    def fitted(self, pieces: list[Rows]) -> "TableModel":
+        """After all rows at once."""
+        y, weight = (
+            np.concatenate([p.y for p in pieces]),
+            np.concatenate([p.weight for p in pieces]),
+        )
+        x: Any = sp.vstack([_csr(p.x, self.encoder.width) for p in pieces], format="csr")
+        some = weight > 0
+        x, y, weight = x[some], y[some], weight[some]
+        x = sp.csr_array(x) if self.kind.widens() else x.toarray()
+        self.estimator.fit(x, y, sample_weight=weight)
+        record = self.record._replace(
+            rows=len(y),
+            weight=float(weight.sum()),
+            sample=self.record.sample.add((x, y, weight), 0),
+        )
+        return self._replace(record=record)
+
+    def evidence(self) -> float | None:
+        """The progressive log evidence of the rows, where the estimator has it."""
+        return getattr(self.estimator, "log_evidence_", None)
+
+    def predict(self, x: Any, level: float) -> Prediction:
+        return self.kind.predict(self.estimator, self.target, x, level)
+
+    def _begun(self) -> bool:
+        return hasattr(self.estimator, "n_features_in_")
+
+    def _partial_fit(self, rows: Rows) -> None:
+        x = rows.x if self.kind.widens() or isinstance(rows.x, np.ndarray) else rows.x.toarray()
+        extra = {}
+        if isinstance(self.target, Classes):
+            extra["classes"] = np.arange(len(self.target.labels))
+        self.estimator.partial_fit(x, rows.y, sample_weight=rows.weight, **extra)
+
+    def _predicted(self, rows: Rows) -> Record:
+        """Some rows predicted before they are learned."""
+        which = checked_rows(rows.weight)
+        if not self._begun() or not len(which):
+            return self.record
+        x = rows.x[which][:, : self.estimator.n_features_in_]
+        checks, made = checked(
+            self.record.checks, self.kind, self.estimator, self.target, x, rows.y[which]
+        )
+        return self.record._replace(checks=checks, examples=self._examples(rows, which, made))
+
+    def _examples(self, rows: Rows, which: np.ndarray, made: Prediction) -> tuple[dict, ...]:
+        shown = rows.table.take(which[:EXAMPLES]).select(list(self.encoder.columns())[:EXAMPLES])
+        observed = rows.table[self.target.name].take(which[:EXAMPLES]).to_pylist()
+        return tuple(
+            {
+                "row": {k: _shown(v) for k, v in row.items()},
+                "observed": label(seen),
+                **said(made, i),
+            }
+            for i, (row, seen) in enumerate(zip(shown.to_pylist(), observed, strict=True))
+        )
+
+    def _check_columns(self, table: pa.Table, place: Place) -> None:
+        for name in (*self.encoder.columns(), self.target.name):
+            if name not in table.column_names:
+                raise BadData(f"{place(0)}: there is no column '{name}', which the model needs.")
+
+    def _completed(self, table: pa.Table) -> pa.Table:
+        """The table with columns it lacks as missing, where missing values are imputed."""
+        kinds = {**dict(zip(self.encoder.numbers.names, self.encoder.numbers.kinds, strict=True))}
+        for name in self.encoder.columns():
+            if name in table.column_names:
+                continue
+            if self.choices.missing != "impute" or kinds.get(name) == "vector":
+                raise ValueError(
+                    f"the data have no column '{name}', which the model needs; add it"
+                    + (
+                        "."
+                        if self.choices.missing == "impute"
+                        else ", or fit with --missing impute."
+                    )
+                )
+            kind = pa.float64() if name in kinds else pa.string()
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+        return table
+
+    def _weight(self, table: pa.Table, place: Place) -> np.ndarray:
+        name = self.choices.weight
+        if name is None:
+            return np.ones(table.num_rows)
+        if name not in table.column_names or not pa.types.is_floating(table[name].type):
+            raise BadData(f"{place(0)}: the weight '{name}' must be a column of numbers.")
+        weight = numbers(table[name])
+        bad = ~(np.isfinite(weight) & (weight >= 0))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise BadData(
+                f"{place(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
+            )
+        return weight
+
+
+def said(made: Prediction, i: int) -> dict[str, Any]:
+    """A prediction in numbers: of the second class of two, of the likeliest of several."""
+    if made.mean.ndim == 1:
+        which: Any = i
+    else:
+        which = (i, 1 if made.mean.shape[1] == 2 else int(np.argmax(made.mean[i])))
+    found = {"predicted": float(made.mean[which])}
+    if made.spread is None:
+        return found
+    end = i if made.spread.lower.ndim == 1 else which
+    return found | {
+        "lower": float(made.spread.lower[end]),
+        "upper": float(made.spread.upper[end]),
+    }
+
+
+def _csr(x: Any, width: int) -> sp.csr_array:
+    rows: Any = sp.csr_array(x)
+    return sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.shape[0], width))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)[:60]

@@ -1,0 +1,143 @@
+"""What a pass leaves beside the posterior: how it predicted rows before it learned from them, and a sample.
+
+Everything here is a function of the rows and their order alone: a resumed pass leaves the same.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi.columns.targets import Classes, Target
+from kalvi.tabular.kinds import Kind, Prediction
+
+CHECKED = 256
+"""So many rows of a piece are predicted before they are learned."""
+POINTS, BINS, EXAMPLES = 200, 20, 8
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+SAMPLE_ROWS, SAMPLE_NUMBERS = 2000, 2**20
+"""The sample for the diagnosis holds so many rows, fewer where they are long."""
+SEED = 20040229
+
+
+class Curve(NamedTuple):
+    """Rows learned, and the log evidence of them all, at some points of the pass."""
+
+    rows: np.ndarray
+    total: np.ndarray
+
+    def add(self, rows: float, total: float) -> "Curve":
+        curve = Curve(np.append(self.rows, float(rows)), np.append(self.total, float(total)))
+        if len(curve.rows) < 2 * POINTS:
+            return curve
+        return Curve(curve.rows[1::2], curve.total[1::2])
+
+
+class Checks(NamedTuple):
+    """Progressive predictions against what happened.
+
+    Classes: bins of the probability (of the second class, or of the likeliest of several): count, sum
+    predicted, sum observed. Numbers: for each level how many were inside the interval.
+    """
+
+    bins: np.ndarray
+    inside: np.ndarray
+    count: int
+
+    @classmethod
+    def none(cls) -> "Checks":
+        return cls(np.zeros((3, BINS)), np.zeros(len(LEVELS)), 0)
+
+    def add_classes(self, p: np.ndarray, y: np.ndarray) -> "Checks":
+        if p.shape[1] == 2:
+            predicted, observed = p[:, 1], y == 1
+        else:
+            predicted, observed = p.max(axis=1), p.argmax(axis=1) == y
+        which = np.minimum((predicted * BINS).astype(int), BINS - 1)
+        added = [
+            np.bincount(which, weights, BINS)
+            for weights in (np.ones(len(y)), predicted, observed.astype(float))
+        ]
+        return self._replace(bins=self.bins + np.array(added), count=self.count + len(y))
+
+    def add_numbers(self, inside: np.ndarray, n: int) -> "Checks":
+        return self._replace(inside=self.inside + inside, count=self.count + n)
+
+
+class Sample(NamedTuple):
+    """Rows drawn from all so far, each with the same chance: those with the smallest random numbers."""
+
+    x: Any  # None before the first
+    y: np.ndarray
+    weight: np.ndarray
+    draw: np.ndarray
+
+    @classmethod
+    def none(cls) -> "Sample":
+        return cls(None, np.zeros(0), np.zeros(0), np.zeros(0))
+
+    def add(self, rows: tuple[Any, np.ndarray, np.ndarray], start: int) -> "Sample":
+        """With the rows that come after `start` others of the stream."""
+        x, y, weight = rows
+        draw = np.random.default_rng([SEED, start]).random(len(y))
+        draw = np.where(weight > 0, draw, 2.0)
+        order = np.argsort(draw)[:SAMPLE_ROWS]  # no more of a piece than the sample holds
+        chosen = (sp.csr_array(x[order]), y[order], weight[order], draw[order])
+        if self.x is not None:
+            old = sp.csr_array(
+                (self.x.data, self.x.indices, self.x.indptr), shape=(self.x.shape[0], x.shape[1])
+            )
+            chosen = (
+                sp.vstack([old, chosen[0]], format="csr"),
+                *(np.append(a, b) for a, b in zip(self[1:], chosen[1:], strict=True)),
+            )
+        return Sample(*chosen)._least()
+
+    def _least(self) -> "Sample":
+        room = int(
+            np.clip(SAMPLE_NUMBERS // (self.x.nnz // max(len(self.y), 1) + 1), 50, SAMPLE_ROWS)
+        )
+        order = np.argsort(self.draw)[:room]
+        order = np.sort(order[self.draw[order] < 2])
+        return Sample(
+            sp.csr_array(self.x[order]), self.y[order], self.weight[order], self.draw[order]
+        )
+
+
+class Record(NamedTuple):
+    """All of it."""
+
+    rows: int
+    weight: float
+    seconds: float
+    curve: Curve
+    checks: Checks
+    examples: tuple[dict[str, Any], ...]
+    sample: Sample
+    files: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def none(cls) -> "Record":
+        curve = Curve(np.zeros(0), np.zeros(0))
+        return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
+
+
+def checked_rows(weight: np.ndarray) -> np.ndarray:
+    """The rows of a piece that are predicted first, spread over it."""
+    there = np.flatnonzero(weight > 0)
+    return there[np.linspace(0, len(there) - 1, min(CHECKED, len(there))).astype(int)]
+
+
+def checked(
+    checks: Checks, kind: Kind, estimator: Any, target: Target, x: Any, y: np.ndarray
+) -> tuple[Checks, Prediction]:
+    """With predictions of rows that are still to be learned."""
+    made = kind.predict(estimator, target, x, LEVELS[-1])
+    if isinstance(target, Classes):
+        return checks.add_classes(made.mean, y), made
+    inside = []
+    for level in LEVELS:
+        spread = kind.predict(estimator, target, x, level).spread
+        assert spread is not None
+        inside.append(np.sum((spread.lower <= y) & (y <= spread.upper)))
+    return checks.add_numbers(np.array(inside, float), len(y)), made
