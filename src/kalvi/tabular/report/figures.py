@@ -51,7 +51,10 @@ def learning_curve(
             for r, v in ends
         ]
     title = f"Learning curve: {what} against rows"
-    return _axes(title, x, y, *reversed(marks), titles=("rows", what), class_="wide")
+    plot = _axes(title, x, y, *reversed(marks), titles=("rows", what), class_="wide")
+    above = max(values, default=y.low) > y.high
+    note = "The first points lie above the frame."
+    return join(plot, element("p", note, class_="note") if above else None)
 
 
 def reliability(

@@ -11,6 +11,7 @@ from kalvi.tabular.report.figures import Effect
 from kalvi.tabular.report.markup import Child, Html, definitions, element, join, name, table
 
 Summary = dict[str, Any]
+LEVEL = words.percent(0.95)
 DRAWN_EFFECTS, LEAST_PER_CLASS, DRAWN_CLASSES = 30, 4, 10
 SHOWN_COLUMNS, SHOWN_FILES, SHOWN_FEATURES = 40, 12, 8
 VERDICTS = {
@@ -33,7 +34,11 @@ def learning(summary: Summary) -> Html | None:
     if not rows or not series:
         return None
     keys = [element("span", key, class_=f"key s{i}") for i, key in enumerate(series)]
-    note = "Every row is predicted before it is learned from, so this is the loss on new data."
+    note = "Every row is predicted before it is learned from, " + (
+        "though after the first pass not for the first time."
+        if words.real(summary.get("passes")) > 1
+        else "so this is the loss on new data."
+    )
     return card(
         "Learning curve",
         element("p", note, class_="note"),
@@ -56,7 +61,8 @@ def _event(summary: Summary) -> Html:
     classes = words.listing(summary.get("classes"))
     if len(classes) != 2:
         return join("the likeliest class is right")
-    return join(name(summary.get("target", "the target"), 60), " is ", name(classes[1], 60))
+    target, event = summary.get("target", "the target"), classes[1]
+    return join(element("em", name(target, 60)), " is ", element("em", name(event, 60)))
 
 
 def _reliability(bins: Summary, event: Html) -> Html | None:
@@ -72,7 +78,7 @@ def _reliability(bins: Summary, event: Html) -> Html | None:
         "How often ",
         event,
         ", against how often the model expected it before it saw the rows. On the dashed line they "
-        "agree; lines are 95 % intervals, dots grow with their rows.",
+        f"agree; lines are {LEVEL} intervals, dots grow with their rows.",
     )
     label = f"Calibration: observed against predicted frequency in {len(seen)} bins"
     said = f"Expected calibration error {words.percent(error)} over {words.count(total, 'row')}."
@@ -121,11 +127,11 @@ def coefficients(summary: Summary) -> Html | None:
         f"The strongest {words.count(n_drawn)} of {words.count(summary.get('parameters'))}: "
         if words.real(summary.get("parameters")) > n_drawn
         else ""
-    ) + "mean and 95 % credible interval. Grey intervals hold zero."
+    ) + f"mean and {LEVEL} credible interval. Grey intervals hold zero."
     return card(
         "Coefficients",
         element("p", note[0].upper() + note[1:], class_="note"),
-        element("figure", *parts, aria_label="Coefficients with 95 % credible intervals"),
+        element("figure", *parts, aria_label=f"Coefficients with {LEVEL} credible intervals"),
         _effects_table(effects) if len(effects) > n_drawn else None,
         whole=True,
     )
@@ -207,7 +213,7 @@ def examples(summary: Summary) -> Html | None:
     ]
     body = [_example(e, scale, shown, bool(classes)) for e in rows]
     more = len(features) - len(shown)
-    note = "Predictions made before the row was seen, with what came." + (
+    note = "Some rows: what was predicted, and what came." + (
         f" {words.count(more, 'more column')} not shown." if more else ""
     )
     return card(
@@ -231,7 +237,7 @@ def _example(e: Summary, scale: Scale, shown: list[str], chance: bool) -> list[C
 
 
 def _interval_head(scale: Scale, chance: bool) -> Html:
-    return join("95 % interval", figures.ruler(scale, ticks=3, percent=chance))
+    return join(f"{LEVEL} interval", figures.ruler(scale, ticks=3, percent=chance))
 
 
 def _example_scale(rows: list[Summary]) -> Scale:
@@ -292,7 +298,7 @@ def _values(c: Summary) -> Html:
         said.append(
             join(
                 *(
-                    join(", " if i else None, name(v, 40), f" {words.count(n)}")
+                    join(", " if i else None, name(v, 40), f"{words.NBSP}{words.count(n)}")
                     for i, (v, n) in enumerate(levels)
                 )
             )

@@ -34,6 +34,7 @@ main {
 }
 h1, h2, h3, .figures dd { font-family: var(--serif); font-weight: 600; text-wrap: balance; }
 h1 { font-size: clamp(2rem, 6vw, 3.25rem); line-height: 1.1; margin: 0 0 1rem; }
+.lead, .note { text-wrap: pretty; }
 h1, p, dd, li { overflow-wrap: anywhere; }
 th, td { overflow-wrap: break-word; }
 h2 { font-size: 1.375rem; line-height: 1.25; margin: 0 0 .35rem; }
@@ -132,7 +133,11 @@ thead th { color: var(--quiet); font-weight: 500; border-bottom: 1px solid var(-
 tbody th { font-weight: 500; max-width: 18rem; }
 tbody tr + tr > * { border-top: 1px solid var(--hair); }
 td { max-width: 26rem; }
-td .interval { min-width: 8rem; height: 1.25rem; }
+td .interval { min-width: 7rem; height: 1.25rem; }
+@media (max-width: 40rem) {
+  th, td { padding-right: .875rem; }
+  .scroll .interval, .scroll .ruler { width: 7rem; }
+}
 .strip { min-width: 6rem; width: 8rem; height: 1.5rem; } .strip.low { height: 1.25rem; }
 .figure-strip { padding: 0 .75rem 0 3.25rem; max-width: 30rem; }
 .figure-strip .strip { width: 100%; height: 2.5rem; }
@@ -163,6 +168,6 @@ footer { padding-top: 2rem; padding-bottom: 3rem; color: var(--quiet); font-size
   .whole { break-inside: auto; }
   .scroll { overflow: visible; }
   tr, .row { break-inside: avoid; }
-  details::details-content { content-visibility: visible; block-size: auto; }
+  details:not([open]) { display: none; }
 }
 """

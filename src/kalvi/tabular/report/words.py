@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 ABSENT = "–"
+NBSP = "\u00a0"
+"""Between a number and its unit, which no line may part."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 UNITS = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
@@ -83,7 +85,7 @@ def plural(noun: str) -> str:
 def percent(share: object, digits: int = 3) -> str:
     """A share as a percentage."""
     x = real(share)
-    return f"{number(100 * x, digits)} %" if math.isfinite(x) else ABSENT
+    return f"{number(100 * x, digits)}{NBSP}%" if math.isfinite(x) else ABSENT
 
 
 def short(value: float | int) -> str:
@@ -100,14 +102,14 @@ def duration(seconds: object) -> str:
     if not math.isfinite(x) or x < 0:
         return ABSENT
     if x < 100:
-        return f"{number(x, 2)} s"
+        return f"{number(x, 2)}{NBSP}s"
     minutes, rest = divmod(round(x), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+        return f"{minutes}{NBSP}min {rest}{NBSP}s" if rest else f"{minutes}{NBSP}min"
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} days {hours % 24} h"
+        return f"{hours}{NBSP}h {minutes}{NBSP}min" if minutes else f"{hours}{NBSP}h"
+    return f"{hours // 24}{NBSP}days {hours % 24}{NBSP}h"
 
 
 def size(n_bytes: object) -> str:
@@ -115,7 +117,7 @@ def size(n_bytes: object) -> str:
     x = real(n_bytes)
     for unit, name in BYTES:
         if unit <= x < math.inf:
-            return f"{number(x / unit, 3)} {name}"
+            return f"{number(x / unit, 3)}{NBSP}{name}"
     return count(x, "byte") if math.isfinite(x) else ABSENT
 
 
