@@ -147,7 +147,8 @@ def _open(kind: pa.DataType) -> bool:
 
 
 def _checked(schema: pa.Schema, source: Input) -> pa.Schema:
-    check_names(schema.names, source.name)
+    with refusing(source.name, "has columns whose names cannot be read"):
+        check_names(schema.names, source.name)
     return schema
 
 

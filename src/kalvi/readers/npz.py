@@ -42,8 +42,8 @@ class Npz(Format):
 
     def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
         with _Archive(inputs[0]) as archive:
-            kinds = [(n, c.kind()) for n, c in archive.columns.items() if n not in ask.drop]
-        schema = override(pa.schema(kinds), ask.types, inputs[0].name)
+            fields = [c.field(n) for n, c in archive.columns.items() if n not in ask.drop]
+        schema = override(pa.schema(fields), ask.types, inputs[0].name)
         return Layout(schema, {}, ask.drop, inputs[0].name)
 
     def n_rows(self, source: Input) -> int | None:
@@ -164,8 +164,8 @@ class _Column(abc.ABC):
     row_bytes: int
 
     @abc.abstractmethod
-    def kind(self) -> pa.DataType:
-        """The kind of the column."""
+    def field(self, name: str) -> pa.Field:
+        """The kind of the column under its name."""
 
     @abc.abstractmethod
     def take(self, n: int) -> pa.Array:
@@ -186,9 +186,9 @@ class _Dense(_Column):
         self._member, self.n_rows = member, member.shape[0]
         self.row_bytes = max(1, math.prod(member.shape[1:])) * max(8, member.dtype.itemsize)
 
-    def kind(self) -> pa.DataType:
-        shape = self._member.shape
-        return vector(shape[1]) if len(shape) == 2 else self._kind[self._member.dtype.kind]
+    def field(self, name: str) -> pa.Field:
+        shape, kind = self._member.shape, self._kind[self._member.dtype.kind]
+        return pa.field(name, vector(shape[1]) if len(shape) == 2 else kind)
 
     def take(self, n: int) -> pa.Array:
         values = self._member.take(n)
@@ -224,8 +224,8 @@ class _Sparse(_Column):
         self._data, self._indices, self._at = parts["data"], parts["indices"], 0
         self.row_bytes = 16 * max(1, int(np.diff(self._starts).max(initial=1)))
 
-    def kind(self) -> pa.DataType:
-        return SPARSE
+    def field(self, name: str) -> pa.Field:
+        return pa.field(name, SPARSE, metadata={"width": str(self._width)})
 
     def take(self, n: int) -> pa.Array:
         starts = self._starts[self._at : self._at + n + 1]

@@ -30,6 +30,7 @@ class Source:
     def __init__(self, inputs: list[Input], form: Format, layout: Layout, sample_rows: int):
         self._inputs, self._format, self._layout = inputs, form, layout
         self._done, self._current = 0, inputs[0]
+        self.name = inputs[0].name
         self.files = tuple(source.path for source in inputs)
         self.schema = layout.schema
         self.n_rows = self._count()

@@ -1,0 +1,230 @@
+"""A matrix of zeros, ones and missing entries from a file, one byte an entry.
+
+Wide, a line is a row of the matrix: its first field may be the row's name (text, a date, or numbers that
+are not all 0 and 1 and differ from each other), the others are its entries. Long, a line is one entry: its
+row, its column, its value. Names that are numbers or dates put the rows and columns of a long list in their
+order; others stay in the order in which they first appear.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Int8
+
+from kalvi.readers.errors import BadData, shorten
+from kalvi.readers.inputs import Data
+from kalvi.readers.kinds import FLAG, NUMBER, SPARSE, TEXT, TIME
+from kalvi.readers.source import Piece, Source, open_data
+
+MISSING = -1
+"""What stands where nothing was observed."""
+MOST = 2**33
+"""A matrix of more entries is refused."""
+ROWS = 2**13
+
+
+class Matrix(NamedTuple):
+    """Entries 0, 1 or −1 (missing); the names are text, numbers or dates, None where the file has none."""
+
+    entries: Int8[np.ndarray, "r c"]
+    row_names: np.ndarray | None
+    col_names: np.ndarray | None
+
+
+def read_matrix(
+    data: Data, *, layout: str = "wide", unstored: str | None = None, format: str | None = None
+) -> Matrix:
+    """The binary matrix in a file of any format.
+
+    `layout` is "wide" or "long". `unstored` says what entries are that a long list or a sparse matrix does
+    not hold, "zero" or "missing"; by default zero where only ones are held, missing in a list that also
+    holds zeros.
+    """
+    if layout not in ("wide", "long") or unstored not in (None, "zero", "missing"):
+        raise ValueError(
+            "layout is 'wide' or 'long', unstored 'zero', 'missing' or None; "
+            f"got {layout!r} and {unstored!r}."
+        )
+    source = open_data(data, format=format)
+    try:
+        if layout == "long":
+            return _long(source, unstored)
+        kinds = {field.type for field in source.schema}
+        return _sparse(source, unstored) if SPARSE in kinds else _wide(source)
+    finally:
+        source.close()
+
+
+def _wide(source: Source) -> Matrix:
+    """A row of the matrix a line."""
+    first = source.schema.names[0] if _names_rows(source) else None
+    columns = [name for name in source.schema.names if name != first]
+    if not columns:
+        raise BadData(f"{source.name}: has names of rows but no entries.")
+    names, blocks = [], []
+    for piece in source.pieces(ROWS):
+        blocks.append(np.concatenate([_entries(piece, column) for column in columns], axis=1))
+        if first is not None:
+            names.append(_names(piece, first))
+    widths = [blocks[0].shape[1]] if len(columns) == 1 else []
+    unnamed = widths and widths[0] > 1  # one column of vectors
+    return Matrix(
+        np.concatenate(blocks),
+        None if first is None else np.concatenate(names),
+        None if unnamed else np.array(columns),
+    )
+
+
+def _names_rows(source: Source) -> bool:
+    """Whether the first column names the rows."""
+    kind, values = source.schema.types[0], source.sample.column(0)
+    if kind != NUMBER or len(source.schema) == 1:
+        return kind in (TEXT, TIME)
+    numbers = values.drop_null().unique()
+    other = set(numbers[:3].to_pylist()) - {0.0, 1.0}
+    return bool(other) and len(numbers) == len(values)
+
+
+def _names(piece: Piece, column: str) -> np.ndarray:
+    """The names in a column, none of which may be missing."""
+    values = piece.table.column(column)
+    if values.null_count:
+        row = values.is_null().index(True).as_py()
+        raise BadData(f"{piece.place(row)}: has no name in column {shorten(column)}.")
+    names = values.to_numpy()
+    return names.astype(str) if values.type == TEXT else names
+
+
+def _entries(piece: Piece, column: str) -> np.ndarray:
+    """The entries in a column, as a matrix of one column or of a vector's width."""
+    values = piece.table.column(column).combine_chunks()
+    if pa.types.is_fixed_size_list(values.type):
+        if values.null_count:
+            row = values.is_null().index(True).as_py()
+            raise BadData(f"{piece.place(row)}: has no entries.")
+        flat = pc.list_flatten(values).to_numpy().reshape(len(values), -1)  # pyright: ignore
+        return _binary(flat, np.isnan(flat), piece, column)
+    if values.type not in (NUMBER, FLAG):
+        row = values.is_valid().index(True).as_py()
+        raise _refusal(piece.place(row), column, values[row].as_py())
+    missing = values.is_null().to_numpy(zero_copy_only=False)[:, None]
+    numbers = values.cast(NUMBER).fill_null(0).to_numpy()[:, None]
+    return _binary(numbers, missing, piece, column)
+
+
+def _binary(numbers: np.ndarray, missing: np.ndarray, piece: Piece, column: str) -> np.ndarray:
+    """0, 1 or −1; refused at the first number that is neither 0 nor 1."""
+    bad = (numbers != 0) & (numbers != 1) & ~missing
+    if bad.any():
+        row, i = np.argwhere(bad)[0]
+        raise _refusal(piece.place(int(row)), column, f"{numbers[row, i]:g}")
+    return np.where(missing, MISSING, numbers == 1).astype(np.int8)
+
+
+def _refusal(where: str, column: str, value: object) -> BadData:
+    what = f"column {shorten(column)} is {shorten(value)}"
+    return BadData(f"{where}: {what}; an entry of the matrix is 0, 1 or missing.")
+
+
+def _sparse(source: Source, unstored: str | None) -> Matrix:
+    """A sparse row a line; whatever else the file holds is left aside."""
+    field = next(field for field in source.schema if field.type == SPARSE)
+    name, places, width, start = field.name, [], int((field.metadata or {}).get(b"width", 0)), 0
+    for piece in source.pieces(ROWS):
+        rows = piece.table.column(name).combine_chunks().fill_null([])
+        lengths = pc.list_value_length(rows).to_numpy()  # pyright: ignore
+        flat = rows.flatten()
+        index, value = (flat.field(i).to_numpy() for i in (0, 1))
+        row = np.repeat(np.arange(len(rows)), lengths)
+        bad = np.flatnonzero((value != 0) & (value != 1))
+        if len(bad):
+            raise _refusal(piece.place(int(row[bad[0]])), name, f"{value[bad[0]]:g}")
+        places.append((row + start, index, value))
+        width, start = max(width, int(index.max(initial=-1)) + 1), start + len(rows)
+    row, col, value = (np.concatenate([part[i] for part in places]) for i in range(3))
+    if unstored is None and (value == 0).any():
+        raise BadData(
+            f"{source.name}: stores zeros as well as ones; say whether what it does not store is zero "
+            "or missing (--unstored)."
+        )
+    return Matrix(_filled(source, (start, width), row, col, value, unstored or "zero"), None, None)
+
+
+def _filled(
+    source: Source,
+    shape: tuple[int, int],
+    row: np.ndarray,
+    col: np.ndarray,
+    value: np.ndarray,
+    unstored: str,
+) -> np.ndarray:
+    if shape[0] * shape[1] > MOST:
+        raise BadData(
+            f"{source.name}: has {shape[0]:,} × {shape[1]:,} entries; at most {MOST:,} fit."
+        )
+    entries = np.full(shape, MISSING if unstored == "missing" else 0, np.int8)
+    entries[row, col] = value
+    return entries
+
+
+def _long(source: Source, unstored: str | None) -> Matrix:
+    """An entry a line: row, column, value."""
+    if len(source.schema) != 3:
+        have = len(source.schema)
+        raise BadData(
+            f"{source.name}: a long list has a row, a column and a value; got {have} columns."
+        )
+    first, second, third = source.schema.names
+    rows, cols, values, pieces = _Axis(), _Axis(), [], []
+    for piece in source.pieces(2**16):
+        pieces.append(piece._replace(table=source.schema.empty_table()))  # to name a place later
+        codes = rows.codes(_names(piece, first)), cols.codes(_names(piece, second))
+        values.append((*codes, _entries(piece, third)[:, 0]))
+    row, col, value = (np.concatenate([part[i] for part in values]) for i in range(3))
+    shape = len(rows.seen), len(cols.seen)
+    order = np.argsort(row * shape[1] + col, kind="stable")
+    twice = (np.diff(row[order]) == 0) & (np.diff(col[order]) == 0)
+    if twice.any():
+        at = int(order[1:][twice].min())
+        where = next(
+            piece.place(at - piece.start) for piece in reversed(pieces) if piece.start <= at
+        )
+        raise BadData(f"{where}: names a row and column that were named before.")
+    how = unstored or ("missing" if (value == 0).any() else "zero")
+    entries = _filled(source, shape, row, col, value, how)
+    row_order, col_order = rows.order(source.schema.types[0]), cols.order(source.schema.types[1])
+    return Matrix(
+        entries[row_order][:, col_order], rows.names()[row_order], cols.names()[col_order]
+    )
+
+
+class _Axis:
+    """The names along one side of a long list, in the order in which they came."""
+
+    def __init__(self):
+        self.seen: dict[object, int] = {}
+        self._dtype: np.dtype | None = None
+
+    def codes(self, names: np.ndarray) -> np.ndarray:
+        """The positions of some names."""
+        unique, inverse = np.unique(names, return_inverse=True)
+        first = np.full(len(unique), len(names))
+        np.minimum.at(first, inverse, np.arange(len(names)))
+        self._dtype = (
+            names.dtype if self._dtype is None else np.promote_types(self._dtype, names.dtype)
+        )
+        for i in np.argsort(first):
+            self.seen.setdefault(unique[i].item(), len(self.seen))
+        return np.array([self.seen[name.item()] for name in unique])[inverse]
+
+    def names(self) -> np.ndarray:
+        """The names by position."""
+        return np.array(list(self.seen), self._dtype)
+
+    def order(self, kind: pa.DataType) -> np.ndarray:
+        """The positions in the order of numbers and dates; of other names as they came."""
+        return (
+            np.arange(len(self.seen)) if kind == TEXT else np.argsort(self.names(), kind="stable")
+        )
