@@ -62,6 +62,7 @@ def test_flags_and_many_rows(tmp_path):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_long_lists(seed, tmp_path):
     values = entries(missing=0.5, seed=seed)
+    values[:, 0] = 1  # so that every row has an entry in either list
     days = [f"2020-01-{i + 1:02d}" for i in range(30)]
     rng = np.random.default_rng(seed)
     listed = rng.permutation(np.argwhere(values >= 0))
@@ -86,6 +87,7 @@ def test_archives_dense_and_sparse(tmp_path):
     found = read_matrix(path)
     np.testing.assert_array_equal(found.entries, values)
     assert (found.row_names, found.col_names) == (None, None)
+    values[:, -1] = 0  # a last column that stores no ones
     sp.save_npz(path, sp.csr_array((values == 1).astype(float)))
     np.testing.assert_array_equal(read_matrix(path).entries, values == 1)
     row, col = np.nonzero(values >= 0)
@@ -133,11 +135,7 @@ LONG = {"layout": "long"}
     ],
 )
 def test_what_is_no_binary_matrix_is_refused_with_its_place(text, options, message, tmp_path):
-    assert (
-        refused(files.written(tmp_path / "a.csv", text), **options)
-        .removeprefix(f"{tmp_path}/")
-        .startswith(message)
-    )
+    assert refused(files.written(tmp_path / "a.csv", text), **options).startswith(message)
 
 
 def test_sizes_and_options_are_checked(tmp_path):

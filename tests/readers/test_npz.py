@@ -48,6 +48,7 @@ def test_a_matrix_saved_by_scipy_is_a_sparse_column(tmp_path):
     path = tmp_path / "a.npz"
     sp.save_npz(path, files.sparse()[0])
     dense = np.zeros((40, 30))
+    assert open_data(path).schema.field("x").metadata == {b"width": b"30"}
     for piece in files.read_all(path, 7):
         for i, row in enumerate(piece.table.column("x").to_pylist()):
             for pair in row:
