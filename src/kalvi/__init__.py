@@ -89,6 +89,7 @@ _HOMES = {
     "kalvi.pytrees": ("Flat",),
     "kalvi.collectors": ("Collector",),
     "kalvi.run": ("fit", "resume"),
+    "kalvi.tabular.batches": ("Stream", "stream"),
     "kalvi.checkpoints": ("load", "save"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

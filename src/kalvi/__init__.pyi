@@ -94,6 +94,8 @@ from kalvi.projections import Projection as Projection
 from kalvi.pytrees import Flat as Flat
 from kalvi.run import fit as fit
 from kalvi.run import resume as resume
+from kalvi.tabular.batches import Stream as Stream
+from kalvi.tabular.batches import stream as stream
 from kalvi.vectors import MultiNormal as MultiNormal
 from kalvi.vectors import Softmax as Softmax
 from kalvi.vectors import VectorLikelihood as VectorLikelihood

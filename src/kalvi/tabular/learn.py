@@ -149,12 +149,15 @@ def finish(model: TableModel, job: Job) -> None:
 
 def save_model(path: str | Path, model: TableModel, *, run: str = "") -> None:
     """Write a model, with the number of the run that made it."""
-    checkpoints.save(path, {"model": model, "run": run}, kind="model")
+    checkpoints.save(path, model._replace(run=run), kind="model")
 
 
 def load_model(path: str | Path) -> TableModel:
     """A model of a table."""
-    return _loaded(path)["model"]
+    held = checkpoints.load(path)
+    if not isinstance(held, TableModel):
+        raise ValueError(f"{path} is not a model of a table, but a {type(held).__name__}.")
+    return held
 
 
 def unfinished(path: str | Path) -> Unfinished | None:
@@ -165,17 +168,10 @@ def unfinished(path: str | Path) -> Unfinished | None:
     held = checkpoints.load(checkpoint)
     if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
-    if Path(path).exists() and _loaded(path)["run"] == held["job"].run:
+    if Path(path).exists() and load_model(path).run == held["job"].run:
         checkpoint.unlink()
         return None
     return Unfinished(held["model"], held["job"]._replace(out=str(path)))
-
-
-def _loaded(path: str | Path) -> dict[str, Any]:
-    held = checkpoints.load(path)
-    if not (isinstance(held, dict) and isinstance(held.get("model"), TableModel)):
-        raise ValueError(f"{path} is not a model of a table, but a {type(held).__name__}.")
-    return held
 
 
 def _stream(

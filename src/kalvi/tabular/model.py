@@ -58,6 +58,7 @@ class TableModel(NamedTuple):
     encoder: Encoder
     estimator: Any
     record: Record
+    run: str = ""  # the number of the run that it came out of
 
     @classmethod
     def begin(cls, source: Source, choices: Choices) -> "TableModel":
@@ -102,7 +103,7 @@ class TableModel(NamedTuple):
         """A piece of the stream as numbers; what it cannot be is refused with its place."""
         self._check_columns(table, place)
         y, there = self.target.read(table, place, skip=self.choices.skip_unlabelled)
-        weight = self._weight(table, place) * there
+        weight = weights(table, place, self.choices.weight) * there
         x, encoder, unseen = encoder.encode(table, place, learn=True)
         return Rows(table, x, y, weight, encoder, unseen)
 
@@ -210,20 +211,21 @@ class TableModel(NamedTuple):
             table = table.append_column(name, pa.nulls(table.num_rows, kind))
         return table
 
-    def _weight(self, table: pa.Table, place: Place) -> np.ndarray:
-        name = self.choices.weight
-        if name is None:
-            return np.ones(table.num_rows)
-        if name not in table.column_names or not pa.types.is_floating(table[name].type):
-            raise BadData(f"{place(0)}: the weight '{name}' must be a column of numbers.")
-        weight = numbers(table[name])
-        bad = ~(np.isfinite(weight) & (weight >= 0))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise BadData(
-                f"{place(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
-            )
-        return weight
+
+def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
+    """The weight of each row: 1, or a column of them."""
+    if name is None:
+        return np.ones(table.num_rows)
+    if name not in table.column_names or not pa.types.is_floating(table[name].type):
+        raise BadData(f"{place(0)}: the weight '{name}' must be a column of numbers.")
+    weight = numbers(table[name])
+    bad = ~(np.isfinite(weight) & (weight >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise BadData(
+            f"{place(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
+        )
+    return weight
 
 
 def said(made: Prediction, i: int) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""Files as Batches, for loops of one's own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from kalvi import streams
+from kalvi.algorithms.base import Batch
+from kalvi.columns.encoder import Encoder, Settings, kinds_of
+from kalvi.columns.targets import Target
+from kalvi.precision import matching
+from kalvi.readers import open_data
+from kalvi.tabular.kinds import any_target
+from kalvi.tabular.model import SAMPLED, weights
+
+
+class Stream:
+    """The rows of files as Batches of one shape, the last padded with rows of weight 0.
+
+    Attributes
+    ----------
+    dim : int
+        Numbers of a row of x, the intercept's last.
+    names : list of str
+        What each of them is.
+    encoder : Encoder
+        How columns become numbers: units and levels are those of the first rows, and a level that these
+        lack goes to the place of new levels of its column.
+    target : Target
+        How y is read: `labels` in their order where it is a class.
+    """
+
+    encoder: Encoder
+    target: Target
+
+    def __init__(self, data: Any, target: str, options: dict[str, Any]):
+        self._data, self._options = data, options
+        source = self._open()
+        sample, weight = source.sample, options["weight"]
+        for name in (target, *([weight] if weight else [])):
+            if name not in sample.column_names:
+                raise ValueError(f"the data have no column '{name}', but {sample.column_names}.")
+        taken = {target, *([weight] if weight else [])}
+        kinds = kinds_of(sample.schema, options["features"], options["drop"], taken)
+        settings = Settings(options["missing"] == "impute", options["hash_bits"], fixed=True)
+        self.target = any_target(target, sample[target], options["classes"])
+        self.encoder = Encoder.begin(kinds, sample, settings)
+        self._first: Any = source  # standard input can be read once only
+
+    @property
+    def dim(self) -> int:
+        return self.encoder.width + self._options["intercept"]
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.encoder.names(), *["intercept"] * self._options["intercept"]]
+
+    def __iter__(self) -> Iterator[Batch]:
+        source, self._first = self._first or self._open(), None
+        size, encoder = self._options["block_size"], self.encoder
+        layout = {"intercept": self._options["intercept"], "dtype": self._options["dtype"]}
+        for piece in source.pieces(size):
+            y, there = self.target.read(
+                piece.table, piece.place, skip=self._options["skip_unlabelled"]
+            )
+            weight = weights(piece.table, piece.place, self._options["weight"]) * there
+            x, encoder, _ = encoder.encode(piece.table, piece.place, learn=True)
+            with matching(layout["dtype"]):
+                (batch,) = streams.array_batches(x, y, weight, block_size=size, **layout)
+            yield batch
+        source.close()
+
+    def _open(self) -> Any:
+        named = {name: self._options[name] for name in ("format", "types")}
+        return open_data(self._data, sample_rows=SAMPLED, **named)
+
+
+def stream(
+    data: str | Path | Sequence[str | Path],
+    target: str,
+    *,
+    block_size: int = 4096,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    weight: str | None = None,
+    classes: Sequence[str] = (),
+    missing: str = "error",
+    skip_unlabelled: bool = False,
+    hash_bits: int | None = None,
+    intercept: bool = True,
+    dtype: str | None = None,
+    types: Mapping[str, str] | None = None,
+    format: str | None = None,
+) -> Stream:
+    """The rows of a file, a directory, a pattern or several of them as Batches, never all in memory.
+
+    CSV and TSV (also compressed), Parquet, Feather and Arrow, JSON lines, libsvm and npz. Numbers are
+    standardised by the first rows, levels one-hot or hashed into 2^hash_bits places, labels numbered in
+    their order. `missing` is "error" or "impute", which marks what it fills in; `types` says "number" or
+    "category" of columns; `dtype` is JAX's own float unless given. Rows come in blocks of `block_size`;
+    every loop over the result begins again.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> import kalvi
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
+    >>> _ = file.write_text("size,colour,sold\\n1,red,yes\\n2,blue,no\\n3,red,yes\\n")
+    >>> rows = kalvi.stream(file, "sold", block_size=4)
+    >>> rows.names
+    ['size', 'colour=(new level)', 'colour=red', 'colour=blue', 'intercept']
+    >>> prior = kalvi.Diagonal(np.zeros(rows.dim), np.ones(rows.dim)).to_dense()
+    >>> state = kalvi.fit(kalvi.RVGA(kalvi.Bernoulli()), prior, rows)
+    >>> float(state.rows)
+    3.0
+    """
+    if missing not in ("error", "impute"):
+        raise ValueError(f"missing must be 'error' or 'impute'; got {missing!r}.")
+    if not isinstance(block_size, int | np.integer) or block_size < 1:
+        raise ValueError(f"block_size must be 1 or more; got {block_size!r}.")
+    options = {
+        "block_size": int(block_size),
+        "features": tuple(features),
+        "drop": tuple(drop),
+        "weight": weight,
+        "classes": tuple(classes),
+        "missing": missing,
+        "skip_unlabelled": skip_unlabelled,
+        "hash_bits": hash_bits,
+        "intercept": bool(intercept),
+        "dtype": dtype or str(jax.dtypes.canonicalize_dtype(float)),
+        "types": types,
+        "format": format,
+    }
+    return Stream(data, target, options)
