@@ -445,5 +445,5 @@ def test_edits_are_refused_or_are_values(model_file, tmp_path):
 
 @pytest.mark.slow
 def test_much_damage_is_found(model_file, tmp_path):
-    check_damage(model_file, tmp_path / "model", 8000)
-    check_edits(model_file, tmp_path / "model", 8000)
+    check_damage(model_file, tmp_path / "model", 4000)
+    check_edits(model_file, tmp_path / "model", 4000)

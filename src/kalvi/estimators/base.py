@@ -7,11 +7,9 @@ from warnings import warn
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from tqdm import tqdm
 
@@ -23,6 +21,7 @@ from kalvi.climbing import MEMORY
 from kalvi.estimators import settings
 from kalvi.estimators.climbs import Found, climb_dense, climb_low_rank
 from kalvi.estimators.common import counted
+from kalvi.estimators.draws import Drawn
 from kalvi.estimators.optimum import solve, streamable
 from kalvi.estimators.predictive import predicted
 from kalvi.estimators.states import Settled, check_restored, put, weighty
@@ -37,7 +36,7 @@ REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
 
 
-class StreamingEstimator(Widening, BaseEstimator):
+class StreamingEstimator(Widening, Drawn, BaseEstimator):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     n_features_in_: int
@@ -96,8 +95,12 @@ class StreamingEstimator(Widening, BaseEstimator):
         """The log evidence of a state."""
 
     @abstractmethod
-    def _finished(self, state: Streaming) -> Gaussian:
-        """The posterior of a state, in the user's units."""
+    def _in_units(self, q: Gaussian, state: Streaming) -> Gaussian:
+        """The posterior of a state, or its prior, in the user's units."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """y as the likelihood takes it, if the model can observe it."""
 
     @abstractmethod
     def _check_model(self) -> None:
@@ -118,13 +121,6 @@ class StreamingEstimator(Widening, BaseEstimator):
     @abstractmethod
     def _one_pass_is_exact(self) -> bool:
         """Whether further passes could change nothing."""
-
-    def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws of the coefficients, the intercept last when there is one, one a row."""
-        check_is_fitted(self)
-        chosen = self.random_state if random_state is None else random_state
-        seed = check_random_state(chosen).randint(2**31 - 1)
-        return np.asarray(self.posterior_.sample(jr.key(seed), n_samples))
 
     def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
         """Run the rule over checked rows from the present state."""
@@ -231,7 +227,7 @@ class StreamingEstimator(Widening, BaseEstimator):
             rule = self._rule(self.n_features_in_)
             state = self.state_ if rest is None else run.resume(rule, self.state_, [rest])
             best = self._best(state)
-            return state, best, self._finished(best)
+            return state, best, self._in_units(best.posterior, best)
 
     @property
     def posterior_(self) -> Gaussian:

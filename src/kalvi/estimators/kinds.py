@@ -1,6 +1,5 @@
 """What regressors share, and what models share whose likelihood has nothing to learn."""
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,6 @@ class StreamingRegressor(RegressorMixin, StreamingEstimator):
 
     def _outputs(self) -> int:
         return 1
-
-    @abstractmethod
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        """y, if the model can observe it."""
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "StreamingRegressor":
@@ -59,8 +54,8 @@ class FixedLikelihood(StreamingEstimator):
     def _evidence(self, state: Streaming) -> float:
         return float(state.log_evidence)
 
-    def _finished(self, state: Streaming) -> Gaussian:
-        return state.posterior
+    def _in_units(self, q: Gaussian, state: Streaming) -> Gaussian:
+        return q
 
     def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
         return state

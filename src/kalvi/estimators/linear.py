@@ -1,5 +1,7 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -124,10 +126,11 @@ class LinearRegression(StreamingRegressor):
             return float(self.noise_scale) ** 2
         return float(state.innovations) / max(float(state.rows), NO_NOISE) or NO_NOISE**2
 
-    def _finished(self, state: Streaming) -> Gaussian:
+    def _in_units(self, q: Any, state: Streaming) -> Gaussian:
+        """Where the noise is learned, it is the unit of a stream."""
         if not self._learns_noise():
-            return state.posterior
-        return state.posterior.rescale(jnp.asarray(1 / self._noise_variance(state), self.dtype))
+            return q
+        return q.rescale(jnp.asarray(1 / self._noise_variance(state), self.dtype))
 
     def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
         """The squared residuals, and the prior's share: what the noise is learned from."""
@@ -203,7 +206,7 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
         X, y = self._check_rows(X, y, reset=True, y_numeric=False)
         self.classes_ = self._labels(y, None)
         self.__dict__.pop("state_", None)
-        return self._learn(X, self._encode(y), sample_weight, revisit=True)
+        return self._learn(X, self._targets(y), sample_weight, revisit=True)
 
     @all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
@@ -216,7 +219,7 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
             raise ValueError(
                 f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
             )
-        return self._learn(X, self._encode(y), sample_weight, revisit=False)
+        return self._learn(X, self._targets(y), sample_weight, revisit=False)
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the coefficients averaged over."""
@@ -265,7 +268,7 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
             )
         return found
 
-    def _encode(self, y: np.ndarray) -> np.ndarray:
+    def _targets(self, y: np.ndarray) -> np.ndarray:
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(

@@ -1,7 +1,7 @@
 """What every Gaussian can do, and what a stream asks of one."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -80,6 +80,35 @@ class Gaussian(eqx.Module):
         away = theta - self.mean
         square = away @ self.precision.matvec(away)
         return -(square + self.logdet() + self.dim * float(np.log(2 * np.pi))) / 2
+
+    def to_arviz(
+        self,
+        n_draws: int = 1000,
+        names: Sequence[str] | None = None,
+        variable: str = "theta",
+        *,
+        key: PRNGKeyArray,
+    ) -> Any:
+        """Draws as ArviZ takes them: a DataTree whose posterior has one variable, each parameter named.
+
+        They are independent, and are cut into four chains where they can be, because ArviZ compares chains.
+        Needs `pip install 'kalvi[arviz]'`.
+        """
+        try:
+            import arviz_base
+        except ImportError as error:
+            raise ImportError("to_arviz needs ArviZ: pip install 'kalvi[arviz]'.") from error
+        named = [str(i) for i in range(self.dim)] if names is None else [str(n) for n in names]
+        if len(named) != self.dim or len(set(named)) < self.dim:
+            raise ValueError(
+                f"names must be {self.dim} different ones, one a parameter; got {len(named)}."
+            )
+        chains = 4 if n_draws % 4 == 0 else 1
+        draws = np.asarray(self.sample(key, n_draws)).reshape(chains, -1, self.dim)
+        dim = f"{variable}_dim"
+        return arviz_base.from_dict(
+            {"posterior": {variable: draws}}, coords={dim: named}, dims={variable: [dim]}
+        )
 
 
 class View(NamedTuple):

@@ -1,0 +1,120 @@
+"""Pareto-smoothed importance sampling: how far an approximation is from its target, by draws of it.
+
+Vehtari, Simpson, Gelman, Yao & Gabry (2024), "Pareto smoothed importance sampling"; Yao, Vehtari, Simpson
+& Gelman (2018), "Yes, but did it work?".
+
+Draws θ of q have importance ratios r = p(θ)/q(θ) to a target p known up to a constant. The largest
+M = min(S/5, 3√S) of S ratios follow a generalised Pareto law beyond a cutoff u,
+
+    P(r > u + t) = (1 + k t/σ)^{−1/k},
+
+whose shape k says how many moments the ratios have: 1/k of them. Below 1/2 q is a good approximation;
+up to min(1 − 1/log₁₀ S, 0.7) averages weighted by the ratios are right in practice; beyond they are not
+to be relied upon, and neither is q. The smoothed ratios are the law's quantiles in place of the M largest.
+
+k is the shape of a tail, not its size. The best Gaussian of a logistic posterior has ratios that are all
+but equal, with a faint tail where the prior outweighs the likelihood, whose shape may be anything: where
+weighting costs less than a tenth of the draws and the ratios have a mean (k < 1), q is called good
+whatever k.
+
+The law is fitted by Zhang & Stephens (2009), "A new and efficient estimation method for the generalized
+Pareto distribution": with b = −k/σ, the mean of b under the profile likelihood on a grid of values
+
+    bⱼ = 1/t_max + (1 − √(m/(j − ½)))/(3 t_quartile),        k(b) = mean log(1 − b t),
+
+and k is drawn to ½ as if by ten more observations.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+GOOD, USABLE = 0.5, 0.7
+PRIOR_DRAWS, PRIOR_SHAPE = 10, 0.5
+"""The shape is drawn to the second as if by so many more observations."""
+EVEN = 0.9
+"""The share of the draws that ratios must leave to count as even."""
+SPREAD = 3
+GRID = 30
+FEWEST = 100
+"""Draws at least: fewer have too short a tail."""
+EQUAL = 1e-6
+"""Ratios whose tail spreads by less than this share are equal but for rounding, which has no tail."""
+
+
+class Smoothed(NamedTuple):
+    """Normalised importance weights in logarithms, the largest smoothed, and the shape of their tail."""
+
+    log_weights: Float[np.ndarray, " s"]
+    pareto_k: float
+
+
+class Diagnosis(NamedTuple):
+    """How good a Gaussian posterior is, by the ratios of the true one to it."""
+
+    pareto_k: float
+    """The shape of the ratios' tail; 0 where they are equal, so that the Gaussian is exact."""
+    verdict: str
+    """"good", "usable" or "poor"."""
+    ess: float
+    """How many draws of the true posterior those of the Gaussian are worth once they are weighted."""
+    n_draws: int
+    n_rows: int
+
+
+def psis(log_ratios: Float[np.ndarray, " s"]) -> Smoothed:
+    """Smoothed weights of the logarithms of importance ratios."""
+    ratios = np.asarray(log_ratios, np.float64)
+    n = len(ratios)
+    if n < FEWEST or not np.all(np.isfinite(ratios)):
+        raise ValueError(
+            f"the ratios must be finite and at least {FEWEST}; got {n}, "
+            f"{int(np.sum(~np.isfinite(ratios)))} of them not finite."
+        )
+    found, order = ratios - ratios.max(), np.argsort(ratios)
+    tail = order[n - int(min(n / 5, 3 * np.sqrt(n))) :]
+    cutoff = np.exp(found[order[n - len(tail) - 1]])
+    if 1 - cutoff < EQUAL:
+        return Smoothed(found - logsumexp(found), 0.0)
+    k, scale = fit_pareto(np.exp(found[tail]) - cutoff)
+    places = np.arange(0.5, len(tail)) / len(tail)
+    smooth = cutoff + scale * _quantiles(places, k)
+    found[tail] = np.minimum(np.log(smooth), 0.0)  # none above the largest there was
+    return Smoothed(found - logsumexp(found), k)
+
+
+def fit_pareto(excess: Float[np.ndarray, " m"]) -> tuple[float, float]:
+    """Shape k and scale σ of a generalised Pareto law, from rising excesses over a cutoff."""
+    n = len(excess)
+    m = GRID + int(np.sqrt(n))
+    quartile = max(excess[int(n / 4 + 0.5) - 1], np.finfo(float).tiny)
+    grid = 1 - np.sqrt(m / (np.arange(1, m + 1) - 0.5))
+    b = grid / (SPREAD * quartile) + 1 / excess[-1]
+    k = np.mean(np.log1p(-b[:, None] * excess), axis=1)
+    profile = n * (np.log(-b / k) - k - 1)
+    weight = np.exp(profile - logsumexp(profile))
+    weight[weight < 10 * np.finfo(float).eps] = 0
+    best = float(weight @ b / weight.sum())
+    shape = float(np.mean(np.log1p(-best * excess)))
+    drawn = (n * shape + PRIOR_DRAWS * PRIOR_SHAPE) / (n + PRIOR_DRAWS)
+    return drawn, -shape / best
+
+
+def _quantiles(places: np.ndarray, k: float) -> np.ndarray:
+    """Of the law with scale 1."""
+    logs = -np.log1p(-places)
+    return logs if k == 0 else np.expm1(k * logs) / k
+
+
+def diagnosis(log_ratios: Float[np.ndarray, " s"], n_rows: int) -> Diagnosis:
+    """What the ratios of a posterior of `n_rows` rows to its approximation say of the latter."""
+    log_weights, k = psis(log_ratios)
+    n = len(log_weights)
+    limit = min(1 - 1 / math.log10(n), USABLE)
+    ess = 1 / float(np.sum(np.exp(2 * log_weights)))
+    good = k < min(GOOD, limit) or (k < 1 and ess > EVEN * n)
+    verdict = "good" if good else "usable" if k <= limit else "poor"
+    return Diagnosis(float(k), verdict, ess, n, n_rows)
