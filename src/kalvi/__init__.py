@@ -91,7 +91,7 @@ _HOMES = {
     "kalvi.run": ("fit", "resume"),
     "kalvi.tabular.batches": ("Stream", "stream"),
     "kalvi.checkpoints": ("load", "save"),
-    "kalvi.psis": ("Diagnosis", "psis"),
+    "kalvi.psis": ("Diagnosis",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("kernels",)  # whose names are too common to stand alone

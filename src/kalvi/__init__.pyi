@@ -92,7 +92,6 @@ from kalvi.projections import EM as EM
 from kalvi.projections import Eigen as Eigen
 from kalvi.projections import Projection as Projection
 from kalvi.psis import Diagnosis as Diagnosis
-from kalvi.psis import psis as psis
 from kalvi.pytrees import Flat as Flat
 from kalvi.run import fit as fit
 from kalvi.run import resume as resume
