@@ -33,6 +33,21 @@ def table(n=40, seed=0):
     )
 
 
+def rich_table(n=40, seed=0):
+    """With levels, vectors, lists of one length and sparse rows beside."""
+    rows = table(n, seed)
+    sparse = [[{"index": i, "value": 1.5}] * (i % 3) for i in range(n)]
+    columns = {
+        "level": rows.column("word").dictionary_encode(),
+        "vector": pa.array([[1.0, i] for i in range(n)], pa.list_(pa.float64(), 2)),
+        "list": pa.array([[1.0, i, 2.0] for i in range(n)]),
+        "sparse": pa.array(sparse),
+    }
+    for name, column in columns.items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
 def pack(data: bytes, ending: str) -> bytes:
     """Compressed by someone else's code, where there is one."""
     if ending == ".gz":

@@ -65,6 +65,10 @@ def test_declared_types_become_kinds(name, tmp_path):
         ),
         (pa.array([], pa.int64()), "a.parquet: has no rows."),
         (
+            pa.array([0, 2**60], pa.timestamp("us")),
+            "a.parquet, row 2: column 'x' is read as a time, but",
+        ),
+        (
             pa.array([[1.0], [1.0, 2.0]]),
             "a.parquet, row 2: column 'x' is read as a vector of 1 numbers, but",
         ),

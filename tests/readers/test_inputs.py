@@ -67,7 +67,7 @@ def test_text_without_a_telling_name_is_looked_at(tmp_path):
         ("a\tb\n1\t2\n", ["a", "b"]),
         ("a;b\n1;2\n", ["a", "b"]),
         ("a,b\n1,2\n", ["a", "b"]),
-        ('{"a": 1}\n', ["a"]),
+        ('\ufeff{"a": 1}\n', ["a"]),
         ("1 3:4\n", ["y", "x"]),
     ]
     for i, (text, columns) in enumerate(looks):

@@ -58,11 +58,14 @@ def test_the_user_may_say_the_kind(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[1]", "is not a JSON object ('[1]')."),
-        ("null", "is not a JSON object ('null')."),
-        ("{", "is not JSON ('{')."),
-        ('{"a": 1} {"a": 2}', """is not JSON ('{"a": 1} {"a": 2}')."""),
-        ('{"a": 1} null {"a": 2}', """is not JSON ('{"a": 1} null {"a": 2}')."""),
+        ("[1]", "is not a JSON object, one a line ('[1]')."),
+        ("null", "is not a JSON object, one a line ('null')."),
+        ("{", "is not JSON, one object a line ('{')."),
+        ('{"a": 1} {"a": 2}', """is not JSON, one object a line ('{"a": 1} {"a": 2}')."""),
+        (
+            '{"a": 1} null {"a": 2}',
+            """is not JSON, one object a line ('{"a": 1} null {"a": 2}').""",
+        ),
         ('{"a": "x"}', "column 'a' is read as a number, but '\"x\"' stands here"),
         ('{"a": {"b": 1}}', "column 'a' is read as a number, but '{\"b\": 1}' stands here"),
         ('{"v": [1]}', "column 'v' is read as a vector of 2 numbers, but '[1.0]' stands here."),
@@ -89,7 +92,7 @@ def test_malformed_lines_are_refused_with_their_place(line, message, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("null", "a.jsonl, row 2: is not a JSON object ('null')."),
+        ("null", "a.jsonl, row 2: is not a JSON object, one a line ('null')."),
         (
             '{"a": "x"}',
             "a.jsonl, row 2: column 'a' is '\"x\"' after rows in which it is a number; give it one",
@@ -99,7 +102,7 @@ def test_malformed_lines_are_refused_with_their_place(line, message, tmp_path):
             "a.jsonl, row 2: column 'b' holds '{\"c\": 1}'; nested values other than lists",
         ),
         ('{"": 1}', "a.jsonl: column 2 has no name"),
-        ("[" * 100_000, "a.jsonl, row 2: is not JSON ('[[[[["),
+        ("[" * 100_000, "a.jsonl, row 2: is not JSON, one object a line ('[[[[["),
     ],
 )
 def test_malformed_lines_of_the_sample_are_refused(line, message, tmp_path):

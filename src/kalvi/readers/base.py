@@ -40,10 +40,10 @@ class Layout(NamedTuple):
 
     def check(self, names: list[str], where: str) -> None:
         """Refuse a file whose columns are not these, in whatever order."""
-        wanted, names = set(self.schema.names), [name for name in names if name not in self.drop]
-        if absent := [name for name in self.schema.names if name not in set(names)]:
+        wanted, here = set(self.schema.names), set(names)
+        if absent := [name for name in self.schema.names if name not in here]:
             raise BadData(f"{where}: has no column {listed(absent)}, which {self.first} has.")
-        if extra := [name for name in names if name not in wanted]:
+        if extra := [name for name in names if name not in wanted and name not in self.drop]:
             raise BadData(f"{where}: has a column {listed(extra)}, which {self.first} has not.")
 
 

@@ -35,21 +35,19 @@ class Columnar(Format):
 
     def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
         first = inputs[0]
-        fields = []
-        for field in self.declared(first):
-            if field.name in ask.drop:
-                continue
-            kind = kind_of(field.type)
-            if kind is None:
-                raise BadData(
-                    f"{first.name}: column {shorten(field.name)} is of type {shorten(field.type)}, "
-                    f"which has no use here; leave it out (--drop {field.name})."
-                )
-            fields.append(
-                pa.field(field.name, self._width(inputs, field.name) if _open(kind) else kind)
+        with refusing(first.name, "has columns that cannot be read"):
+            kept = [field for field in self.declared(first) if field.name not in ask.drop]
+            fields = [pa.field(field.name, self._kind(inputs, field)) for field in kept]
+        return Layout(override(pa.schema(fields), ask.types, first.name), {}, ask.drop, first.name)
+
+    def _kind(self, inputs: Sequence[Input], field: pa.Field) -> pa.DataType:
+        kind = kind_of(field.type)
+        if kind is None:
+            raise BadData(
+                f"{inputs[0].name}: column {shorten(field.name)} is of type {shorten(field.type)}, "
+                f"which has no use here; leave it out (--drop {field.name})."
             )
-        schema = override(pa.schema(fields), ask.types, first.name)
-        return Layout(schema, {}, ask.drop, first.name)
+        return self._width(inputs, field.name) if _open(kind) else kind
 
     def _width(self, inputs: Sequence[Input], name: str) -> pa.DataType:
         """The vectors that a column of lists has in its first row that is not missing."""

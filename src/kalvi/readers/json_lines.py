@@ -135,9 +135,9 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except FAILURES:
-        raise BadData(f"{where}: is not JSON ({shorten(line)}).") from None
+        raise BadData(f"{where}: is not JSON, one object a line ({shorten(line)}).") from None
     if not isinstance(value, dict):
-        raise BadData(f"{where}: is not a JSON object ({shorten(line)}).")
+        raise BadData(f"{where}: is not a JSON object, one a line ({shorten(line)}).")
     return value
 
 

@@ -7,6 +7,7 @@ microseconds, UTC where the file names a zone), a vector (fixed_size_list of flo
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
@@ -39,6 +40,9 @@ MISSING = (
     "#N/A",
 )
 """Entries of text files that stand for no value."""
+
+YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""The years 1 to 9999, beyond which Python has no dates, in microseconds from 1970."""
 
 
 def vector(width: int) -> pa.DataType:
@@ -100,8 +104,7 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
     for i, name in enumerate(names):
         if not name.strip():
             raise BadData(f"{where}: column {i + 1} has no name; give it one in the header.")
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise BadData(
             f"{where}: column {listed(twice)} appears more than once; rename one of them."
         )
@@ -134,9 +137,16 @@ def conform(table: pa.Table, schema: pa.Schema, where: Callable[[int], str]) -> 
             columns.append(_cast(column, field.type))
         except FAILURES as error:
             row = first_failure(len(column), lambda n, c=column, k=field.type: _fits(c[:n], k))
-            value = column[row].as_py() if row < len(column) else None
-            raise misfit(where(row), field, value) from error
+            raise misfit(where(row), field, _shown(column[row])) from error
     return pa.table(columns, schema=schema)
+
+
+def _shown(entry: pa.Scalar) -> object:
+    """An entry to be quoted in a message, whatever it is."""
+    try:
+        return entry.as_py()
+    except FAILURES:
+        return f"{entry.type} out of range"
 
 
 def misfit(where: str, field: pa.Field, value: object) -> BadData:
@@ -165,13 +175,13 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         return _cast_lists(column, kind)
     if kind == NUMBER:
         return _without_nan(_numbers(column))
+    if kind == TIME:
+        return _times(column)
     if column.type == kind:
         return column
-    if kind == TIME and kind_of(column.type) != TIME:
-        raise ValueError("not a time")
     if kind == FLAG and not (pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
         raise ValueError("not true or false")
-    return column.cast(kind, safe=kind != TIME)  # nanoseconds are dropped
+    return column.cast(kind)
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -185,6 +195,17 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not (_is_number(column.type) or column.type in (FLAG, pa.null())):
         raise ValueError("not a number")
     return column.cast(NUMBER, safe=False)  # a whole number beyond 2⁵³ is rounded
+
+
+def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times and dates in microseconds; nanoseconds are dropped."""
+    if not (kind_of(column.type) == TIME or pa.types.is_null(column.type)):
+        raise ValueError("not a time")
+    column = column.cast(TIME, safe=False)
+    ends = pc.min_max(column.cast(pa.int64())).as_py()
+    if len(column) > column.null_count and not YEARS[0] <= ends["min"] <= ends["max"] < YEARS[1]:
+        raise ValueError("outside the calendar")
+    return column
 
 
 def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:

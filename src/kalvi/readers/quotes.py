@@ -25,7 +25,10 @@ class Lexer:
 
     def last_end(self, data: bytes) -> int:
         """The end of the last whole row; 0 where there is none."""
-        at, spans = data.rfind(self._ending), self._spans(data)
+        at = data.rfind(self._ending)
+        if at < 0:
+            return 0
+        spans = self._spans(data)
         while at >= 0 and (i := spans.around(at)) is not None:
             at = data.rfind(self._ending, 0, int(spans.starts[i]))
         return at + 1

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
-from kalvi.readers.base import Format
+from kalvi.readers.base import BOM, Format
 from kalvi.readers.columnar import ArrowFile, ArrowStream, Parquet
 from kalvi.readers.delimited import Delimited
 from kalvi.readers.errors import BadData
@@ -68,7 +68,7 @@ def _name(source: Input, asked: str | None) -> str:
 
 def _look(head: bytes) -> str:
     """How text without a telling name looks."""
-    line = head.lstrip().split(b"\n", 1)[0]
+    line = head.removeprefix(BOM).lstrip().split(b"\n", 1)[0]
     if line.startswith(b"{"):
         return "jsonl"
     if SPARSE_LINE.match(line):
