@@ -79,17 +79,15 @@ def compiled_once() -> None:
 
 @contextmanager
 def written(path: Path, mode: str = "wb") -> Iterator[Any]:
-    """A file that appears where `path` says when it is whole."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        encoding = None if "b" in mode else "utf-8"
-        with open(part, mode, encoding=encoding) as file:
+    """A file that appears where `path` says when it is whole: of bytes, or of text with mode "w"."""
+    with module("kalvi.archives.container").replacing(path) as file:
+        if "b" in mode:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        else:
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            yield text
+            text.flush()
+            text.detach()
 
 
 def write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:

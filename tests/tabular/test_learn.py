@@ -1,0 +1,280 @@
+"""A pass over files: what is learned, kept, interrupted, resumed and merged."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.preprocessing import StandardScaler
+
+import kalvi
+from kalvi.readers import open_data
+from kalvi.tabular import learn as learning
+from kalvi.tabular import record
+from kalvi.tabular.merge import merged
+from kalvi.tabular.model import Choices, TableModel
+from kalvi.tabular.predict import predictions
+from kalvi.tabular.summary import diagnosed, summary
+
+PIECE, ROWS = 64, 400
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(learning, "PIECE_ROWS", PIECE)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    size, city = rng.normal(3, 2, ROWS), rng.choice(["Bonn", "Köln", "Ulm"], ROWS)
+    f = 0.8 * (size - 3) + (city == "Ulm") - 0.5
+    return pd.DataFrame(
+        {
+            "size": size,
+            "city": city,
+            "sold": np.where(rng.random(ROWS) < 1 / (1 + np.exp(-f)), "yes", "no"),
+            "price": 2 * size + 3 * (city == "Ulm") + rng.normal(0, 0.5, ROWS),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def file(frame, tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "rows.parquet"
+    pq.write_table(pa.Table.from_pandas(frame), path, row_group_size=100)
+    return path
+
+
+def fit(file, out, tell=lambda *_: None, *, every=10**9, **choices):
+    source = open_data(file)
+    model = TableModel.begin(source, Choices(**choices))
+    job = learning.new_job(
+        model, source, out, data=(str(file),), format=None, every_rows=every, every_seconds=1e9
+    )
+    return learning.learn(model, source, job, tell)
+
+
+def bits(model):
+    """Everything that was learned, as bytes; the clock aside."""
+    record = model.record._replace(seconds=0.0)
+    state = model.estimator.__getstate__()["state_"]
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+    kept = (
+        record.curve,
+        record.checks,
+        record.sample.x.toarray(),
+        record.sample[1:],
+        model.encoder,
+    )
+    return [leaf.tobytes() for leaf in leaves] + [str(kept), record.rows, record.examples]
+
+
+def test_it_learns_what_the_estimator_does(file, frame, tmp_path):
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    x = np.column_stack(
+        [
+            StandardScaler().fit_transform(frame[["size"]]),
+            *[frame["city"] == name for name in ("Bonn", "Köln", "Ulm")],
+        ]
+    ).astype(float)
+    own = kalvi.LogisticRegression(passes=1).fit(x, frame["sold"] == "yes")
+    named = dict(zip(model.encoder.names(), model.estimator.coef_[0], strict=True))
+    found = [named[name] for name in ("size", "city=Bonn", "city=Köln", "city=Ulm")]
+    np.testing.assert_allclose(found, own.coef_[0], rtol=1e-8)
+    np.testing.assert_allclose(model.estimator.log_evidence_, own.log_evidence_, rtol=1e-10)
+    loss = summary(model, "m")["log_loss"]
+    np.testing.assert_allclose(loss, -own.log_evidence_ / ROWS, rtol=1e-10)
+
+
+def test_what_is_written_is_what_was_learned(file, tmp_path):
+    out = tmp_path / "m.kalvi"
+    model = fit(file, out, target="sold", drop=("price",), every=PIECE)
+    assert bits(kalvi.load(out)) == bits(model)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.kalvi"]
+    assert learning.unfinished(out) is None
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
+    choices = {"target": "sold", "drop": ("price",), "parameters": {"rank": rank}}
+    whole = fit(file, tmp_path / "whole", **choices)
+    for stop_after in (1, 4, 7):
+        out = tmp_path / f"part{stop_after}"
+
+        def end(model, rows, fraction, last=stop_after):
+            if rows >= min(last * PIECE, ROWS):
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fit(file, out, end, every=PIECE, **choices)
+        assert not out.exists()
+        held = learning.unfinished(out)
+        assert held.job.done == (stop_after - 1) * PIECE  # told before the checkpoint of that piece
+        resumed = learning.learn(held.model, learning.reopen(held.job), held.job, lambda *_: None)
+        assert bits(resumed) == bits(whole)
+        assert learning.unfinished(out) is None
+
+
+def test_a_run_that_ended_leaves_nothing_to_resume(file, tmp_path, monkeypatch):
+    """Killed between the model's writing and the checkpoint's removal."""
+    out, kept = tmp_path / "m", tmp_path / "kept"
+
+    def keep(model, rows, fraction):
+        if rows == ROWS:
+            kept.write_bytes(learning.checkpoint_of(out).read_bytes())
+
+    fit(file, out, keep, every=PIECE, target="sold", drop=("price",))
+    learning.checkpoint_of(out).write_bytes(kept.read_bytes())
+    assert learning.unfinished(out) is None
+    assert not learning.checkpoint_of(out).exists()
+
+
+def test_a_changed_file_is_not_resumed(file, frame, tmp_path):
+    own = tmp_path / "rows.parquet"
+    own.write_bytes(file.read_bytes())
+
+    def end(model, rows, fraction):
+        if rows > PIECE:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit(own, tmp_path / "m", end, every=PIECE, target="sold", drop=("price",))
+    pq.write_table(pa.Table.from_pandas(frame[::-1]), own)
+    held = learning.unfinished(tmp_path / "m")
+    with pytest.raises(ValueError, match=r"rows\.parquet is not the file the run began with"):
+        learning.reopen(held.job)
+
+
+def test_shards_merge_to_the_model_of_all(file, frame, tmp_path):
+    """Exact for linear models with a known noise, also where a shard lacks a level."""
+    settings = {
+        "target": "price",
+        "drop": ("sold",),
+        "parameters": {"noise_scale": 0.5, "prior_scale": 1.0},
+    }
+    frame = frame.sort_values("city", kind="stable")
+    files = []
+    for i, part in enumerate((frame, frame[:150], frame[150:])):
+        files.append(tmp_path / f"{i}.parquet")
+        pq.write_table(pa.Table.from_pandas(part, preserve_index=False), files[-1])
+    whole = fit(files[0], tmp_path / "whole", **settings)
+    shards = []
+    for path in files[1:]:
+        source = open_data(path)
+        model = whole.fresh()
+        job = learning.new_job(
+            model,
+            source,
+            path.with_suffix(""),
+            data=(str(path),),
+            format=None,
+            every_rows=10**9,
+            every_seconds=1e9,
+        )
+        shards.append(learning.learn(model, source, job, lambda *_: None))
+    both = merged(shards, ["a", "b"])
+    assert both.record.rows == ROWS
+    q, p = both.estimator.posterior_, whole.estimator.posterior_
+    np.testing.assert_allclose(q.mean, p.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(q.cov, p.cov, rtol=1e-9, atol=1e-12)
+    about, all_ = both.encoder.described(), whole.encoder.described()
+    assert sorted(map(tuple, about[1]["commonest"])) == sorted(map(tuple, all_[1]["commonest"]))
+
+
+def test_models_of_other_units_do_not_merge(file, tmp_path):
+    one = fit(file, tmp_path / "a", target="sold", drop=("price",))
+    other = fit(file, tmp_path / "b", target="sold", drop=("price", "city"))
+    with pytest.raises(ValueError, match=r"b and a differ in .*--like a"):
+        merged([one, other], ["a", "b"])
+
+
+def test_effects_against_the_mean_of_their_column(file, tmp_path):
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    q = model.estimator.posterior_
+    names = [*model.encoder.names(), "intercept"]
+    counts = dict(map(tuple, model.encoder.described()[1]["commonest"]))
+    for effect in summary(model, "m")["effects"]:
+        row = np.zeros(len(names))
+        if effect["name"] == "intercept":
+            row[-1] = 1
+        if effect["name"].startswith("city=") or effect["name"] == "intercept":
+            sign = 1 if effect["name"] == "intercept" else -1
+            for level, n in counts.items():
+                row[names.index(f"city={level}")] += sign * n / ROWS
+        if effect["name"] != "intercept":
+            row[names.index(effect["name"])] += 1
+        mean, var = row @ np.asarray(q.mean), row @ np.asarray(q.cov) @ row
+        np.testing.assert_allclose([effect["mean"], effect["std"]], [mean, np.sqrt(var)], rtol=1e-9)
+        np.testing.assert_allclose(
+            effect["upper"], mean + 1.959963984540054 * np.sqrt(var), rtol=1e-9
+        )
+
+
+def test_progressive_checks_are_those_of_the_estimator(file, frame, tmp_path):
+    """Each piece is predicted, all of its rows, before it is learned."""
+    model = fit(file, tmp_path / "m", target="price", drop=("sold",))
+    own, inside = kalvi.LinearRegression(), 0
+    names = [n for n in model.encoder.names() if n != "(free)"]
+    x = np.zeros((ROWS, model.encoder.width))
+    x[:, names.index("size")] = StandardScaler().fit_transform(frame[["size"]])[:, 0]
+    for level in ("Bonn", "Köln", "Ulm"):
+        x[:, names.index(f"city={level}")] = frame["city"] == level
+    y = frame["price"].to_numpy()
+    for start in range(0, ROWS, PIECE):
+        rows = slice(start, start + PIECE)
+        if start:
+            mean, std = own.predict(x[rows], return_std=True)
+            inside += np.sum(np.abs(y[rows] - mean) <= 1.6448536269514722 * std)
+        own.partial_fit(x[rows], y[rows])
+    coverage = summary(model, "m")["coverage"]
+    assert coverage["count"] == ROWS - PIECE
+    assert coverage["observed"][2] == inside / (ROWS - PIECE)
+
+
+def test_the_sample_has_every_row_with_the_same_chance():
+    chosen = np.zeros(3 * record.SAMPLE_ROWS)
+    for trial in range(40):
+        sample = record.Sample.none()
+        for start in range(0, len(chosen), 500):
+            rows = np.arange(start, start + 500)
+            piece = (rows[:, None] + 1.0, rows.astype(float), np.ones(500))
+            sample = sample.add(piece, start + 10**6 * trial)
+        assert len(sample.y) == record.SAMPLE_ROWS
+        chosen[sample.y.astype(int)] += 1
+    early, late = chosen[:3000].mean(), chosen[3000:].mean()
+    np.testing.assert_allclose([early, late], 40 / 3, atol=5 * np.sqrt(40 * 2 / 9 / 3000))
+
+
+def test_a_diagnosis_of_the_sample(file, tmp_path):
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    found = diagnosed(model, draws=400)
+    assert found["rows"] == ROWS
+    assert found["pareto_k"] < 0.7
+
+
+def test_predictions_of_a_file(file, frame, tmp_path):
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    other = frame.assign(city=["Bonn"] * (ROWS - 2) + ["Trier", "Trier"])
+    path = tmp_path / "new.csv"
+    other.to_csv(path, index=False)
+    (piece,) = predictions(model, open_data(path), keep=("size",), level=0.9)
+    table = piece.table.to_pandas()
+    assert piece.outcome.unseen == {"city": {"Trier": 2}}
+    assert piece.outcome.ignored == ("price",)
+    x, _ = model.inputs(open_data(path).sample, str)
+    p = model.estimator.predict_proba(x)[:, 1]
+    np.testing.assert_array_equal(table["probability"], p)
+    np.testing.assert_array_equal(table["predicted"], np.where(p > 0.5, "yes", "no"))
+    q = model.estimator.posterior_
+    f = np.column_stack([x, np.ones(ROWS)])
+    std = np.sqrt(np.einsum("ni,ij,nj->n", f, q.cov, f))
+    for name, z in (("lower", -1.6448536269514722), ("upper", 1.6448536269514722)):
+        odds = f @ np.asarray(q.mean) + z * std
+        np.testing.assert_allclose(table[name], 1 / (1 + np.exp(-odds)), rtol=1e-9)
+    f[-1, model.encoder.names().index("city=(new level)")] = 0
+    without = f[-1] @ np.asarray(q.cov) @ f[-1]
+    np.testing.assert_allclose(std[-1] ** 2, without + 1, rtol=1e-9)  # the prior of a new level
+    own = np.where(frame["sold"] == "yes", p, 1 - p)
+    np.testing.assert_allclose(piece.outcome.score, -np.mean(np.log(own)), rtol=1e-12)
