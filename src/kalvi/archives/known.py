@@ -89,7 +89,9 @@ MODULES = frozenset(
         "columns.groups",
         "columns.numbers",
         "columns.targets",
+        "tabular.factor",
         "tabular.learn",
+        "tabular.matrix",
         "tabular.model",
         "tabular.record",
     )

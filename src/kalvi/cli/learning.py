@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from kalvi.cli import words
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
+from kalvi.cli.voices import voice
 
 DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
 FORMAT = click.option(
@@ -104,11 +104,9 @@ def fit(
     zcat clicks.tsv.gz | kalvi fit - --format tsv -t clicked --hash-bits 18 --rank 20 -o clicks.kalvi
     """
     with refusing():
-        out = out or _default_out(data)
+        out = out or default_out(data)
         learning = module("kalvi.tabular.learn")
-        _check_place(out)
-        _check_new(out, force)
-        _check_runs(learning, out, force)
+        check_out(learning, out, force)
         source, model = _begin(data, like, options)
         job = learning.new_job(
             model,
@@ -119,7 +117,7 @@ def fit(
             every_rows=options["checkpoint_rows"],
             every_seconds=options["checkpoint_seconds"],
         )
-        _run(learning, model, source, job, options)
+        run_pass(learning, model, source, job, options)
 
 
 @click.command()
@@ -163,7 +161,7 @@ def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any)
             every_rows=options["checkpoint_rows"],
             every_seconds=options["checkpoint_seconds"],
         )
-        _run(learning, held, source, job, options)
+        run_pass(learning, held, source, job, options)
 
 
 @click.command()
@@ -191,7 +189,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
                 f"the rows of this run came from standard input; pipe the same to kalvi resume {model} -"
             )
         source = learning.reopen(held.job, data)
-        _run(learning, held.model, source, held.job, options)
+        run_pass(learning, held.model, source, held.job, options)
 
 
 def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) -> tuple[Any, Any]:
@@ -226,9 +224,16 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """The estimator's parameters: --rank, and NAME=VALUE with the value in JSON or a word."""
-    found = {} if options["rank"] is None else {"rank": options["rank"]}
-    for setting in options["settings"]:
+    """The estimator's parameters: --rank, and those of --set."""
+    return ({} if options["rank"] is None else {"rank": options["rank"]}) | settings_of(
+        options["settings"]
+    )
+
+
+def settings_of(settings: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE of --set, with the value in JSON or a word."""
+    found = {}
+    for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
             raise ValueError(f"--set takes NAME=VALUE; got '{setting}'.")
@@ -239,18 +244,18 @@ def _parameters(options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _run(learning: Any, model: Any, source: Any, job: Any, options: dict[str, Any]) -> None:
+def run_pass(learning: Any, model: Any, source: Any, job: Any, options: dict[str, Any]) -> None:
     """The pass with its progress, and what came of it."""
     compiled_once()
-    quiet = options["quiet"] or options["as_json"]
+    quiet, said = options["quiet"] or options["as_json"], voice(model.model)
     if not quiet:
-        words.say_columns(model, source)
+        said.say_columns(model, source)
     total, start = source.n_rows, job.done
     try:
         with row_bar(quiet, total, start) as bar:
 
             def tell(now: Any, rows: int, fraction: float | None) -> None:
-                bar(rows, fraction, words.loss(now))
+                bar(rows, fraction, said.loss(now))
 
             model = learning.learn(model, source, job, tell)
     except learning.Interrupted as error:
@@ -263,7 +268,7 @@ def _run(learning: Any, model: Any, source: Any, job: Any, options: dict[str, An
     if options["as_json"]:
         say_json(summary | {"out": job.out})
     elif not quiet:
-        words.say_fitted(summary, job.out)
+        said.say_fitted(summary, job.out)
 
 
 def _stopped(model: Any, job: Any) -> str:
@@ -287,11 +292,19 @@ def _left(learning: Any, error: Exception, job: Any) -> str:
     )
 
 
-def _default_out(data: Sequence[str]) -> Path:
+def default_out(data: Sequence[str]) -> Path:
+    """What a model is called that was given no name: as its data, in the folder where we are."""
     if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
         raise ValueError("give the model a name with --out.")
     name = Path(data[0]).name
     return Path(f"{name.split('.')[0] or name}.kalvi")
+
+
+def check_out(learning: Any, out: Path, force: bool) -> None:
+    """Refuse a place where a new model cannot or should not be written."""
+    _check_place(out)
+    _check_new(out, force)
+    _check_runs(learning, out, force)
 
 
 def _check_place(out: Path) -> None:

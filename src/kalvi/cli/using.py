@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from kalvi.cli import words
 from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json, written
-from kalvi.cli.learning import DATA, FORMAT, JSON, QUIET
+from kalvi.cli.learning import FORMAT, JSON, QUIET
+from kalvi.cli.voices import voice
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
 @click.command()
 @MODEL
-@DATA
+@click.argument("data", nargs=-1, metavar="[DATA]...")
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="CSV, .parquet or .jsonl file.")
 @click.option("--keep", "-k", multiple=True, help="Columns of DATA to carry over.")
 @click.option(
@@ -42,10 +42,13 @@ def predict(
 
     Labels: predicted, probability, sd, lower, upper, and a column for each class if there are several; the
     interval is of the probability. Numbers and counts: mean, sd, lower, upper of a new observation.
+    Factors: the score of each, and the log density of the row. Matrices of kalvi silk need no DATA: the
+    probability of every entry, a line for each row of the matrix.
 
     \b
     kalvi predict flights.kalvi july.parquet --keep flight > july.csv
     kalvi predict flights.kalvi july.parquet --out july.parquet --level 0.9
+    kalvi predict votes.kalvi > probabilities.csv
     """
     with refusing():
         if as_json and out is None:
@@ -54,14 +57,14 @@ def predict(
             )
         compiled_once()
         tables = module("kalvi.tabular.predict")
-        learning, readers = module("kalvi.tabular.learn"), module("kalvi.readers")
-        held = learning.load_model(model)
-        source = readers.open_data(list(data), format=form, types=learning.types_of(held))
+        held = module("kalvi.tabular.learn").load_model(model)
+        source = tables.opened(held, data, form)
         silent = quiet or as_json or (out is None and sys.stdout.isatty())
-        with row_bar(silent, source.n_rows) as bar:
+        with row_bar(silent, source.n_rows if source else None) as bar:
             pieces = tables.predictions(held, source, keep=keep, level=level, tell=bar)
             outcome = _write(tables, pieces, out)
-        source.close()
+        if source is not None:
+            source.close()
     if as_json:
         say_json(outcome.told() | {"out": str(out)})
     elif not quiet:
@@ -116,13 +119,16 @@ def merge(models: tuple[Path, ...], out: Path, force: bool, as_json: bool, quiet
 )
 @JSON
 def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
-    """What MODEL is: columns, rows, evidence, the strongest effects with credible intervals."""
+    """What MODEL is: columns, rows, evidence, the strongest effects with credible intervals.
+
+    Of factors: their strongest columns, and the noise in each; of a matrix: how smooth its factors are.
+    """
     with refusing():
         about = _summary(model, diagnose)
     if as_json:
         say_json(about)
     else:
-        words.say_summary(about | {"effects": about["effects"][:effects]})
+        voice(about["model"]).say_summary(about, effects)
 
 
 @click.command()
@@ -141,7 +147,10 @@ def report(model: Path, out: Path | None, no_diagnosis: bool, as_json: bool, qui
     Learning curve, calibration, coefficients, examples, data, fit quality, settings.
     """
     with refusing():
-        page = module("kalvi.tabular.report").page(_summary(model, not no_diagnosis))
+        about = _summary(model, not no_diagnosis)
+        if not voice(about["model"]).HAS_PAGE:
+            raise ValueError(f"there is no page for such a model; see kalvi inspect {model}.")
+        page = module("kalvi.tabular.report").page(about)
         out = out or model.with_suffix(".html")
         with written(out, "w") as file:
             file.write(page)

@@ -12,10 +12,11 @@ NAMES = {
     "neural": "neural network",
 }
 SHOWN = 12
+HAS_PAGE = True
 VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 
 
-def say_columns(model: Any, source: Any) -> None:
+def say_kinds(model: Any, source: Any) -> None:
     """The types that were found in the first rows."""
     n = source.sample.num_rows
     click.echo(f"{_count(len(source.files), 'file')}, types by the first {n:,} rows:", err=True)
@@ -24,6 +25,11 @@ def say_columns(model: Any, source: Any) -> None:
         click.echo(f"  {column['name'][:28]:<28} {_kind(column)}", err=True)
     if len(columns) > SHOWN:
         click.echo(f"  ... and {len(columns) - SHOWN} columns more", err=True)
+
+
+def say_columns(model: Any, source: Any) -> None:
+    """The types that were found in the first rows, and what is made of them."""
+    say_kinds(model, source)
     target = model.target.name
     classes = model.choices.classes or getattr(model.target, "labels", ())
     named = f" ({', '.join(classes[:6])}{' ...' if len(classes) > 6 else ''})" if classes else ""
@@ -52,7 +58,7 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     click.echo(f"wrote {out}")
 
 
-def say_summary(summary: dict[str, Any]) -> None:
+def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     """All about a model, for `kalvi inspect`."""
     click.secho(f"{summary['name']}: {NAMES[summary['model']]} of {summary['target']}", bold=True)
     rank = summary["rank"]
@@ -76,7 +82,7 @@ def say_summary(summary: dict[str, Any]) -> None:
     click.echo("columns")
     for column in summary["columns"][:SHOWN]:
         click.echo(f"  {column['name'][:28]:<28} {_kind(column)}")
-    say_effects(summary["effects"])
+    say_effects(summary["effects"], most)
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}")
 

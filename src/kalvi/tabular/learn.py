@@ -8,6 +8,7 @@ rows are learned; both are written whole or not at all. A run has a number of it
 the number of the model beside it is of a run that ended, and nothing is left to do.
 """
 
+import glob
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ import scipy.sparse as sp
 from kalvi import checkpoints
 from kalvi.readers import Source, open_data
 from kalvi.tabular.ahead import Stop, ahead, stoppable
-from kalvi.tabular.model import SAMPLED, Rows, TableModel
+from kalvi.tabular.interface import Learner, Model
+from kalvi.tabular.model import SAMPLED, Rows
 
 PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
@@ -52,16 +54,16 @@ class Interrupted(Exception):
 class Unfinished(NamedTuple):
     """A run that has not ended."""
 
-    model: TableModel
+    model: Learner
     job: Job
 
 
-Tell = Callable[[TableModel, int, float | None], None]
+Tell = Callable[[Learner, int, float | None], None]
 """Told after each piece: the model, the rows of the stream so far, the share of the bytes read."""
 
 
 def new_job(
-    model: TableModel,
+    model: Learner,
     source: Source,
     out: Path,
     *,
@@ -86,7 +88,7 @@ def new_job(
     )
 
 
-def types_of(model: TableModel) -> dict[str, str]:
+def types_of(model: Learner) -> dict[str, str]:
     """Which columns of other files must be read as numbers, and which as categories."""
     groups = {
         g.name: "category" for g in model.encoder.groups if g.described()["kind"] == "category"
@@ -95,13 +97,14 @@ def types_of(model: TableModel) -> dict[str, str]:
     return groups | {name: "number" for name, kind in numbers if kind == "number"}
 
 
-def learn(model: TableModel, source: Source, job: Job, tell: Tell) -> TableModel:
+def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
     """Learn from the rows of a source that are not learned yet, then write the model."""
     before, began = model.record.seconds, time.monotonic()
 
     def clock() -> float:
         return before + time.monotonic() - began
 
+    _sweep(Path(job.out))
     save_checkpoint(model, job)
     with stoppable() as stop:
         if model.streams():
@@ -136,27 +139,27 @@ def checkpoint_of(path: str | Path) -> Path:
     return Path(f"{path}.checkpoint")
 
 
-def save_checkpoint(model: TableModel, job: Job) -> None:
+def save_checkpoint(model: Learner, job: Job) -> None:
     """Write how far a run has come."""
     checkpoints.save(checkpoint_of(job.out), {"model": model, "job": job}, kind="checkpoint")
 
 
-def finish(model: TableModel, job: Job) -> None:
+def finish(model: Learner, job: Job) -> None:
     """Write the model, then take the checkpoint away."""
     save_model(job.out, model, run=job.run)
     checkpoint_of(job.out).unlink(missing_ok=True)
 
 
-def save_model(path: str | Path, model: TableModel, *, run: str = "") -> None:
+def save_model(path: str | Path, model: Model, *, run: str = "") -> None:
     """Write a model, with the number of the run that made it."""
     checkpoints.save(path, model._replace(run=run), kind="model")
 
 
-def load_model(path: str | Path) -> TableModel:
-    """A model of a table."""
+def load_model(path: str | Path) -> Any:
+    """A model from a file: of a table, or of another kind with the same manners."""
     held = checkpoints.load(path)
-    if not isinstance(held, TableModel):
-        raise ValueError(f"{path} is not a model of a table, but a {type(held).__name__}.")
+    if not isinstance(held, Model):
+        raise ValueError(f"{path} is not a model of a command, but a {type(held).__name__}.")
     return held
 
 
@@ -174,9 +177,15 @@ def unfinished(path: str | Path) -> Unfinished | None:
     return Unfinished(held["model"], held["job"]._replace(out=str(path)))
 
 
+def _sweep(out: Path) -> None:
+    """Remove what a killed run left half-written."""
+    for part in out.absolute().parent.glob(f".{glob.escape(out.name)}*.tmp"):
+        part.unlink(missing_ok=True)
+
+
 def _stream(
-    model: TableModel, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
-) -> TableModel:
+    model: Learner, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
+) -> Learner:
     """The model after all pieces; saved where it is time, or someone asks to stop."""
     done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
     for rows, end in ahead(_numbers(model, source, job)):
@@ -193,7 +202,7 @@ def _stream(
     return model
 
 
-def _whole(model: TableModel, source: Source, job: Job, stop: Stop, tell: Tell) -> TableModel:
+def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> Learner:
     """The model of all rows, held in memory."""
     gathered: list[Rows] = []
     size = 0
@@ -213,7 +222,7 @@ def _whole(model: TableModel, source: Source, job: Job, stop: Stop, tell: Tell) 
     return model.fitted(gathered)
 
 
-def _numbers(model: TableModel, source: Source, job: Job) -> Iterator[tuple[Rows, int]]:
+def _numbers(model: Learner, source: Source, job: Job) -> Iterator[tuple[Rows, int]]:
     """The pieces that are not learned yet, as numbers, each with the rows of the stream up to its end."""
     encoder = model.encoder
     for piece in source.pieces(job.piece, skip=job.done):

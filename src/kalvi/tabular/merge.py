@@ -28,7 +28,7 @@ def merged(models: Sequence[TableModel], names: Sequence[str]) -> TableModel:
 
 
 def _check(first: TableModel, model: TableModel, one: str, name: str) -> None:
-    if not (model.kind.widens() and model.record.rows):
+    if not model.merges():
         raise ValueError(f"{name} cannot be merged: only logistic, linear and poisson models can.")
     same = (
         model.model == first.model

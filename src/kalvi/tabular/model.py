@@ -99,6 +99,15 @@ class TableModel(NamedTuple):
         """Whether rows are learned as they come."""
         return self.kind.streams(self.choices.parameters)
 
+    def merges(self) -> bool:
+        """Whether models of shards can become one."""
+        return self.kind.widens() and self.record.rows > 0
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table that it knows."""
+        weight = (self.choices.weight,) if self.choices.weight else ()
+        return (*self.encoder.columns(), self.target.name, *weight)
+
     def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
         """A piece of the stream as numbers; what it cannot be is refused with its place."""
         self._check_columns(table, place)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow.parquet as pq
 
 from kalvi import metrics
 from kalvi.columns.targets import Classes
-from kalvi.readers import Source
+from kalvi.readers import Source, open_data
+from kalvi.tabular.learn import types_of
 from kalvi.tabular.model import TableModel
 
 PIECE = 4096
@@ -25,27 +27,29 @@ class Outcome(NamedTuple):
     rows: int
     ignored: tuple[str, ...]  # columns that the model does not know
     unseen: dict[str, dict[str, int]]  # levels that it has not seen, and how many rows have them
-    labelled: int
-    score: float | None  # mean log loss, or mean squared error of numbers
-    classes: bool
+    labelled: int  # rows that could be judged
+    score: float | None  # mean over these
+    measure: str  # what the score is: "log_loss", "mean_squared_error" or "mean_log_density"
 
     def told(self) -> dict[str, Any]:
         """For scripts."""
-        name = "log_loss" if self.classes else "mean_squared_error"
         return {
             "rows": self.rows,
             "ignored_columns": list(self.ignored),
             "unseen_levels": self.unseen,
             "labelled": self.labelled,
-            name: self.score,
+            self.measure: self.score,
         }
 
     def lines(self) -> list[str]:
         """For a person."""
         said = [f"predicted {self.rows:,} rows"]
         if self.score is not None:
-            name = "log loss" if self.classes else "mean squared error"
-            said.append(f"{name} {self.score:.6f} on {self.labelled:,} rows with a target")
+            name = self.measure.replace("_", " ")
+            judged = (
+                "" if name == "mean log density" else f" on {self.labelled:,} rows with a target"
+            )
+            said.append(f"{name} {self.score:.6f}{judged}")
         if self.ignored:
             said.append(f"columns the model does not know were ignored: {', '.join(self.ignored)}")
         for column, levels in self.unseen.items():
@@ -64,8 +68,41 @@ class Piece(NamedTuple):
     outcome: Outcome
 
 
+class Made(NamedTuple):
+    """Predictions of some rows, levels that are new, how many rows were judged and their total score."""
+
+    table: pa.Table
+    unseen: dict[str, dict[str, int]]
+    labelled: int
+    total: float
+    measure: str
+
+
+@singledispatch
+def made(model: Any, table: pa.Table, place: Any, level: float) -> Made:
+    """What a model says of some rows."""
+    raise TypeError(f"{type(model).__name__} predicts no rows")
+
+
+@made.register(TableModel)
+def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
+    x, unseen = model.inputs(table, place)
+    found = model.predict(x, level)
+    measure = "log_loss" if isinstance(model.target, Classes) else "mean_squared_error"
+    return Made(_table(model, found), unseen, *_scored(model, table, place, found.mean), measure)
+
+
+@singledispatch
+def opened(model: Any, data: tuple[str, ...], format: str | None) -> Source | None:
+    """The rows to predict; None of a model that predicts what it was fitted to."""
+    if not data:
+        raise ValueError("give the rows to predict: a file, several, or - for standard input.")
+    return open_data(list(data), format=format, types=types_of(model))
+
+
+@singledispatch
 def predictions(
-    model: TableModel,
+    model: Any,
     source: Source,
     *,
     keep: tuple[str, ...] = (),
@@ -76,24 +113,22 @@ def predictions(
     for name in keep:
         if name not in source.schema.names:
             raise ValueError(f"--keep: the data have no column '{name}'.")
-    known = {*model.encoder.columns(), model.target.name, model.choices.weight, *keep}
+    known = {*model.columns(), *keep}
     ignored = tuple(name for name in source.schema.names if name not in known)
-    classes = isinstance(model.target, Classes)
-    outcome, total = Outcome(0, ignored, {}, 0, None, classes), 0.0
+    outcome, total = Outcome(0, ignored, {}, 0, None, ""), 0.0
     for piece in source.pieces(PIECE):
-        x, unseen = model.inputs(piece.table, piece.place)
-        made = model.predict(x, level)
-        labelled, added = _scored(model, piece.table, piece.place, made.mean)
-        total += added
-        count = outcome.labelled + labelled
+        found = made(model, piece.table, piece.place, level)
+        total += found.total
+        count = outcome.labelled + found.labelled
         outcome = outcome._replace(
             rows=outcome.rows + piece.table.num_rows,
-            unseen=_joined(outcome.unseen, unseen),
+            unseen=_joined(outcome.unseen, found.unseen),
             labelled=count,
             score=total / count if count else None,
+            measure=found.measure,
         )
         tell(outcome.rows, source.fraction())
-        yield Piece(_table(model, piece.table.select(list(keep)), made), outcome)
+        yield Piece(_beside(piece.table.select(list(keep)), found.table), outcome)
 
 
 def write(pieces: Iterator[Piece], file: Any, suffix: str) -> Outcome:
@@ -116,15 +151,19 @@ def write(pieces: Iterator[Piece], file: Any, suffix: str) -> Outcome:
     return outcome
 
 
-def _table(model: TableModel, kept: pa.Table, made: Any) -> pa.Table:
-    """The columns of the predictions beside those that are kept."""
-    columns: dict[str, Any] = {name: kept[name] for name in kept.column_names}
-    mean, spread = made
+def _beside(kept: pa.Table, found: pa.Table) -> pa.Table:
+    """The predictions beside the columns that are kept, in place of those of the same names."""
+    columns = dict(zip(kept.column_names, kept.columns, strict=True))
+    return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
+
+
+def _table(model: TableModel, found: Any) -> pa.Table:
+    """The columns of the predictions."""
+    mean, spread = found
     if not isinstance(model.target, Classes):
-        columns["mean"] = mean
-        return pa.table(columns | spread._asdict() | {"sd": spread.std}).select(
-            [*kept.column_names, "mean", "sd", "lower", "upper"]
-        )
+        ends = {"sd": spread.std, "lower": spread.lower, "upper": spread.upper}
+        return pa.table({"mean": mean} | ends)
+    columns: dict[str, Any] = {}
     labels, which = np.array(model.target.labels, object), np.argmax(mean, axis=1)
     rows, binary = np.arange(len(mean)), mean.shape[1] == 2
     columns["predicted"] = pa.array(labels[which].tolist(), pa.string())

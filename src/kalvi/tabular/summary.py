@@ -1,5 +1,6 @@
 """What a model of a table is, in plain JSON: for `kalvi inspect`, for the report, for scripts."""
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from kalvi.intervals import normal
 from kalvi.likelihoods import Normal
 from kalvi.precision import matching
 from kalvi.tabular.model import TableModel
-from kalvi.tabular.record import LEVELS
+from kalvi.tabular.record import LEVELS, Record
 
 MOST_EFFECTS, LEVEL = 200, 0.95
 MOST_CONTRASTS = 2000
@@ -24,8 +25,14 @@ UNITS_APART = 3.0
 """Means this many deviations from the first rows, or deviations as many times theirs, are worth a word."""
 
 
-def summary(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, Any]:
+@singledispatch
+def summary(model: Any, name: str, diagnosis: Any = None) -> dict[str, Any]:
     """All that a person may want to know of a model."""
+    raise TypeError(f"{type(model).__name__} is no model")
+
+
+@summary.register(TableModel)
+def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, Any]:
     record, estimator = model.record, model.estimator
     evidence = model.evidence() if record.rows else None
     return {
@@ -46,7 +53,7 @@ def summary(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, An
         "files": [dict(file) for file in record.files],
         "settings": _settings(model),
         "columns": model.encoder.described(),
-        "curve": _curve(model),
+        "curve": curve(record),
         "calibration": _calibration(model),
         "coverage": _coverage(model),
         "effects": effects(model),
@@ -116,8 +123,14 @@ def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(means), np.concatenate(stds)
 
 
-def diagnosed(model: TableModel, draws: int = 1000) -> dict[str, Any] | None:
+@singledispatch
+def diagnosed(model: Any, draws: int = 1000) -> dict[str, Any] | None:
     """How far the Gaussian is from the posterior of the sample's rows, where the estimator can say."""
+    return None
+
+
+@diagnosed.register(TableModel)
+def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | None:
     sample = model.record.sample
     if not hasattr(model.estimator, "diagnose") or sample.x is None or not len(sample.y):
         return None
@@ -172,8 +185,9 @@ def _settings(model: TableModel) -> dict[str, Any]:
     return own | parameters | {"full covariance": getattr(model.estimator, "rank", 0) is None}
 
 
-def _curve(model: TableModel) -> dict[str, Any]:
-    rows, total = model.record.curve
+def curve(record: Record) -> dict[str, Any]:
+    """The progressive loss along the rows."""
+    rows, total = record.curve
     with np.errstate(divide="ignore", invalid="ignore"):
         loss = -total / rows
         recent = -np.diff(total, prepend=0.0) / np.diff(rows, prepend=0.0)
