@@ -11,7 +11,7 @@ from kalvi.readers.inputs import Input
 
 BLOCK = 2**22
 """Text is read and parsed so many bytes at a time."""
-LONGEST_LINE = 2**26
+LONGEST_LINE = 2**24
 """A row of text of more bytes is refused."""
 SAMPLE_BYTES = 2**26
 """A sample takes at most about this much memory, however many rows were asked for."""
@@ -91,8 +91,8 @@ class Blocks:
                 yield data[:end]
                 carry, want = data[end:], BLOCK
             else:  # twice as much each time, so that the whole is looked at a few times only
-                carry, want = data, max(len(data), BLOCK)
-            if len(carry) > LONGEST_LINE:
+                carry, want = data, min(max(len(data), BLOCK), LONGEST_LINE - len(data))
+            if len(carry) >= LONGEST_LINE:
                 where, limit = place(source.name, self.rows + 1), f"{LONGEST_LINE >> 20} MiB"
                 raise BadData(f"{where}: is longer than {limit}; is a quote not closed?")
         source.check_unchanged()

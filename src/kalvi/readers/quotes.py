@@ -5,12 +5,11 @@ Text whose quotes all stand at the ends of fields is looked at as an array; only
 """
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-QUOTE = ord('"')
+QUOTE, RETURN, FEED = ord('"'), ord("\r"), ord("\n")
 
 
 class Lexer:
@@ -19,7 +18,7 @@ class Lexer:
     def __init__(self, delimiter: str, ending: bytes):
         self.delimiter, self._ending = delimiter, ending
         self._marks = np.zeros(256, bool)
-        self._marks[[QUOTE, ord("\r"), ord("\n"), ord(delimiter)]] = True
+        self._marks[[QUOTE, RETURN, FEED, ord(delimiter)]] = True
         opening = rb"(?:\A|(?<=[\r\n" + re.escape(delimiter.encode()) + rb']))"'
         self._quoted = re.compile(opening + rb'[^"]*+(?:""[^"]*+)*+("|\Z)')
 
@@ -29,27 +28,27 @@ class Lexer:
         if at < 0:
             return 0
         spans = self._spans(data)
-        while at >= 0 and (i := spans.around(at)) is not None:
-            at = data.rfind(self._ending, 0, int(spans.starts[i]))
-        return at + 1
+        if not spans.around(np.array([at]))[0]:
+            return at + 1
+        every = np.flatnonzero(np.frombuffer(data, np.uint8) == self._ending[0])
+        outside = every[~spans.around(every)]
+        return int(outside[-1]) + 1 if len(outside) else 0
 
     def first_end(self, data: bytes) -> int:
         """The end of the first row that is not blank."""
-        return next(self._each_end(data), len(data))
+        ends = self.ends(data)
+        return ends[0] if ends else len(data)
 
     def ends(self, data: bytes) -> list[int]:
         """The ends of the rows that are not blank; the last may have no line end."""
-        return list(self._each_end(data))
-
-    def _each_end(self, data: bytes) -> Iterator[int]:
-        spans, before = self._spans(data), 0
-        for found in re.finditer(rb"\r\n?|\n", data):
-            if spans.around(found.start()) is None:
-                if found.start() > before:
-                    yield found.end()
-                before = found.end()
-        if before < len(data):
-            yield len(data)
+        text = np.frombuffer(data + b"\0", np.uint8)
+        at = np.flatnonzero((text == FEED) | (text == RETURN))
+        at = at[~self._spans(data).around(at)]
+        at = at[(text[at] == FEED) | (text[at + 1] != FEED)]  # \r\n is one line end
+        two = (text[at] == FEED) & (text[at - 1] == RETURN) & (at > 0)
+        before = np.append(0, at + 1)
+        ends = (at + 1)[at - two > before[:-1]].tolist()
+        return ends if before[-1] == len(data) else [*ends, len(data)]
 
     def is_closed(self, data: bytes) -> bool:
         """Whether every quote that opens is closed."""
@@ -61,10 +60,9 @@ class Lexer:
         tidy = self._tidy(data)
         if tidy is not None:
             return tidy
-        found = np.array([match.span() for match in self._quoted.finditer(data)], int).reshape(
-            -1, 2
-        )
-        return Spans(found[:, 0], found[:, 1])
+        found = self._quoted.finditer(data)
+        both = np.fromiter((end for match in found for end in match.span()), int).reshape(-1, 2)
+        return Spans(both[:, 0], both[:, 1])
 
     def _tidy(self, data: bytes) -> "Spans | None":
         """Between odd and even quotes, where each odd one follows a mark and each even one precedes one.
@@ -87,7 +85,9 @@ class Spans(NamedTuple):
     starts: np.ndarray
     ends: np.ndarray
 
-    def around(self, at: int) -> int | None:
-        """The one that holds the byte `at`."""
-        i = int(np.searchsorted(self.starts, at, side="right")) - 1
-        return i if i >= 0 and at < self.ends[i] else None
+    def around(self, at: np.ndarray) -> np.ndarray:
+        """Which of some positions are inside one."""
+        if not len(self.starts):
+            return np.zeros(len(at), bool)
+        i = np.searchsorted(self.starts, at, side="right") - 1
+        return (i >= 0) & (at < self.ends[i])
