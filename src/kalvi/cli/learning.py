@@ -141,7 +141,7 @@ def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any)
     with refusing():
         learning, readers = module("kalvi.tabular.learn"), module("kalvi.readers")
         held = learning.load_model(model)
-        _check_place(out or model)
+        check_place(out or model)
         _check_new(out or model, out is None)
         _check_runs(learning, out or model, False)
         if not held.streams():
@@ -302,12 +302,13 @@ def default_out(data: Sequence[str]) -> Path:
 
 def check_out(learning: Any, out: Path, force: bool) -> None:
     """Refuse a place where a new model cannot or should not be written."""
-    _check_place(out)
+    check_place(out)
     _check_new(out, force)
     _check_runs(learning, out, force)
 
 
-def _check_place(out: Path) -> None:
+def check_place(out: Path) -> None:
+    """Refuse a file that has no folder to be in."""
     if not out.absolute().parent.is_dir():
         raise ValueError(f"{out}: there is no folder {out.parent} to write to.")
     if out.is_dir():

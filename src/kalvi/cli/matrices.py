@@ -5,13 +5,15 @@ from typing import Any
 
 import click
 
-from kalvi.cli.console import module, refusing
+from kalvi.cli import silk_words
+from kalvi.cli.console import compiled_once, module, refusing, say_json, written
 from kalvi.cli.learning import (
     DATA,
     FORMAT,
     JSON,
     QUIET,
     check_out,
+    check_place,
     checkpoints,
     default_out,
     run_pass,
@@ -21,6 +23,7 @@ from kalvi.cli.learning import (
 OUT = click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The model; DATA.kalvi if not given."
 )
+TABLE = click.Path(path_type=Path)
 FORCE = click.option("--force", is_flag=True, help="Replace a model that is there.")
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any other parameter."
@@ -102,5 +105,115 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
 
 
 @click.command()
-def silk() -> None:
-    """Binary matrices."""
+@click.argument("matrix", nargs=-1, required=True, metavar="MATRIX")
+@click.option("--factors", "-k", default="auto", show_default=True, help="How many, or auto.")
+@click.option(
+    "--layout",
+    type=click.Choice(["wide", "long"]),
+    default="wide",
+    show_default=True,
+    help="A line is a row of the matrix, or an entry: row, column, value.",
+)
+@click.option(
+    "--unstored",
+    type=click.Choice(["zero", "missing"]),
+    help="What a long list or a sparse matrix does not hold; zero if it holds only ones.",
+)
+@click.option("--row-locations", metavar="FILE|order", help="Where the rows are.")
+@click.option("--col-locations", metavar="FILE|order", help="Where the columns are.")
+@click.option("--unordered-rows", is_flag=True, help="The rows have no order to be smooth along.")
+@click.option("--unordered-cols", is_flag=True, help="The columns have none.")
+@OUT
+@click.option("--predictions", type=TABLE, help="Also write the probability of every entry.")
+@click.option("--row-factors", type=TABLE, help="Also write the factors of the rows.")
+@click.option("--col-factors", type=TABLE, help="Also write the factors of the columns.")
+@SET
+@FORCE
+@FORMAT
+@JSON
+@QUIET
+def silk(
+    matrix: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Find smooth factors of the rows and columns of MATRIX, whose entries are 0, 1 or missing.
+
+    Factors vary smoothly along the names of rows and columns where these are numbers or dates, else along
+    their order. --row-locations FILE has one location a line in the order of the rows, or names and
+    locations; the word order leaves the names aside. Tables are written as CSV, .parquet or .jsonl, factors
+    with their standard deviations beside. kalvi predict MODEL writes the probabilities later.
+
+    \b
+    kalvi silk votes.csv --unordered-cols --predictions votes_filled.csv
+    kalvi silk clicks.parquet --layout long --unstored zero --factors 5 -o clicks.kalvi
+    kalvi silk spikes.npz --unordered-cols --row-factors states.csv -o spikes.kalvi
+    """
+    with refusing():
+        out = out or default_out(matrix)
+        learning, matrices = module("kalvi.tabular.learn"), module("kalvi.tabular.matrix")
+        check_out(learning, out, force)
+        tables = _tables(options, out)
+        model = _factorised(matrices, matrix, options, verbose=not (quiet or as_json))
+        for path, kind in tables.items():
+            _write(matrices, model, path, kind)
+        learning.save_model(out, model)
+        about = module("kalvi.tabular.summary").summary(model, out.name)
+    written_to = {kind: str(path) for path, kind in tables.items()} | {"out": str(out)}
+    if as_json:
+        say_json(about | written_to)
+    elif not quiet:
+        silk_words.say_fitted(about, ", ".join(written_to.values()))
+
+
+def _factorised(
+    matrices: Any, data: tuple[str, ...], options: dict[str, Any], *, verbose: bool
+) -> Any:
+    """The model of a matrix in a file."""
+    compiled_once()
+    held = module("kalvi.readers.matrix").read_matrix(
+        list(data), layout=options["layout"], unstored=options["unstored"], format=options["form"]
+    )
+    names = zip(("row", "col"), held.entries.shape, held[1:], strict=True)
+    sides = [
+        matrices.located(
+            side, n, names, options[f"{side}_locations"], options[f"unordered_{side}s"]
+        )
+        for side, n, names in names
+    ]
+    parameters = {"n_factors": _count(options["factors"])} | settings_of(options["settings"])
+    return matrices.fitted(held, *sides, parameters, where=", ".join(data), verbose=verbose)
+
+
+def _count(factors: str) -> int | str:
+    if factors == "auto":
+        return factors
+    if not factors.isdecimal() or int(factors) < 1:
+        raise ValueError(f"--factors is a number from 1 on, or auto; got '{factors}'.")
+    return int(factors)
+
+
+def _tables(options: dict[str, Any], out: Path) -> dict[Path, str]:
+    """The tables to write beside the model, each in a file of its own that can be written."""
+    kinds = ("predictions", "row_factors", "col_factors")
+    asked = [(options[kind], kind) for kind in kinds if options[kind] is not None]
+    if len({path.absolute() for path, _ in asked} | {out.absolute()}) <= len(asked):
+        raise ValueError("the model and the tables need a file of their own each.")
+    for path, _ in asked:
+        check_place(path)
+    return dict(asked)
+
+
+def _write(matrices: Any, model: Any, path: Path, kind: str) -> None:
+    """One table, in a file that appears when it is whole."""
+    predict = module("kalvi.tabular.predict")
+    if kind == "predictions":
+        pieces = predict.predictions(model, None)
+    else:
+        table = matrices.factor_table(model, kind.split("_")[0])
+        pieces = iter([(table, predict.Outcome(table.num_rows, (), {}, 0, None, ""))])
+    with written(path) as file:
+        predict.write(pieces, file, path.suffix)

@@ -6,6 +6,7 @@ posteriors with a full covariance; those of a low rank are projected.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from kalvi.tabular.model import TableModel
 from kalvi.tabular.record import Checks, Curve, Record, Sample
 
 
-def merged(models: Sequence[TableModel], names: Sequence[str]) -> TableModel:
+def merged(models: Sequence[Any], names: Sequence[str]) -> TableModel:
     """One model of the rows of all."""
-    first, encoder = models[0], models[0].encoder
+    first = models[0]
     for model, name in zip(models, names, strict=True):
         _check(first, model, names[0], name)
+    encoder = first.encoder
     for model in models[1:]:
         encoder = encoder.joined(model.encoder)
     places = [model.encoder.places_in(encoder) for model in models]
@@ -27,7 +29,7 @@ def merged(models: Sequence[TableModel], names: Sequence[str]) -> TableModel:
     return first._replace(encoder=encoder, estimator=estimator, record=record)
 
 
-def _check(first: TableModel, model: TableModel, one: str, name: str) -> None:
+def _check(first: Any, model: Any, one: str, name: str) -> None:
     if not model.merges():
         raise ValueError(f"{name} cannot be merged: only logistic, linear and poisson models can.")
     same = (

@@ -1,0 +1,299 @@
+"""A binary matrix out of a file as smooth factors of its rows and columns (`BinaryFactorization`).
+
+Rows and columns are where their names say if these are numbers or dates, where a file of locations says, or
+in their order.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from sklearn.exceptions import ConvergenceWarning
+
+from kalvi import __version__, run
+from kalvi.algorithms.silk.prune import contributions
+from kalvi.columns.targets import label
+from kalvi.estimators import BinaryFactorization
+from kalvi.estimators.binary_places import UNORDERED, numbers
+from kalvi.precision import matching
+from kalvi.readers import BadData, Source, open_data
+from kalvi.readers.matrix import Matrix
+from kalvi.tabular.predict import Outcome, Piece, opened, predictions
+from kalvi.tabular.summary import summary
+
+FEWEST = 2
+"""A matrix has so many rows and columns at least."""
+BLOCK = 2**22
+"""Entries predicted at once."""
+ORDER = "order"
+
+
+class Axis(NamedTuple):
+    """What one side of the matrix is along: "order", "unordered", "numbers" or "dates"."""
+
+    kind: str
+    names: tuple[str, ...]
+    least: str = ""
+    most: str = ""
+
+    def about(self) -> dict[str, str]:
+        """For the summary."""
+        return {"kind": self.kind, "least": self.least, "most": self.most}
+
+
+class MatrixModel(NamedTuple):
+    """A factorised matrix, and what it came from."""
+
+    model: str
+    estimator: BinaryFactorization
+    rows: Axis
+    cols: Axis
+    observed: int
+    ones: int
+    seconds: float
+    files: tuple[str, ...]
+    run: str = ""
+
+    def streams(self) -> bool:
+        """A matrix is learned whole."""
+        return False
+
+    def merges(self) -> bool:
+        """Factors of parts are not combined."""
+        return False
+
+
+class Located(NamedTuple):
+    """One side of a matrix, and the estimator's parameter for it."""
+
+    axis: Axis
+    locations: Any
+
+
+def located(
+    side: str, n: int, names: np.ndarray | None, given: str | None, unordered: bool
+) -> Located:
+    """Where the rows (or columns) are: by a file, their order, or their names if these can say it."""
+    texts = tuple(f"{side}_{i + 1}" for i in range(n)) if names is None else _texts(names)
+    if unordered:
+        if given is not None:
+            raise ValueError(f"the {side}s have locations or are unordered; choose one of the two.")
+        return Located(Axis(UNORDERED, texts), UNORDERED)
+    if given not in (None, ORDER):
+        return _along(texts, _from_file(side, texts, str(given)), str(given))
+    if given is None and names is not None and _is_located(names):
+        return _along(texts, names, side)
+    return Located(Axis(ORDER, texts), None)
+
+
+def fitted(
+    matrix: Matrix,
+    rows: Located,
+    cols: Located,
+    parameters: dict[str, Any],
+    *,
+    where: str,
+    verbose: bool,
+) -> MatrixModel:
+    """The factors of a matrix; `where` names it in complaints."""
+    if min(matrix.entries.shape) < FEWEST:
+        raise BadData(
+            f"{where}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
+            f"factors need {FEWEST} of each at least."
+        )
+    estimator, began = _estimator(rows, cols, parameters), time.monotonic()
+    seen, ones = matrix.entries >= 0, matrix.entries == 1
+    if not seen.any():
+        raise BadData(f"{where}: all entries are missing.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
+        estimator.set_params(verbose=verbose).fit(ones, mask=seen)
+    estimator.set_params(verbose=False)
+    counts = int(seen.sum()), int(ones.sum())
+    seconds = time.monotonic() - began
+    return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, (where,))
+
+
+def factor_table(model: MatrixModel, side: str) -> pa.Table:
+    """The factors of the rows (side "row") or columns ("col") by name, with standard deviations."""
+    estimator = model.estimator
+    if side == "row":
+        axis, mean, std = model.rows, estimator.row_factors_, estimator.row_stds_
+    else:
+        axis, mean, std = model.cols, estimator.col_factors_, estimator.col_stds_
+    columns: dict[str, Any] = {side: pa.array(axis.names, pa.string())}
+    columns |= {f"factor_{k + 1}": mean[:, k] for k in range(mean.shape[1])}
+    return pa.table(columns | {f"sd_{k + 1}": std[:, k] for k in range(std.shape[1])})
+
+
+@opened.register(MatrixModel)
+def _opened(model: MatrixModel, data: tuple[str, ...], format: str | None) -> Source | None:
+    if data:
+        raise ValueError(
+            "a model of kalvi silk takes no DATA: it predicts the entries of its own matrix."
+        )
+    return None
+
+
+@predictions.register(MatrixModel)
+def _predictions(
+    model: MatrixModel,
+    source: Source | None,
+    *,
+    keep: tuple[str, ...] = (),
+    level: float = 0.95,
+    tell: Callable[..., None] = lambda *_: None,
+) -> Iterator[Piece]:
+    """Probabilities that entries are 1, a line for each row of the matrix."""
+    if keep:
+        raise ValueError(
+            "--keep is for columns of DATA, which a model of kalvi silk does not take."
+        )
+    names = ["row", *model.cols.names]
+    n, size = len(model.rows.names), max(BLOCK // len(model.cols.names), 1)
+    for first in range(0, n, size):
+        last = min(first + size, n)
+        p = model.estimator.predict_proba(rows=slice(first, last))
+        columns = [pa.array(model.rows.names[first:last], pa.string()), *map(pa.array, p.T)]
+        tell(last, last / n)
+        outcome = Outcome(last, (), {}, 0, None, "log_loss")
+        yield Piece(pa.Table.from_arrays(columns, names=names), outcome)
+
+
+@summary.register(MatrixModel)
+def _summary(model: MatrixModel, name: str, diagnosis: Any = None) -> dict[str, Any]:
+    """All that a person may want to know of a factorised matrix."""
+    estimator = model.estimator
+    return {
+        "kalvi": __version__,
+        "name": name,
+        "model": model.model,
+        "rows": len(model.rows.names),
+        "cols": len(model.cols.names),
+        "observed": model.observed,
+        "ones": model.ones,
+        "n_factors": estimator.n_factors_,
+        "factors": factors(estimator),
+        "row_axis": model.rows.about(),
+        "col_axis": model.cols.about(),
+        "bound": estimator.elbo_,
+        "bound_per_entry": estimator.elbo_ / model.observed,
+        "sweeps": estimator.n_sweeps_,
+        "converged": estimator.converged_,
+        "seconds": round(model.seconds, 3),
+        "files": list(model.files),
+        "settings": {
+            name: value
+            for name, value in estimator.get_params().items()
+            if name not in ("row_locations", "col_locations", "verbose") and value is not None
+        },
+        "warnings": _warnings(model),
+    }
+
+
+def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
+    """For each factor: its share of the logits, and its correlation lengths."""
+    with matching(estimator.dtype):
+        size = np.asarray(run.call(contributions, estimator.posterior_))
+    rows, cols = estimator.smoothness_
+    return [
+        {
+            "name": f"factor_{k + 1}",
+            "share": float(size[k] / size.sum()),
+            "row_length": float(rows[k]),
+            "col_length": float(cols[k]),
+        }
+        for k in range(len(size))
+    ]
+
+
+def _warnings(model: MatrixModel) -> list[str]:
+    found = []
+    if not model.estimator.converged_:
+        found.append(
+            f"the bound still rose after {model.estimator.n_sweeps_} sweeps; "
+            "raise --set max_sweeps=... or --set tol=..."
+        )
+    if model.ones in (0, model.observed):
+        only = "1" if model.ones else "0"
+        found.append(f"all observed entries are {only}: the model is surer than it should be.")
+    return found
+
+
+def _estimator(rows: Located, cols: Located, parameters: dict[str, Any]) -> BinaryFactorization:
+    """The estimator before its fit, its parameters checked by name."""
+    known = sorted(
+        set(BinaryFactorization().get_params())
+        - {"row_locations", "col_locations", "unstored", "verbose"}
+    )
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise ValueError(
+            f"a factorisation has no parameter {', '.join(unknown)}; it has {', '.join(known)}."
+        )
+    where = {"row_locations": rows.locations, "col_locations": cols.locations}
+    chosen: dict[str, Any] = {"random_state": 0} | parameters | where
+    return BinaryFactorization(**chosen)
+
+
+def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
+    """Along numbers or dates."""
+    found = numbers(f"the locations of {what}", values)
+    order = np.argsort(found, kind="stable")
+    ends = _texts(values[order[[0, -1]]])
+    return Located(Axis("dates" if _is_dates(values) else "numbers", texts, *ends), found)
+
+
+def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
+    """Locations out of a file: in the order of the matrix, or beside names."""
+    source = open_data(path)
+    try:
+        table = pa.concat_tables(piece.table for piece in source.pieces(2**13))
+    finally:
+        source.close()
+    where = Path(path).name
+    columns = [column.to_numpy() for column in table.columns]
+    if len(columns) == 1 and table.num_rows == len(texts):
+        return columns[0]
+    if len(columns) != 2:
+        raise BadData(
+            f"{where}: locations are one column of {len(texts)} lines, or names and locations; got "
+            f"{len(columns)} columns of {table.num_rows} lines."
+        )
+    index = {name: i for i, name in enumerate(_texts(columns[0]))}
+    absent = [text for text in texts if text not in index]
+    if absent:
+        raise BadData(f"{where}: has no location of {side} '{absent[0][:40]}'.")
+    return columns[1][[index[text] for text in texts]]
+
+
+def _is_located(names: np.ndarray) -> bool:
+    """Whether names are numbers or dates."""
+    try:
+        numbers("names", names)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_dates(values: np.ndarray) -> bool:
+    if values.dtype.kind in "mM":
+        return True
+    try:
+        values.astype(float)
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def _texts(names: np.ndarray) -> tuple[str, ...]:
+    """Names as text: whole numbers without a point, dates without a time where none has one."""
+    if names.dtype.kind == "M":
+        days = names.astype("datetime64[D]")
+        names = days if np.array_equal(days, names) else names.astype("datetime64[s]")
+        return tuple(np.datetime_as_string(names).tolist())
+    return tuple(label(name) for name in names.tolist())
