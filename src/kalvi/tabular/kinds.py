@@ -67,7 +67,7 @@ class Linear(Kind):
         return Numbers(_numeric(name, column))
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
-        return LinearRegression(**_ranked(width, parameters))
+        return _made(LinearRegression, _ranked(width, parameters))
 
     def streams(self, parameters: dict[str, Any]) -> bool:
         return parameters.get("passes", 1) == 1
@@ -87,7 +87,7 @@ class Poisson(Kind):
         return Counts(_numeric(name, column))
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
-        return PoissonRegression(**_ranked(width, parameters))
+        return _made(PoissonRegression, _ranked(width, parameters))
 
     def streams(self, parameters: dict[str, Any]) -> bool:
         return parameters.get("passes", 1) == 1
@@ -108,7 +108,7 @@ class Logistic(Kind):
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         outputs = len(_labels(target)) if len(_labels(target)) > 2 else 1
-        return LogisticRegression(**_ranked(width * outputs, parameters))
+        return _made(LogisticRegression, _ranked(width * outputs, parameters))
 
     def streams(self, parameters: dict[str, Any]) -> bool:
         return parameters.get("passes", 1) == 1
@@ -131,7 +131,7 @@ class Neural(Kind):
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         chosen = {"method": "lrvga", "random_state": 0, **parameters}
-        return (NeuralClassifier if isinstance(target, Classes) else NeuralRegressor)(**chosen)
+        return _made(NeuralClassifier if isinstance(target, Classes) else NeuralRegressor, chosen)
 
     def streams(self, parameters: dict[str, Any]) -> bool:
         return parameters.get("method", "lrvga") == "lrvga"
@@ -156,8 +156,9 @@ class GaussianProcess(Kind):
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         chosen = {"random_state": 0, **parameters}
-        is_classes = isinstance(target, Classes)
-        return (GaussianProcessClassifier if is_classes else GaussianProcessRegressor)(**chosen)
+        if isinstance(target, Classes):
+            return _made(GaussianProcessClassifier, chosen)
+        return _made(GaussianProcessRegressor, chosen)
 
     def streams(self, parameters: dict[str, Any]) -> bool:
         return False
@@ -245,6 +246,17 @@ def _numeric(name: str, column: pa.ChunkedArray) -> str:
             f"the target '{name}' is {column.type}, not numbers; use --model logistic for labels."
         )
     return name
+
+
+def _made(cls: Any, parameters: dict[str, Any]) -> Any:
+    """An estimator with these parameters; those it does not have are refused."""
+    known = cls().get_params()
+    for name in parameters:
+        if name not in known:
+            raise ValueError(
+                f"{cls.__name__} has no parameter '{name}'; it has {', '.join(sorted(known))}."
+            )
+    return cls(**parameters)
 
 
 def _ranked(width: int, parameters: dict[str, Any]) -> dict[str, Any]:
