@@ -126,6 +126,14 @@ def _read(source: Input, stream: Any, size: int) -> bytes:
         return stream.read(size)
 
 
+def arrows_own(block: bytes) -> pa.BufferReader:
+    """A block to parse, copied: Arrow's threads may let go of it after Python has ended, and would abort
+    the process if it were Python's."""
+    buffer = pa.allocate_buffer(len(block))
+    memoryview(buffer).cast("B")[:] = block
+    return pa.BufferReader(buffer)
+
+
 def check_text(block: bytes, where: Callable[[int], str]) -> None:
     """Refuse bytes that are not UTF-8 text; `where` names the place of an offset into the block."""
     at = block.find(b"\0")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Ask, Blocks, Format, Layout, Sample, check_text
+from kalvi.readers.base import Ask, Blocks, Format, Layout, Sample, arrows_own, check_text
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
 from kalvi.readers.inputs import Input
 from kalvi.readers.kinds import (
@@ -92,7 +92,7 @@ class _Options(NamedTuple):
     def parse(self, block: bytes | pa.Buffer) -> pa.Table:
         """The table of a block without a header; an exception where a row does not fit."""
         return pacsv.read_csv(
-            pa.BufferReader(block),
+            arrows_own(block),
             pacsv.ReadOptions(column_names=self.names, block_size=len(block) + 1),
             pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             pacsv.ConvertOptions(

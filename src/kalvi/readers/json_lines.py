@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json as pajson
 
-from kalvi.readers.base import SAMPLE_BYTES, Ask, Format, Layout, line_blocks, lines
+from kalvi.readers.base import SAMPLE_BYTES, Ask, Format, Layout, arrows_own, line_blocks, lines
 from kalvi.readers.delimited import guess
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
 from kalvi.readers.inputs import Input
@@ -150,7 +150,7 @@ def _parse(block: bytes, layout: Layout) -> pa.Table:
         if AFTER.search(line):
             json.loads(line)
     table = pajson.read_json(
-        pa.BufferReader(block),
+        arrows_own(block),
         pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
         pajson.ParseOptions(
             explicit_schema=pa.schema(layout.read.items()),

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Ask, Format, Layout, line_blocks, lines
+from kalvi.readers.base import Ask, Format, Layout, arrows_own, line_blocks, lines
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
 from kalvi.readers.inputs import Input
 from kalvi.readers.kinds import NUMBER, SPARSE, conform, override
@@ -54,7 +54,7 @@ def _parse(block: bytes) -> pa.Table:
         return pa.table({"y": pa.array([], NUMBER), "x": pa.array([], SPARSE)})
     text = b"\n".join(marked.split())
     pairs = pacsv.read_csv(
-        pa.BufferReader(text),
+        arrows_own(text),
         pacsv.ReadOptions(column_names=["index", "value"], block_size=len(text) + 1),
         pacsv.ParseOptions(delimiter=":", quote_char=False),
         pacsv.ConvertOptions(
