@@ -18,7 +18,7 @@ all: check test docs
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
-demo: .venv/plots.stamp
+demo: .venv/all.stamp
 	@$(BIN)/kalvi demo
 
 # tests compile far more than they compute: light optimisation saves a quarter of their time
