@@ -305,6 +305,11 @@ STRUCTURES = {
     "a text as mean": ["module", DENSE, {"mean": "x", "root": ["array", "1"]}],
     "integers as mean": ["module", DENSE, {"mean": ["array", "2"], "root": ["array", "1"]}],
     "NaN as mean": ["module", DENSE, {"mean": ["array", "3"], "root": ["array", "1"]}],
+    "loops without end": [
+        "module",
+        "kalvi.projections:Eigen",
+        {"polish": 2**62, "shrink": True},
+    ],
     "a function by its name": ["function", "os:system"],
     "an odd number": ["float", "1e999"],
     "keys twice": ["dict", ["each", ["a", "a"]], ["each", [1, 2]]],

@@ -209,6 +209,7 @@ def test_attributes_that_contradict_each_other(tmp_path):
         ("classes_", np.array(["a", "b", "c"])),
         ("classes_", np.array(["b", "a"])),
         ("state_", None),
+        ("scheme", "none"),
         ("structure_", {}),
         ("dtype", "nothing"),
         ("buffer_", kalvi.algorithms.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),

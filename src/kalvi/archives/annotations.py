@@ -11,6 +11,8 @@ from kalvi.gaussians import Gaussian
 from kalvi.linalg import LowRankPlusDiagonal
 
 ARRAYS = (np.ndarray, np.generic, jax.Array)
+MOST = 2**20
+"""Counts of loops, classes and points at most: more would never end."""
 NUMBERS = {int: (int, np.integer), float: (int, float, np.floating), bool: (bool, np.bool_)}
 
 
@@ -35,8 +37,8 @@ def _fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
     if declared in NUMBERS:
         single = isinstance(value, ARRAYS) and value.ndim == 0
         return single or isinstance(value, NUMBERS[declared])
-    plain = declared is str or declared.__module__.startswith("kalvi.")
-    return not plain or isinstance(value, declared)
+    own = declared.__module__.startswith("kalvi.") and not vars(declared).get("_is_protocol")
+    return not (own or declared is str) or isinstance(value, declared)
 
 
 def _array_fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
@@ -52,6 +54,13 @@ def _array_fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
         size == (int(name) if name.isdigit() else axes.setdefault(name, size))
         for name, size in zip(names, own, strict=True)
     )
+
+
+def check_counts(cls: type, static: dict[str, Any]) -> None:
+    """Refuse numbers of loops, classes or points that nobody can have meant."""
+    for name, count in static.items():
+        if type(count) is int and abs(count) > MOST:
+            raise ValueError(f"{cls.__name__}.{name} is {count}; {MOST} is the most")
 
 
 def check_gaussian(q: Gaussian) -> None:

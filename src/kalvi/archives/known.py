@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from kalvi.archives.annotations import check_fields, check_gaussian
+from kalvi.archives.annotations import check_counts, check_fields, check_gaussian
 from kalvi.gaussians import Gaussian
 from kalvi.networks import ACTIVATIONS
 
@@ -187,8 +187,9 @@ def check(value: Any, kind: str) -> Any:
     """The value, if its parts are what its class declares."""
     cls: Any = type(value)
     if kind == "module":
-        declared = {field.name: field.type for field in dataclasses.fields(cls)}
-        check_fields(cls, declared, vars(value))
+        fields = dataclasses.fields(cls)
+        check_fields(cls, {field.name: field.type for field in fields}, vars(value))
+        check_counts(cls, {f.name: vars(value)[f.name] for f in fields if f.metadata.get("static")})
     elif kind == "record":
         check_fields(cls, cls.__annotations__, value._asdict())
     if isinstance(value, Gaussian):

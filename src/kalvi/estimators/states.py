@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from kalvi.algorithms.rvga import Streaming
+from kalvi.estimators import settings
 from kalvi.streams import Buffer
 
 
@@ -55,9 +56,10 @@ def check_restored(model: Any) -> None:
     fits_together(bool(np.all(labels[:-1] < labels[1:])), model, "the order of classes_")
     check_names(model)
     n = model.n_features_in_
-    dim = (n + structure["fit_intercept"]) * (len(labels) if len(labels) > 2 else 1)
+    dim = (n + structure["fit_intercept"]) * model._outputs()
     fits_together(state.posterior.mean.shape[-1] == dim, model, "n_features_in_ and state_")
     _check_waiting(model, buffer, n)
+    settings.check_settings(model.get_params(), model._scale_names())
 
 
 def check_names(model: Any) -> None:
