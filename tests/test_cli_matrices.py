@@ -200,7 +200,7 @@ def test_factor_update_predict_inspect(sensors):
     assert head == '"place","factor_1","log_density"'
     assert first.startswith('"north",')
     text = run("inspect", model, "--effects", 1).stdout
-    assert "m.kalvi: 1 factors of 3 columns (eigen)" in text
+    assert "m.kalvi: 1 factor of 3 columns (eigen)" in text
     listed = [f"  {name:<36} {share:7.1%}\n" in text for name, share in whole["noise"]]
     assert listed == [True, False, False]
     assert "see kalvi inspect" in sentence(run("report", model))

@@ -28,8 +28,7 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     """What came of a pass."""
     speed = summary["rows"] / max(summary["seconds"], 1e-9)
     click.echo(
-        f"{summary['components']} factors of {len(summary['columns'])} columns: {summary['rows']:,} rows, "
-        f"{summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
+        f"{_size(summary)}: {summary['rows']:,} rows, {summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
     )
     click.echo(f"the factors hold {summary['explained']:.1%} of the columns' variance")
     for warning in summary["warnings"]:
@@ -39,8 +38,7 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
 
 def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     """All about a factor analysis, for `kalvi inspect`."""
-    count = f"{summary['components']} factors of {len(summary['columns'])} columns"
-    click.secho(f"{summary['name']}: {count} ({summary['method']})", bold=True)
+    click.secho(f"{summary['name']}: {_size(summary)} ({summary['method']})", bold=True)
     for name, value in _facts(summary):
         click.echo(f"  {name:<14}{value}")
     for factor in summary["factors"]:
@@ -55,6 +53,11 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
         click.echo(f"  {name[:36]:<36} {share:7.1%}")
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}")
+
+
+def _size(summary: dict[str, Any]) -> str:
+    many = ("factor", summary["components"]), ("column", len(summary["columns"]))
+    return " of ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in many)
 
 
 def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:

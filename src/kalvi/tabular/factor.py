@@ -116,11 +116,20 @@ class FactorModel(NamedTuple):
         if record.rows:
             x = rows.x[checked_rows(rows.weight)]
             before = record.curve.rows[-1:].sum(), record.curve.total[-1:].sum()
-            found = len(x), self.estimator.score_samples(x).sum()
+            found = len(x), self._density(x).sum()
             added = (float(a + b) for a, b in zip(before, found, strict=True))
             record = record._replace(curve=record.curve.add(*added))
         self.estimator.partial_fit(rows.x)
         return self._counted(rows, record, start)
+
+    def _density(self, x: np.ndarray) -> np.ndarray:
+        density = self.estimator.score_samples(x)
+        if not np.all(np.isfinite(density)):
+            raise ValueError(
+                f"what {self.choices.method} has learned is no distribution any more: its steps are too "
+                "long for these rows. Leave out --set, or use --method eigen."
+            )
+        return density
 
     def fitted(self, pieces: list[Rows]) -> "FactorModel":
         """After all rows at once."""
