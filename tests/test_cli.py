@@ -122,7 +122,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name}", name="matplotlib")
 
-    monkeypatch.setattr(cli.importlib, "import_module", absent)
+    monkeypatch.setattr("kalvi.cli.console.importlib.import_module", absent)
     assert "pip install 'kalvi[plots]'" in sentence(run("demo"))
 
 
@@ -130,7 +130,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.replace", full)
+    monkeypatch.setattr("kalvi.cli.console.os.replace", full)
     assert "No space left on device" in sentence(
         run("reproduce", "rvga", 2, "--quick", "--out", tmp_path)
     )
