@@ -251,6 +251,7 @@ def test_which_columns():
     assert kinds_of(schema, (), ("x1",), {"x2"}) == {"name": "category"}
     with pytest.raises(ValueError, match="no column is called 'y\\*'; there are x1, x2, name"):
         kinds_of(schema, ("y*",), (), set())
+    assert kinds_of(schema, (), ("gone", "name"), set()) == {"x1": "number", "x2": "flag"}
     with pytest.raises(ValueError, match="no columns are left"):
         kinds_of(schema, (), ("*",), set())
 

@@ -5,6 +5,8 @@ import importlib
 import io
 import json
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,11 +38,20 @@ class Stopped(click.ClickException):
         click.echo(self.format_message(), err=True)
 
 
+def _note(message: Any, category: type[Warning], *_: Any) -> None:
+    """What a person should know, in one line; what only programmers should, not at all."""
+    if issubclass(category, UserWarning) and not issubclass(category, FutureWarning):
+        tqdm.write(f"note: {' '.join(str(message).split())}", file=sys.stderr)
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Bad values and file trouble become one sentence and exit code 2."""
+    """Bad values and file trouble become one sentence and exit code 2, warnings a line each."""
     try:
-        yield
+        with warnings.catch_warnings():
+            if not sys.warnoptions:
+                warnings.showwarning = _note
+            yield
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -139,7 +139,7 @@ def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any)
     kalvi update flights.kalvi july.parquet
     """
     with refusing():
-        learning, readers = module("kalvi.tabular.learn"), module("kalvi.readers")
+        learning = module("kalvi.tabular.learn")
         held = learning.load_model(model)
         check_place(out or model)
         _check_new(out or model, out is None)
@@ -149,9 +149,7 @@ def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any)
                 f"{model} is a model of all rows at once ({held.model}), which cannot learn more of them; "
                 "fit one with all the data."
             )
-        source = readers.open_data(
-            list(data), format=options["form"], types=learning.types_of(held)
-        )
+        source = learning.open_for(held, data, options["form"])
         job = learning.new_job(
             held,
             source,
@@ -194,19 +192,15 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
 
 def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) -> tuple[Any, Any]:
     """The source, and the model before its first row."""
-    readers, tabular = module("kalvi.readers"), module("kalvi.tabular.model")
+    opening, tabular = module("kalvi.tabular.opening"), module("kalvi.tabular.model")
     if like is not None:
         learning = module("kalvi.tabular.learn")
         pattern = learning.load_model(like)
-        types = learning.types_of(pattern)
-        source = readers.open_data(list(data), format=options["form"], types=types)
-        return source, pattern.fresh()
+        return learning.open_for(pattern, data, options["form"]), pattern.fresh()
     types = dict.fromkeys(options["category"], "category") | dict.fromkeys(
         options["number"], "number"
     )
-    source = readers.open_data(
-        list(data), format=options["form"], types=types, sample_rows=tabular.SAMPLED
-    )
+    source = opening.opened(list(data), format=options["form"], types=types, drop=options["drop"])
     choices = tabular.Choices(
         target=options["target"],
         model=options["model"],

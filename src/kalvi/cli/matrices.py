@@ -76,11 +76,11 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
         out = out or default_out(data)
         learning, factors = module("kalvi.tabular.learn"), module("kalvi.tabular.factor")
         check_out(learning, out, force)
-        source = module("kalvi.readers").open_data(
+        source = module("kalvi.tabular.opening").opened(
             list(data),
             format=options["form"],
             types=dict.fromkeys(options["number"], "number"),
-            sample_rows=module("kalvi.tabular.model").SAMPLED,
+            drop=options["drop"],
         )
         choices = factors.FactorChoices(
             components=options["components"],

@@ -49,7 +49,7 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     speed = summary["rows"] / max(summary["seconds"], 1e-9)
     click.echo(
         f"{NAMES[summary['model']]} of {summary['target']}: {summary['rows']:,} rows, "
-        f"{summary['parameters']:,} parameters, {summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
+        f"{_size(summary)}{summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
     )
     if summary["log_loss"] is not None:
         click.echo(f"progressive log loss {summary['log_loss']:.6f} nats a row")
@@ -63,10 +63,9 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     click.secho(f"{summary['name']}: {NAMES[summary['model']]} of {summary['target']}", bold=True)
     rank = summary["rank"]
     shape = "full covariance" if rank is None else f"rank {rank}"
-    facts = [
-        ("rows", f"{summary['rows']:,}"),
-        ("parameters", f"{summary['parameters']:,} ({shape})"),
-    ]
+    facts = [("rows", f"{summary['rows']:,}")]
+    if summary["parameters"]:
+        facts.append(("parameters", f"{summary['parameters']:,} ({shape})"))
     if summary["classes"]:
         facts.insert(0, ("classes", ", ".join(summary["classes"])))
     for name, form in (("log_evidence", ",.2f"), ("log_loss", ".6f"), ("noise_scale", ".6g")):
@@ -99,6 +98,10 @@ def say_effects(effects: list[dict[str, Any]], most: int = 15) -> None:
         click.echo(
             f"  {name[:36]:<36} {effect['mean']:+9.4f}   [{effect['lower']:+.4f}, {effect['upper']:+.4f}]"
         )
+
+
+def _size(summary: dict[str, Any]) -> str:
+    return f"{summary['parameters']:,} parameters, " if summary["parameters"] else ""
 
 
 def _kind(column: dict[str, Any]) -> str:

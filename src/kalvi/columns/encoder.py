@@ -199,7 +199,7 @@ def kinds_of(
     schema: pa.Schema, features: tuple[str, ...], drop: tuple[str, ...], taken: set[str]
 ) -> dict[str, str]:
     """The kind of each column that is read: those that match `features` (all if none), less `drop`."""
-    for pattern in (*features, *drop):
+    for pattern in features:
         if not any(fnmatchcase(name, pattern) for name in schema.names):
             raise ValueError(
                 f"no column is called '{pattern}'; there are {', '.join(schema.names[:30])}"

@@ -101,6 +101,8 @@ class Source:
                     yield source.name, start + cut, table[cut:]
             skip = max(skip - end, 0)
             source.close()
+        if skip:
+            raise BadData(f"{self._inputs[-1].name}: ends {skip} rows before the place to go on from.")
         self._done = len(self._inputs)
 
 

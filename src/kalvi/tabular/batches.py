@@ -12,9 +12,9 @@ from kalvi.algorithms.base import Batch
 from kalvi.columns.encoder import Encoder, Settings, kinds_of
 from kalvi.columns.targets import Target
 from kalvi.precision import matching
-from kalvi.readers import open_data
 from kalvi.tabular.kinds import any_target
-from kalvi.tabular.model import SAMPLED, weights
+from kalvi.tabular.model import weights
+from kalvi.tabular.opening import opened
 
 
 class Stream:
@@ -74,8 +74,8 @@ class Stream:
         source.close()
 
     def _open(self) -> Any:
-        named = {name: self._options[name] for name in ("format", "types")}
-        return open_data(self._data, sample_rows=SAMPLED, **named)
+        named = {name: self._options[name] for name in ("format", "types", "drop")}
+        return opened(self._data, **named)
 
 
 def stream(

@@ -80,6 +80,9 @@ class FactorModel(NamedTuple):
             )
         return cls("factor", choices, encoder, estimator, Record.none(), left_out)
 
+    def types(self) -> dict[str, str]:
+        return {}
+
     def streams(self) -> bool:
         """Whether rows are learned as they come."""
         return self.choices.method != "batch_em"

@@ -35,6 +35,9 @@ class Learner(Model, Protocol):
     """A model of the rows of a stream, for the loop in `learn`."""
 
     @property
+    def choices(self) -> Any: ...
+
+    @property
     def encoder(self) -> Encoder: ...
 
     @property
@@ -50,6 +53,10 @@ class Learner(Model, Protocol):
 
     def fitted(self, pieces: list[Any]) -> Any:
         """The model of all rows at once."""
+        ...
+
+    def types(self) -> dict[str, str]:
+        """How the columns beside those of the encoder must be read: "number" or "category"."""
         ...
 
     def columns(self) -> tuple[str, ...]:

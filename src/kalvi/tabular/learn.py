@@ -11,7 +11,7 @@ the number of the model beside it is of a run that ended, and nothing is left to
 import glob
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from kalvi import checkpoints
 from kalvi.readers import Source, open_data
 from kalvi.tabular.ahead import Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
-from kalvi.tabular.model import SAMPLED, Rows
+from kalvi.tabular.model import Rows
+from kalvi.tabular.opening import SAMPLED, exact
 
 PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     data: tuple[str, ...]
     format: str | None
     types: dict[str, str]
+    drop: tuple[str, ...]
     fingerprint: tuple[dict[str, Any], ...]
     piece: int
     every_rows: int
@@ -81,6 +83,7 @@ def new_job(
         data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
         format=format,
         types=types_of(model),
+        drop=exact(model.choices.drop),
         fingerprint=tuple(source.fingerprint()),
         piece=piece if dense else PIECE_ROWS,
         every_rows=every_rows,
@@ -94,7 +97,13 @@ def types_of(model: Learner) -> dict[str, str]:
         g.name: "category" for g in model.encoder.groups if g.described()["kind"] == "category"
     }
     numbers = zip(model.encoder.numbers.names, model.encoder.numbers.kinds, strict=True)
-    return groups | {name: "number" for name, kind in numbers if kind == "number"}
+    return groups | {name: "number" for name, kind in numbers if kind == "number"} | model.types()
+
+
+def open_for(model: Learner, data: Sequence[str], format: str | None) -> Source:
+    """Files with the columns of a model."""
+    how: dict[str, Any] = {"types": types_of(model), "drop": exact(model.choices.drop)}
+    return open_data(list(data), format=format, sample_rows=SAMPLED, **how)
 
 
 def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
@@ -119,14 +128,13 @@ def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
 
 def reopen(job: Job, data: tuple[str, ...] = ()) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
-    source = open_data(
-        list(data or job.data), format=job.format, types=job.types, sample_rows=SAMPLED
-    )
+    how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
+    source = open_data(list(data or job.data), sample_rows=SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):
-        if was.get("head") != now.get("head") or was.get("bytes", 0) > now.get("bytes", 0):
+        if was.get("head") != now.get("head"):
             raise ValueError(
-                f"{now['path']} is not the file the run began with (its beginning or its size differs); "
+                f"{now['path']} is not the file the run began with: its beginning differs; "
                 "put the old one back, or start again."
             )
     if len(found) < len(job.fingerprint):

@@ -18,9 +18,6 @@ from kalvi.tabular.record import (
     checked_rows,
 )
 
-SAMPLED = 10_000
-"""The first rows, by which types, units and levels are found."""
-
 
 class Choices(NamedTuple):
     """What a person decided about a model of a table."""
@@ -94,6 +91,13 @@ class TableModel(NamedTuple):
     @property
     def kind(self) -> Kind:
         return KINDS[self.model]
+
+    def types(self) -> dict[str, str]:
+        """How the columns beside the inputs must be read."""
+        numbers = [self.choices.weight] if self.choices.weight else []
+        if not isinstance(self.target, Classes):
+            numbers.append(self.target.name)
+        return dict.fromkeys(numbers, "number")
 
     def streams(self) -> bool:
         """Whether rows are learned as they come."""

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from kalvi import metrics
 from kalvi.columns.targets import Classes
-from kalvi.readers import Source, open_data
-from kalvi.tabular.learn import types_of
+from kalvi.readers import Source
+from kalvi.tabular.learn import open_for
 from kalvi.tabular.model import TableModel
 
 PIECE = 4096
@@ -97,7 +97,7 @@ def opened(model: Any, data: tuple[str, ...], format: str | None) -> Source | No
     """The rows to predict; None of a model that predicts what it was fitted to."""
     if not data:
         raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-    return open_data(list(data), format=format, types=types_of(model))
+    return open_for(model, data, format)
 
 
 @singledispatch
