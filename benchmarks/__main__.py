@@ -17,10 +17,16 @@ from benchmarks.network_memory import network_memory
 from benchmarks.networks import networks
 from benchmarks.silk import silk_part
 from benchmarks.streams import streams
+from benchmarks.tables import tables
 
 PARTS = {**rvga.PARTS, "lrvga": lrvga, "accuracy": accuracy, "streams": streams}
 PARTS |= {"collectors": collectors, "networks": networks, "mnist": mnist}
-PARTS |= {"network_memory": network_memory, "klprox": klprox_part, "silk": silk_part}
+PARTS |= {
+    "network_memory": network_memory,
+    "klprox": klprox_part,
+    "silk": silk_part,
+    "tables": tables,
+}
 
 PACKAGES = ("kalvi", "jax", "numpy", "scipy", "bayesianbandits", "river", "scikit-learn")
 

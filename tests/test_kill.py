@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import random
-import signal
 import time
 
 import numpy as np
@@ -17,9 +16,7 @@ from kalvi.tabular import learn as learning
 
 PIECES = 12
 TOGETHER = multiprocessing.get_context("forkserver")
-TOGETHER.set_forkserver_preload(
-    ["equinox", "optax", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "tqdm"]
-)
+TOGETHER.set_forkserver_preload(["equinox", "optax", "sklearn.linear_model"])
 
 
 def command(arguments):
@@ -70,7 +67,7 @@ def learned(path):
 
 def kill(process, seconds):
     time.sleep(seconds)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
 
 
