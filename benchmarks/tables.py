@@ -1,0 +1,109 @@
+"""`kalvi fit` on flights of six months (3 million rows), as Parquet and as CSV, in a process of its own.
+
+Seconds, rows a second and the largest resident memory of the command, and its progressive log loss beside
+that of `LogisticRegression.partial_fit` on rows that pandas made (the first 10,000 give the units).
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+
+import kalvi
+from kalvi import datasets
+
+QUICK_ROWS, PIECE, FIRST = 100_000, 8192, 10_000
+LATE = 15
+CATEGORIES = ("hour", "weekday", "origin", "dest")
+SECONDS, GIGABYTES = 600, 1.5
+"""The goals: minutes on two cores, and this much memory."""
+
+
+def tables(report, quick):
+    """The command on both files, and the library on the same rows."""
+    rows = flights(QUICK_ROWS if quick else None)
+    loss, seconds = library(rows)
+    found = [["library", f"{seconds:.1f}", f"{rows.num_rows / seconds:,.0f}", "", f"{loss:.9f}"]]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, write in (("parquet", pq.write_table), ("csv", pa_csv.write_csv)):
+            path = Path(folder) / f"flights.{name}"
+            write(rows, path)
+            found.append([name, *command(path, rows.num_rows)])
+    report.table(["", "seconds", "rows/s", "largest memory, GB", "progressive log loss"], found)
+    report.line(f"Goals: {SECONDS} s, {GIGABYTES} GB, equal losses.")
+
+
+def flights(most):
+    """Distance, hour, weekday, origin, destination, and whether the flight was late."""
+    stored = datasets.load("flights3m")
+    minute = np.cumsum(stored["minute_delta"].astype(np.int64))[:most]
+    airports = stored["airports"].astype(str)
+    return pa.table(
+        {
+            "distance": stored["distance"][:most].astype(np.int64),
+            "hour": minute // 60 % 24,
+            "weekday": minute // 1440 % 7,
+            "origin": airports[stored["origin"][:most]],
+            "dest": airports[stored["dest"][:most]],
+            "late": np.where(stored["delay"][:most] > LATE, "yes", "no"),
+        }
+    )
+
+
+def command(path, n):
+    """Seconds, rows a second, gigabytes and the log loss of the command."""
+    out = path.with_name(f"{path.name}.kalvi")
+    arguments = [
+        "fit",
+        str(path),
+        "-t",
+        "late",
+        "-c",
+        "hour",
+        "-c",
+        "weekday",
+        "-o",
+        str(out),
+        "--json",
+    ]
+    began = time.perf_counter()
+    run = [sys.executable, "-c", "from kalvi.cli import main; main()", *arguments]
+    process = subprocess.Popen(run, stdout=subprocess.PIPE, env=dict(os.environ))
+    said, _ = process.communicate()
+    seconds = time.perf_counter() - began
+    if process.returncode:
+        raise RuntimeError(f"kalvi fit ended with {process.returncode}")
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    loss = json.loads(said)["log_loss"]
+    return [f"{seconds:.1f}", f"{n / seconds:,.0f}", f"{memory:.2f}", f"{loss:.9f}"]
+
+
+def library(rows):
+    """The progressive log loss of the estimator and its seconds, pieces of one-hot rows given in turn."""
+    x, y = design(rows.to_pandas())
+    model, began = kalvi.LogisticRegression(), time.perf_counter()
+    for start in range(0, len(y), PIECE):
+        part = slice(start, start + PIECE)
+        model.partial_fit(x[part], y[part], classes=[0, 1])
+    loss = -model.log_evidence_ / len(y)
+    return loss, time.perf_counter() - began
+
+
+def design(frame):
+    """Distance in deviations of the first rows, and an indicator of each level."""
+    first, n = frame["distance"][:FIRST], len(frame)
+    columns = [((frame["distance"] - first.mean()) / first.std(ddof=0)).to_numpy()[:, None]]
+    for name in CATEGORIES:
+        codes = frame[name].astype("category").cat.codes.to_numpy()
+        columns.append(sp.csr_array((np.ones(n), (np.arange(n), codes.astype(int)))))
+    return sp.csr_array(sp.hstack(columns)), (frame["late"] == "yes").to_numpy().astype(int)
