@@ -240,6 +240,14 @@ def test_what_fit_refuses(data, tmp_path, monkeypatch, arguments, words):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_row_to_learn_from(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y,w\n1,a,0\n2,b,0\n")
+    message = sentence(run("fit", path, "-t", "y", "-w", "w", "-o", tmp_path / "m"))
+    assert message.startswith("nothing was learned: no row has both a target and a weight")
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
+
+
 def test_errors_name_the_file_and_the_row(data, own, tmp_path):
     lines = data.read_text().splitlines()
     lines[100] = "much,Bonn,yes"

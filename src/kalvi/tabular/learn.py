@@ -120,6 +120,8 @@ def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
             model = _stream(model, source, job, stop, tell, clock)
         else:
             model = _whole(model, source, job, stop, tell)
+    if not model.record.rows:
+        raise ValueError("nothing was learned: no row has both a target and a weight above 0.")
     files = (*model.record.files, *job.fingerprint)
     model = model._replace(record=model.record._replace(seconds=clock(), files=files))
     finish(model, job)
