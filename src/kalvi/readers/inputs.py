@@ -52,11 +52,29 @@ class Once(io.RawIOBase):
         if not self._keeping:
             self._kept = bytearray()
             self._at = 0
-        data = self._raw.read(size)
+        data = self._whole(size)
         if self._keeping:
             self._kept += data
             self._at = len(self._kept)
         return data
+
+    def _whole(self, size: int) -> bytes:
+        """So many bytes, or all that are left: a pipe gives what it has, which may be less."""
+        data = self._raw.read(size)
+        if not 0 < len(data) < size:
+            return data
+        whole = bytearray(data)
+        while len(whole) < size and (more := self._raw.read(size - len(whole))):
+            whole += more
+        return bytes(whole)
+
+
+def standard_input() -> Any:
+    """Standard input without Python's buffer: whoever waits for bytes there must hold no lock of it."""
+    try:
+        return io.FileIO(sys.stdin.fileno(), closefd=False)
+    except io.UnsupportedOperation:  # something else was put in its place
+        return sys.stdin.buffer
 
 
 class Input:
@@ -70,11 +88,11 @@ class Input:
         self.size: int | None = None
         with refusing(self.name, "cannot be opened"):
             if path == "-":
-                self._stream = Once(sys.stdin.buffer)
+                self._stream = Once(standard_input())
             elif stat.S_ISREG((status := os.stat(path)).st_mode):
                 self.size, self._changed = status.st_size, status.st_mtime_ns
             else:  # a named pipe, or the shell's <(command)
-                self._stream = Once(open(path, "rb"))  # noqa: SIM115
+                self._stream = Once(open(path, "rb", buffering=0))  # noqa: SIM115
         self.head = self._peek(self.open_raw())
         self.codec = next((c for magic, c in MAGIC.items() if self.head.startswith(magic)), None)
         if self.codec:

@@ -8,17 +8,32 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+WAIT = 0.1
+"""Seconds between looks at whether someone asked to stop."""
 
 
-def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
-    """The items, at most `depth` of them made ahead of their use; errors come where their item would."""
+class Interrupted(Exception):
+    """Someone asked to stop."""
+
+
+class Stop:
+    """Whether someone asked to stop."""
+
+    asked: bool = False
+
+
+def ahead(items: Iterable[Item], stop: Stop, depth: int = 2) -> Iterator[Item]:
+    """The items, at most `depth` of them made ahead of their use; errors come where their item would.
+
+    Who asks to stop while none is ready is heard (`Interrupted`), though the thread may wait for ever.
+    """
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 
     def hand_over(entry: tuple[bool, Any]) -> None:
         while not stopped.is_set():
             try:
-                return ready.put(entry, timeout=0.1)
+                return ready.put(entry, timeout=WAIT)
             except queue.Full:
                 continue
 
@@ -36,7 +51,7 @@ def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
     thread.start()
     try:
         while True:
-            more, item = ready.get()
+            more, item = _next(ready, stop)
             if more:
                 yield item
             elif item is None:
@@ -47,10 +62,14 @@ def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
         stopped.set()
 
 
-class Stop:
-    """Whether someone asked to stop."""
-
-    asked: bool = False
+def _next(ready: "queue.Queue[tuple[bool, Any]]", stop: Stop) -> tuple[bool, Any]:
+    """What comes next, waited for unless someone asks to stop."""
+    while True:
+        try:
+            return ready.get(timeout=WAIT)
+        except queue.Empty:
+            if stop.asked:
+                raise Interrupted from None
 
 
 @contextmanager

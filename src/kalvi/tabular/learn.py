@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from kalvi import checkpoints
 from kalvi.readers import Source, open_data
-from kalvi.tabular.ahead import Stop, ahead, stoppable
+from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
 from kalvi.tabular.model import Rows
 from kalvi.tabular.opening import SAMPLED, exact
@@ -47,10 +47,6 @@ class Job(NamedTuple):
     every_rows: int
     every_seconds: float
     done: int = 0
-
-
-class Interrupted(Exception):
-    """Someone asked to stop, and the checkpoint was written."""
 
 
 class Unfinished(NamedTuple):
@@ -100,10 +96,13 @@ def types_of(model: Learner) -> dict[str, str]:
     return groups | {name: "number" for name, kind in numbers if kind == "number"} | model.types()
 
 
-def open_for(model: Learner, data: Sequence[str], format: str | None) -> Source:
-    """Files with the columns of a model."""
-    how: dict[str, Any] = {"types": types_of(model), "drop": exact(model.choices.drop)}
-    return open_data(list(data), format=format, sample_rows=SAMPLED, **how)
+def open_for(
+    model: Learner, data: Sequence[str], format: str | None, types: dict[str, str] | None = None
+) -> Source:
+    """Files with the columns of a model; those that are not there are missed when rows are read."""
+    how: dict[str, Any] = {"drop": exact(model.choices.drop), "strict": False}
+    wanted = {**types_of(model), **(types or {})}
+    return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
 
 
 def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
@@ -198,17 +197,27 @@ def _stream(
 ) -> Learner:
     """The model after all pieces; saved where it is time, or someone asks to stop."""
     done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
-    for rows, end in ahead(_numbers(model, source, job)):
-        model, done = model.learned(rows, done), end
-        tell(model, done, source.fraction())
-        if stop.asked or done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
-            began = clock()
-            model = model._replace(record=model.record._replace(seconds=began))
-            save_checkpoint(model, job._replace(done=done))
-            saved_rows, saved_at = done, clock()
-            pause = max(job.every_seconds, PATIENCE * (saved_at - began))
-        if stop.asked:
-            raise Interrupted
+
+    def save() -> None:
+        nonlocal saved_rows, saved_at, pause
+        began = clock()
+        timed = model._replace(record=model.record._replace(seconds=began))
+        save_checkpoint(timed, job._replace(done=done))
+        saved_rows, saved_at = done, clock()
+        pause = max(job.every_seconds, PATIENCE * (saved_at - began))
+
+    try:
+        for rows, end in ahead(_numbers(model, source, job), stop):
+            model, done = model.learned(rows, done), end
+            tell(model, done, source.fraction())
+            if stop.asked:
+                raise Interrupted
+            if done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
+                save()
+    except Interrupted:
+        if done > saved_rows:
+            save()
+        raise
     return model
 
 
@@ -216,7 +225,7 @@ def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> 
     """The model of all rows, held in memory."""
     gathered: list[Rows] = []
     size = 0
-    for rows, done in ahead(_numbers(model, source, job)):
+    for rows, done in ahead(_numbers(model, source, job), stop):
         gathered.append(rows._replace(table=rows.table[:0]))
         model = model._replace(encoder=rows.encoder)
         size += 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
