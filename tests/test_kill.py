@@ -1,7 +1,6 @@
 """`kalvi fit` and `kalvi update` killed at random moments: only rows after the last checkpoint are lost."""
 
 import multiprocessing
-import os
 import random
 import time
 
@@ -20,7 +19,6 @@ TOGETHER.set_forkserver_preload(["equinox", "optax", "sklearn.linear_model"])
 
 
 def command(arguments):
-    os.environ.pop("XLA_FLAGS", None)
     cli.main([str(a) for a in arguments])
 
 

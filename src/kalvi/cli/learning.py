@@ -17,6 +17,11 @@ FORMAT = click.option(
     type=click.Choice(["csv", "tsv", "parquet", "feather", "arrow", "jsonl", "libsvm", "npz"]),
     help="What DATA is, where neither its name nor its first bytes tell.",
 )
+SUFFIXES = (
+    *(".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".jsonl", ".ndjson"),
+    *(".json", ".libsvm", ".svm", ".npz", ".gz", ".zst", ".bz2"),
+)
+"""Endings of DATA that the name of a model does not keep."""
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress, no words.")
 CHECKPOINTS = (
@@ -196,7 +201,10 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
     if like is not None:
         learning = module("kalvi.tabular.learn")
         pattern = learning.load_model(like)
+        _check_like(pattern, like, options)
         return learning.open_for(pattern, data, options["form"]), pattern.fresh()
+    if both := set(options["category"]) & set(options["number"]):
+        raise ValueError(f"'{both.pop()}' cannot be a category and a number.")
     types = dict.fromkeys(options["category"], "category") | dict.fromkeys(
         options["number"], "number"
     )
@@ -215,6 +223,23 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         parameters=_parameters(options),
     )
     return source, tabular.TableModel.begin(source, choices)
+
+
+def _check_like(pattern: Any, like: Path, options: dict[str, Any]) -> None:
+    """Refuse a pattern that is no table's, and options that it decides."""
+    if not pattern.merges():
+        raise ValueError(f"{like} is no model that others can be fitted like ({pattern.model}).")
+    if options["target"] != pattern.target.name:
+        raise ValueError(
+            f"{like} is of the target '{pattern.target.name}'; got --target {options['target']}."
+        )
+    decided = ("model", "rank", "features", "drop", "category", "number", "weight", "classes")
+    given = [
+        name for name in (*decided, "hash_bits", "settings") if options[name] not in (None, ())
+    ]
+    given += ["missing"] * (options["missing"] != "error")
+    if given:
+        raise ValueError(f"--like decides --{given[0].replace('_', '-')} too; leave it out.")
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
@@ -290,8 +315,10 @@ def default_out(data: Sequence[str]) -> Path:
     """What a model is called that was given no name: as its data, in the folder where we are."""
     if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
         raise ValueError("give the model a name with --out.")
-    name = Path(data[0]).name
-    return Path(f"{name.split('.')[0] or name}.kalvi")
+    path = Path(data[0])
+    while path.suffix.lower() in SUFFIXES:
+        path = path.with_suffix("")
+    return Path(f"{path.name}.kalvi")
 
 
 def check_out(learning: Any, out: Path, force: bool) -> None:
@@ -318,10 +345,8 @@ def _check_new(out: Path, force: bool) -> None:
 
 
 def _check_runs(learning: Any, out: Path, force: bool) -> None:
-    """Refuse to begin where a run is not finished; with force, that run is given up."""
-    if force:
-        learning.checkpoint_of(out).unlink(missing_ok=True)
-    elif learning.unfinished(out) is not None:
+    """Refuse to begin where a run is not finished; with force, the new one will take its place."""
+    if not force and learning.unfinished(out) is not None:
         raise ValueError(
             f"{out} has a run that is not finished; go on with kalvi resume {out}, or give it up by "
             f"removing {learning.checkpoint_of(out)}."

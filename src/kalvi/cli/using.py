@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json, written
-from kalvi.cli.learning import FORMAT, JSON, QUIET
+from kalvi.cli.learning import FORMAT, JSON, QUIET, check_place
 from kalvi.cli.voices import voice
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -51,6 +51,8 @@ def predict(
     kalvi predict votes.kalvi > probabilities.csv
     """
     with refusing():
+        if out is not None:
+            check_place(out)
         if as_json and out is None:
             raise ValueError(
                 "--json says what was predicted where; give the predictions a file with --out."
@@ -95,6 +97,7 @@ def merge(models: tuple[Path, ...], out: Path, force: bool, as_json: bool, quiet
     kalvi merge a.kalvi b.kalvi -o all.kalvi
     """
     with refusing():
+        check_place(out)
         if out.exists() and not force:
             raise ValueError(f"{out} exists; choose another name, or replace it with --force.")
         learning = module("kalvi.tabular.learn")
@@ -147,6 +150,7 @@ def report(model: Path, out: Path | None, no_diagnosis: bool, as_json: bool, qui
     Learning curve, calibration, coefficients, examples, data, fit quality, settings.
     """
     with refusing():
+        check_place(out or model)
         about = _summary(model, not no_diagnosis)
         if not voice(about["model"]).HAS_PAGE:
             raise ValueError(f"there is no page for such a model; see kalvi inspect {model}.")

@@ -51,7 +51,13 @@ class Encoder(NamedTuple):
     width: int  # places that a row of x has
 
     @classmethod
-    def begin(cls, kinds: dict[str, str], sample: pa.Table, settings: Settings) -> "Encoder":
+    def begin(
+        cls,
+        kinds: dict[str, str],
+        sample: pa.Table,
+        settings: Settings,
+        place: Place = lambda row: f"row {row + 1}",
+    ) -> "Encoder":
         """For columns of these kinds, with units and levels from the first rows."""
         dense = {n: k for n, k in kinds.items() if k in ("number", "flag", "time", "vector")}
         numbers = Numbers.begin(dense, sample.schema)
@@ -64,13 +70,14 @@ class Encoder(NamedTuple):
                 made.append(groups.begun(name, kind, settings.hash_bits, hashing, used))
                 used += kind == "category" and settings.hash_bits is None  # a place of new levels
         encoder = cls(numbers, tuple(made), settings, used, used)
-        raw = numbers.raw(sample, lambda row: f"row {row + 1}")
+        raw = numbers.raw(sample, place)
         encoder = encoder._replace(numbers=numbers.settled(raw))
         known = encoder._with_levels(encoder._parts(sample))
         return known._replace(width=known.used if settings.fixed else known._roomy())
 
     def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
         """The rows of x; with `learn` they are counted, and new levels get places unless fixed."""
+        table = self._of_our_kinds(table, place)
         raw = self.numbers.raw(table, place)
         if not self.settings.impute:
             self._check_missing(table, raw, place)
@@ -107,10 +114,17 @@ class Encoder(NamedTuple):
 
     def places_in(self, wide: "Encoder") -> np.ndarray:
         """Where the places of this one are in another that has all of its levels; free ones stay free."""
-        slots = {name: slot for slot, name in enumerate(wide.names()) if name != FREE}
-        names = self.names()
-        spare = iter(set(range(wide.width)) - {slots[name] for name in names if name != FREE})
-        return np.array([next(spare) if name == FREE else slots[name] for name in names], int)
+        places = np.full(self.width, -1)
+        for own, other in zip(self.groups, wide.groups, strict=True):
+            where = other.keys()
+            for key, slot in own.keys().items():
+                places[slot] = where[key]
+        front = self.numbers.width + self.settings.impute * len(self.numbers.names)
+        places[:front] = np.arange(front)
+        spare = np.setdiff1d(np.arange(wide.width), places)
+        free = np.flatnonzero(places < 0)
+        places[free] = spare[: len(free)]
+        return places
 
     def forgetful(self) -> "Encoder":
         """The same places and units, with no row counted."""
@@ -128,6 +142,21 @@ class Encoder(NamedTuple):
     def fixed(self) -> bool:
         """Whether the width can never change."""
         return all(group.count() is None for group in self.groups)
+
+    def _of_our_kinds(self, table: pa.Table, place: Place) -> pa.Table:
+        """The table, if its columns are of the kinds that are known; all-missing ones may be of any."""
+        kinds = {**dict(self.numbers.types()), **{g.name: g.type() for g in self.groups}}
+        for name, kind in kinds.items():
+            column = table[name]
+            if column.type == kind or (kind == pa.bool_() and column.type == pa.float64()):
+                continue
+            if column.null_count < len(column):
+                raise BadData(
+                    f"{place(0)}: column '{name}' is {column.type} here, but the model knows it as {kind}."
+                )
+            where = table.column_names.index(name)
+            table = table.set_column(where, name, pa.nulls(len(column), kind))
+        return table
 
     def _check_missing(self, table: pa.Table, raw: np.ndarray, place: Place) -> None:
         absent = self.numbers.absent(raw)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 MISSING, NEW_LEVEL = "(missing)", "=(new level)"
 COMMONEST = 5
 """So many levels of a column are named in descriptions."""
+SPARSE = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))
 MOST_INDICES = 2**27
 """Larger indices of sparse rows need hashing: the places of all below are kept in one array."""
 
@@ -83,6 +84,14 @@ class Group(eqx.Module):
     @abstractmethod
     def about(self) -> dict[str, Any]:
         """What a person wants to know of it."""
+
+    @abstractmethod
+    def keys(self) -> dict[Any, int]:
+        """Its places, by what they are of."""
+
+    @abstractmethod
+    def type(self) -> pa.DataType:
+        """The type of the column in a table."""
 
     @abstractmethod
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
@@ -159,6 +168,12 @@ class Levels(Group):
             "hashed": False,
         }
 
+    def keys(self) -> dict[Any, int]:
+        return {**dict(zip(self.levels, self.slots.tolist(), strict=True)), None: self.unknown}
+
+    def type(self) -> pa.DataType:
+        return pa.string()
+
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         return self.slots, self.counts / max(self.counts.sum(), 1)
 
@@ -208,6 +223,12 @@ class Hashed(Group):
 
     def slot_names(self) -> dict[int, str]:
         return {self.start + i: f"(hash {i})" for i in range(2**self.bits)}
+
+    def keys(self) -> dict[Any, int]:
+        return {i: self.start + i for i in range(2**self.bits)}
+
+    def type(self) -> pa.DataType:
+        return pa.string()
 
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0, int), np.zeros(0)
@@ -273,6 +294,13 @@ class Sparse(Group):
         index = np.flatnonzero(self.places >= 0)
         return {int(self.places[i]): f"{self.name}[{i}]" for i in index}
 
+    def keys(self) -> dict[Any, int]:
+        index = np.flatnonzero(self.places >= 0)
+        return dict(zip(index.tolist(), self.places[index].tolist(), strict=True))
+
+    def type(self) -> pa.DataType:
+        return SPARSE
+
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0, int), np.zeros(0)
 
@@ -318,6 +346,12 @@ class HashedSparse(Group):
 
     def slot_names(self) -> dict[int, str]:
         return {self.start + i: f"(hash {i})" for i in range(2**self.bits)}
+
+    def keys(self) -> dict[Any, int]:
+        return {i: self.start + i for i in range(2**self.bits)}
+
+    def type(self) -> pa.DataType:
+        return SPARSE
 
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0, int), np.zeros(0)

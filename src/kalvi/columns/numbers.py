@@ -92,6 +92,12 @@ class Numbers(NamedTuple):
     def width(self) -> int:
         return sum(self.widths)
 
+    def types(self) -> list[tuple[str, pa.DataType]]:
+        """The type of each column in a table."""
+        plain = {"number": pa.float64(), "flag": pa.bool_(), "time": pa.timestamp("us")}
+        columns = zip(self.names, self.kinds, self.widths, strict=True)
+        return [(n, plain.get(k, pa.list_(pa.float64(), width))) for n, k, width in columns]
+
     def starts(self) -> list[int]:
         """The first place of each column."""
         return [int(s) for s in np.cumsum([0, *self.widths])[:-1]]
@@ -103,6 +109,14 @@ class Numbers(NamedTuple):
             self.names, self.kinds, self.starts(), self.widths, strict=True
         ):
             found[:, start : start + width] = _numbers(table[name], kind, width)
+        flags = np.array([kind == "flag" for kind in self.kinds], bool).repeat(self.widths)
+        odd = np.argwhere(flags & (found != 0) & (found != 1) & ~np.isnan(found))
+        if odd.size:
+            row, slot = odd[0]
+            raise BadData(
+                f"{place(int(row))}: column '{self._column(int(slot))}' is {found[row, slot]:g}, but the "
+                "model knows it as true or false (1 or 0)."
+            )
         bad = np.argwhere(np.abs(found) > LARGEST)
         if bad.size:
             row, slot = bad[0]
@@ -116,11 +130,11 @@ class Numbers(NamedTuple):
         """With units for the columns that had none and vary in these rows."""
         if not np.isnan(self.scale).any() or not len(raw):
             return self
-        mean, std = _units(raw)
+        mean, std = units(raw)
         centre = np.where(np.isnan(self.centre), mean, self.centre)
         away = np.nanmax(np.abs(raw - centre), axis=0, initial=0.0)
         moved = np.where(std > 0, std, np.where(away > STILL * np.abs(centre), away, np.nan))
-        fixed = np.array([kind == "flag" for kind in self.kinds]).repeat(self.widths)
+        fixed = np.array([kind == "flag" for kind in self.kinds], bool).repeat(self.widths)
         centre, moved = np.where(fixed, 0.0, centre), np.where(fixed, 1.0, moved)
         return self._replace(centre=centre, scale=np.where(np.isnan(self.scale), moved, self.scale))
 
@@ -206,7 +220,7 @@ def _vectors(column: pa.ChunkedArray, width: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _units(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def units(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each column of numbers; NaN without any, zero where they do not vary."""
     there = ~np.isnan(raw)
     n = np.maximum(there.sum(axis=0), 1)

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 import pyarrow as pa
 
-from kalvi.columns.numbers import LARGEST, Place
+from kalvi.columns.numbers import FAR, LARGEST, Place
 from kalvi.readers import BadData
 
 MOST_CLASSES = 100
@@ -45,11 +45,40 @@ class Target(eqx.Module):
             )
         return np.where(there, y, 0.0), there
 
+    @abstractmethod
+    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+        """y as predictions speak of it from a column of text, and which rows have one that can be."""
+
+    @abstractmethod
+    def restored(self, y: np.ndarray) -> np.ndarray:
+        """y as predictions speak of it from what `read` gives."""
+
+    @abstractmethod
+    def type(self) -> str | None:
+        """How the column must be read in other files: "number", "category" or as it looks."""
+
 
 class Classes(Target):
     """Labels of two classes or more, numbered in their order."""
 
     labels: tuple[str, ...]
+    text: bool = True  # whether the labels are text, not numbers
+
+    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+        order = {text: i for i, text in enumerate(self.labels)}
+        coded = column.combine_chunks().dictionary_encode()
+        values = [
+            order.get(v, order.get(label(_parsed(v)), -1)) for v in coded.dictionary.to_pylist()
+        ]
+        index = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        y = np.array([*values, -1], float)[index]
+        return np.maximum(y, 0), y >= 0
+
+    def restored(self, y: np.ndarray) -> np.ndarray:
+        return y
+
+    def type(self) -> str | None:
+        return "category" if self.text else None
 
     def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
         order = {text: i for i, text in enumerate(self.labels)}
@@ -67,14 +96,29 @@ class Classes(Target):
 
 
 class Numbers(Target):
-    """Numbers of any size."""
+    """Numbers of any size, learned in deviations from the mean of the first rows."""
+
+    centre: float = 0.0
+    scale: float = 1.0
 
     def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
         y = numbers(column)
-        return y, np.abs(y) > LARGEST
+        z = (y - self.centre) / self.scale
+        return z, (np.abs(y) > LARGEST) | (np.abs(z) > FAR)
+
+    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+        return _judged_numbers(column)
+
+    def restored(self, y: np.ndarray) -> np.ndarray:
+        return y * self.scale + self.centre
+
+    def type(self) -> str | None:
+        return "number"
 
     def complaint(self, value: str) -> str:
-        return "it must be a finite number."
+        return (
+            f"it must be a finite number, not more than {FAR:.0e} deviations from the first rows."
+        )
 
 
 class Counts(Target):
@@ -84,8 +128,34 @@ class Counts(Target):
         y = numbers(column)
         return y, (y < 0) | (y > LARGEST) | (y != np.floor(y))
 
+    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+        return _judged_numbers(column)
+
+    def restored(self, y: np.ndarray) -> np.ndarray:
+        return y
+
+    def type(self) -> str | None:
+        return "number"
+
     def complaint(self, value: str) -> str:
         return "it must be a count, 0, 1, 2 and so on. Use --model linear for other numbers."
+
+
+def _judged_numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    values = [_parsed(value) for value in column.to_pylist()]
+    y = np.array([v if isinstance(v, float) else np.nan for v in values])
+    there = np.isfinite(y)
+    return np.where(there, y, 0.0), there
+
+
+def _parsed(value: Any) -> Any:
+    """A text as the number or the truth that it says, if it says one."""
+    if value in ("true", "false", "True", "False"):
+        return value in ("true", "True")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:

@@ -25,6 +25,7 @@ class Ask(NamedTuple):
     types: Mapping[str, str]
     drop: frozenset[str]
     rows: int
+    strict: bool = True  # whether all columns of `types` must be there
 
 
 class Layout(NamedTuple):

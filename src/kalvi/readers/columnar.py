@@ -38,7 +38,7 @@ class Columnar(Format):
         with refusing(first.name, "has columns that cannot be read"):
             kept = [field for field in self.declared(first) if field.name not in ask.drop]
             fields = [pa.field(field.name, self._kind(inputs, field)) for field in kept]
-        return Layout(override(pa.schema(fields), ask.types, first.name), {}, ask.drop, first.name)
+        return Layout(override(pa.schema(fields), ask, first.name), {}, ask.drop, first.name)
 
     def _kind(self, inputs: Sequence[Input], field: pa.Field) -> pa.DataType:
         kind = kind_of(field.type)

@@ -57,8 +57,8 @@ class Delimited(Format):
         if not sample.count:
             raise BadData(f"{inputs[0].name}: has a header but no rows.")
         table = sample.table(text)
-        asked = override(text, ask.types, inputs[0].name)
-        kept = {name: asked.field(name).type for name in ask.types}
+        asked = override(text, ask, inputs[0].name)
+        kept = {name: asked.field(name).type for name in ask.types if name in asked.names}
         read = {name: kept.get(name) or guess(table.column(name)) for name in names}
         kinds = [(name, TIME if read[name] == ZONED else read[name]) for name in names]
         return layout._replace(schema=pa.schema(kinds), read=read)

@@ -45,7 +45,7 @@ class JsonLines(Format):
         check_names(columns, first)
         read = {name: column.read() for name, column in columns.items()}
         kinds = [(name, column.kind()) for name, column in columns.items()]
-        schema = override(pa.schema(kinds), ask.types, first)
+        schema = override(pa.schema(kinds), ask, first)
         return Layout(schema, read, ask.drop, first)
 
     def tables(

@@ -8,7 +8,8 @@ microseconds, UTC where the file names a zone), a vector (fixed_size_list of flo
 # pyright: reportAttributeAccessIssue=false
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -111,11 +112,13 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
     return names
 
 
-def override(schema: pa.Schema, types: Mapping[str, str], where: str) -> pa.Schema:
+def override(schema: pa.Schema, ask: Any, where: str) -> pa.Schema:
     """The schema with the kinds that the user asked for."""
-    for name, word in types.items():
+    for name, word in ask.types.items():
         if word not in OVERRIDES:
             raise ValueError(f"a column is called one of {', '.join(OVERRIDES)}; got {word!r}.")
+        if name not in schema.names and not ask.strict:
+            continue
         if name not in schema.names:
             has = listed(schema.names)
             raise BadData(

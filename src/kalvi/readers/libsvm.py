@@ -29,7 +29,7 @@ class Libsvm(Format):
         columns = [
             (name, kind) for name, kind in (("y", NUMBER), ("x", SPARSE)) if name not in ask.drop
         ]
-        schema = override(pa.schema(columns), ask.types, inputs[0].name)
+        schema = override(pa.schema(columns), ask, inputs[0].name)
         return Layout(schema, {}, ask.drop, inputs[0].name)
 
     def tables(

@@ -43,7 +43,7 @@ class Npz(Format):
     def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
         with _Archive(inputs[0]) as archive:
             fields = [c.field(n) for n, c in archive.columns.items() if n not in ask.drop]
-        schema = override(pa.schema(fields), ask.types, inputs[0].name)
+        schema = override(pa.schema(fields), ask, inputs[0].name)
         return Layout(schema, {}, ask.drop, inputs[0].name)
 
     def n_rows(self, source: Input) -> int | None:

@@ -102,7 +102,9 @@ class Source:
             skip = max(skip - end, 0)
             source.close()
         if skip:
-            raise BadData(f"{self._inputs[-1].name}: ends {skip} rows before the place to go on from.")
+            raise BadData(
+                f"{self._inputs[-1].name}: ends {skip} rows before the place to go on from."
+            )
         self._done = len(self._inputs)
 
 
@@ -121,12 +123,14 @@ def open_data(
     types: Mapping[str, str] | None = None,
     drop: Collection[str] = (),
     sample_rows: int = 10_000,
+    strict: bool = True,
 ) -> Source:
     """The rows in a file, a directory, a pattern, several of them, or "-" for standard input.
 
     `format` is one of csv, tsv, parquet, feather, arrow, jsonl, libsvm and npz; without it a file is
     recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
-    rows unless `types` says "number" or "category"; the columns in `drop` are not read.
+    rows unless `types` says "number" or "category", of columns that must be there if it is `strict`; the
+    columns in `drop` are not read.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
@@ -134,7 +138,7 @@ def open_data(
     try:
         inputs.extend(Input(path) for path in expand(data, sniff.SUFFIXES))
         form = sniff.format_of(inputs, format)
-        layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows))
+        layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows, strict))
         if not layout.schema.names:
             raise BadData(f"{inputs[0].name}: has no columns.")
         return Source(inputs, form, layout, sample_rows)

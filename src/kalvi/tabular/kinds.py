@@ -9,7 +9,16 @@ import pyarrow as pa
 
 from kalvi import intervals, run, streams
 from kalvi.algorithms.groups import laws
-from kalvi.columns.targets import MOST_CLASSES, Classes, Counts, Numbers, Target, distinct
+from kalvi.columns.numbers import units
+from kalvi.columns.targets import (
+    MOST_CLASSES,
+    Classes,
+    Counts,
+    Numbers,
+    Target,
+    distinct,
+    numbers,
+)
 from kalvi.estimators import (
     GaussianProcessClassifier,
     GaussianProcessRegressor,
@@ -64,7 +73,9 @@ class Linear(Kind):
     """Bayesian linear regression."""
 
     def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
-        return Numbers(_numeric(name, column))
+        _check_numeric(name, column)
+        centre, scale = (float(part[0]) for part in units(numbers(column)[:, None]))
+        return Numbers(name, centre if np.isfinite(centre) else 0.0, scale or 1.0)
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         return _made(LinearRegression, _ranked(width, parameters))
@@ -77,14 +88,17 @@ class Linear(Kind):
 
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         mean, std = estimator.predict(x, return_std=True)
-        return Prediction(mean, intervals.normal(mean, std, level))
+        assert isinstance(target, Numbers)
+        mean = target.restored(mean)
+        return Prediction(mean, intervals.normal(mean, target.scale * std, level))
 
 
 class Poisson(Kind):
     """Bayesian regression of counts."""
 
     def target(self, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
-        return Counts(_numeric(name, column))
+        _check_numeric(name, column)
+        return Counts(name)
 
     def estimator(self, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         return _made(PoissonRegression, _ranked(width, parameters))
@@ -220,6 +234,12 @@ def any_target(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> 
 
 def labels_of(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Classes:
     """The classes as given, or those of the first rows."""
+    if pa.types.is_nested(column.type):
+        raise ValueError(f"the target '{name}' is {column.type}; it must be labels or numbers.")
+    if classes and ("" in classes or len(set(classes)) < len(classes)):
+        raise ValueError(
+            f"--classes must be different labels, none empty; got {','.join(classes)}."
+        )
     found = tuple(classes) or tuple(distinct(column))
     if len(set(found)) < 2:
         held = f"only '{found[0]}'" if found else "nothing"
@@ -232,7 +252,7 @@ def labels_of(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> C
             f"'{name}' has {len(found)} different values in the first rows, too many for classes "
             f"(at most {MOST_CLASSES}); use --model linear, or another target."
         )
-    return Classes(name, found)
+    return Classes(name, found, pa.types.is_string(column.type))
 
 
 def _labels(target: Target) -> tuple[str, ...]:
@@ -240,12 +260,11 @@ def _labels(target: Target) -> tuple[str, ...]:
     return target.labels
 
 
-def _numeric(name: str, column: pa.ChunkedArray) -> str:
+def _check_numeric(name: str, column: pa.ChunkedArray) -> None:
     if not (pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise ValueError(
             f"the target '{name}' is {column.type}, not numbers; use --model logistic for labels."
         )
-    return name
 
 
 def _made(cls: Any, parameters: dict[str, Any]) -> Any:

@@ -18,6 +18,9 @@ from kalvi.tabular.record import (
     checked_rows,
 )
 
+MOST_FULL = 2048
+"""A full covariance that nobody asked for grows to so many places at most."""
+
 
 class Choices(NamedTuple):
     """What a person decided about a model of a table."""
@@ -72,7 +75,9 @@ class TableModel(NamedTuple):
         target = kind.target(choices.target, sample[choices.target], choices.classes)
         taken = {choices.target, *([choices.weight] if choices.weight else [])}
         kinds = kinds_of(sample.schema, choices.features, choices.drop, taken)
-        encoder = Encoder.begin(kinds, sample, cls._settings(choices, kind))
+        encoder = Encoder.begin(
+            kinds, sample, cls._settings(choices, kind), lambda i: f"{source.name}, row {i + 1}"
+        )
         estimator = kind.estimator(target, encoder.width, choices.parameters)
         return cls(model, choices, target, encoder, estimator, Record.none())
 
@@ -94,10 +99,9 @@ class TableModel(NamedTuple):
 
     def types(self) -> dict[str, str]:
         """How the columns beside the inputs must be read."""
-        numbers = [self.choices.weight] if self.choices.weight else []
-        if not isinstance(self.target, Classes):
-            numbers.append(self.target.name)
-        return dict.fromkeys(numbers, "number")
+        found = {self.choices.weight: "number"} if self.choices.weight else {}
+        kind = self.target.type()
+        return found if kind is None else found | {self.target.name: kind}
 
     def streams(self) -> bool:
         """Whether rows are learned as they come."""
@@ -122,7 +126,7 @@ class TableModel(NamedTuple):
 
     def inputs(self, table: pa.Table, place: Place) -> tuple[Any, dict[str, dict[str, int]]]:
         """Rows of x for predictions, and levels that are new."""
-        table = self._completed(table)
+        table = self._completed(table, place)
         x, _, unseen = self.encoder.encode(table, place, learn=False)
         return x, unseen
 
@@ -130,6 +134,7 @@ class TableModel(NamedTuple):
         """After a piece: first predict some of its rows, then learn from all of them."""
         record, estimator = self._predicted(rows), self.estimator
         if self._begun() and rows.x.shape[1] > estimator.n_features_in_:
+            self._check_growth(rows.x.shape[1])
             estimator.widen(rows.x.shape[1])
         if np.any(rows.weight > 0):
             self._partial_fit(rows)
@@ -138,9 +143,13 @@ class TableModel(NamedTuple):
             weight=record.weight + float(rows.weight.sum()),
             sample=record.sample.add((rows.x, rows.y, rows.weight), start),
         )
-        if self._begun() and self.evidence() is not None:
-            record = record._replace(curve=record.curve.add(record.weight, self.evidence() or 0.0))
-        return self._replace(encoder=rows.encoder, record=record)
+        after = self._replace(encoder=rows.encoder, record=record)
+        evidence = after.evidence() if self._begun() else None
+        if evidence is None:
+            return after
+        return after._replace(
+            record=record._replace(curve=record.curve.add(record.weight, evidence))
+        )
 
     def fitted(self, pieces: list[Rows]) -> "TableModel":
         """After all rows at once."""
@@ -161,14 +170,25 @@ class TableModel(NamedTuple):
         return self._replace(record=record)
 
     def evidence(self) -> float | None:
-        """The progressive log evidence of the rows, where the estimator has it."""
-        return getattr(self.estimator, "log_evidence_", None)
+        """The progressive log evidence of the rows as they came, where the estimator has it."""
+        found = getattr(self.estimator, "log_evidence_", None)
+        zero, one = self.target.restored(np.array([0.0, 1.0]))
+        return None if found is None else found - self.record.weight * float(np.log(one - zero))
 
     def predict(self, x: Any, level: float) -> Prediction:
         return self.kind.predict(self.estimator, self.target, x, level)
 
     def _begun(self) -> bool:
         return hasattr(self.estimator, "n_features_in_")
+
+    def _check_growth(self, width: int) -> None:
+        """Refuse a full covariance that nobody asked for to become too large."""
+        asked = "rank" in self.choices.parameters or self.estimator.rank is not None
+        if width > MOST_FULL and not asked:
+            raise ValueError(
+                f"new levels have widened the rows to {width} places, too many for a full covariance; "
+                "give a rank (--rank 20), or hash the levels (--hash-bits 12)."
+            )
 
     def _partial_fit(self, rows: Rows) -> None:
         x = rows.x if self.kind.widens() or isinstance(rows.x, np.ndarray) else rows.x.toarray()
@@ -205,23 +225,17 @@ class TableModel(NamedTuple):
             if name not in table.column_names:
                 raise BadData(f"{place(0)}: there is no column '{name}', which the model needs.")
 
-    def _completed(self, table: pa.Table) -> pa.Table:
+    def _completed(self, table: pa.Table, place: Place) -> pa.Table:
         """The table with columns it lacks as missing, where missing values are imputed."""
-        kinds = {**dict(zip(self.encoder.numbers.names, self.encoder.numbers.kinds, strict=True))}
         for name in self.encoder.columns():
             if name in table.column_names:
                 continue
-            if self.choices.missing != "impute" or kinds.get(name) == "vector":
-                raise ValueError(
-                    f"the data have no column '{name}', which the model needs; add it"
-                    + (
-                        "."
-                        if self.choices.missing == "impute"
-                        else ", or fit with --missing impute."
-                    )
+            if self.choices.missing != "impute":
+                raise BadData(
+                    f"{place(0)}: there is no column '{name}', which the model needs; only a model fitted "
+                    "with --missing impute can do without."
                 )
-            kind = pa.float64() if name in kinds else pa.string()
-            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
         return table
 
 

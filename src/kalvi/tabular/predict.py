@@ -89,7 +89,7 @@ def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
     x, unseen = model.inputs(table, place)
     found = model.predict(x, level)
     measure = "log_loss" if isinstance(model.target, Classes) else "mean_squared_error"
-    return Made(_table(model, found), unseen, *_scored(model, table, place, found.mean), measure)
+    return Made(_table(model, found), unseen, *_scored(model, table, found.mean), measure)
 
 
 @singledispatch
@@ -98,6 +98,14 @@ def opened(model: Any, data: tuple[str, ...], format: str | None) -> Source | No
     if not data:
         raise ValueError("give the rows to predict: a file, several, or - for standard input.")
     return open_for(model, data, format)
+
+
+@opened.register(TableModel)
+def _opened(model: TableModel, data: tuple[str, ...], format: str | None) -> Source:
+    """The target is read as text, so that nothing in it can end the run."""
+    if not data:
+        raise ValueError("give the rows to predict: a file, several, or - for standard input.")
+    return open_for(model, data, format, {model.target.name: "category"})
 
 
 @singledispatch
@@ -114,6 +122,7 @@ def predictions(
         if name not in source.schema.names:
             raise ValueError(f"--keep: the data have no column '{name}'.")
     known = {*model.columns(), *keep}
+    _check_kept(source, keep)
     ignored = tuple(name for name in source.schema.names if name not in known)
     outcome, total = Outcome(0, ignored, {}, 0, None, ""), 0.0
     for piece in source.pieces(PIECE):
@@ -133,6 +142,8 @@ def predictions(
 
 def write(pieces: Iterator[Piece], file: Any, suffix: str) -> Outcome:
     """Write the tables as CSV, Parquet or JSON lines; what was predicted in all."""
+    if suffix not in (".csv", ".parquet", ".jsonl"):
+        raise ValueError(f"predictions are written as .csv, .parquet or .jsonl; got '{suffix}'.")
     writer: Any = None
     outcome = None
     for table, told in pieces:
@@ -151,8 +162,18 @@ def write(pieces: Iterator[Piece], file: Any, suffix: str) -> Outcome:
     return outcome
 
 
+def _check_kept(source: Source, keep: tuple[str, ...]) -> None:
+    for name in keep:
+        if pa.types.is_nested(source.schema.field(name).type):
+            raise ValueError(f"--keep: column '{name}' holds lists, which cannot be carried over.")
+
+
 def _beside(kept: pa.Table, found: pa.Table) -> pa.Table:
-    """The predictions beside the columns that are kept, in place of those of the same names."""
+    """The predictions beside the columns that are kept."""
+    if both := set(kept.column_names) & set(found.column_names):
+        raise ValueError(
+            f"--keep: the predictions have a column '{both.pop()}' of their own; rename it."
+        )
     columns = dict(zip(kept.column_names, kept.columns, strict=True))
     return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
 
@@ -176,11 +197,12 @@ def _table(model: TableModel, found: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def _scored(model: TableModel, table: pa.Table, place: Any, mean: np.ndarray) -> tuple[int, float]:
-    """How many rows have a target, and the sum of their losses."""
-    if model.target.name not in table.column_names:
+def _scored(model: TableModel, table: pa.Table, mean: np.ndarray) -> tuple[int, float]:
+    """How many rows have a target that the model can judge, and the sum of their losses."""
+    name = model.target.name
+    if name not in table.column_names or not pa.types.is_string(table[name].type):
         return 0, 0.0
-    y, there = model.target.read(table, place, skip=True)
+    y, there = model.target.judged(table[name])
     if not there.any():
         return 0, 0.0
     n = int(there.sum())

@@ -135,7 +135,7 @@ def checked(
     made = kind.predict(estimator, target, x, LEVELS[-1])
     if isinstance(target, Classes):
         return checks.add_classes(made.mean, y), made
-    inside = []
+    inside, y = [], target.restored(y)
     for level in LEVELS:
         spread = kind.predict(estimator, target, x, level).spread
         assert spread is not None

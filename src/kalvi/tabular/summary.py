@@ -49,7 +49,7 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "rank": getattr(estimator, "rank", None),
         "log_evidence": evidence,
         "log_loss": None if not evidence else -evidence / record.weight,
-        "noise_scale": _float(getattr(estimator, "noise_scale_", None)) if record.rows else None,
+        "noise_scale": _noise(model),
         "files": [dict(file) for file in record.files],
         "settings": _settings(model),
         "columns": model.encoder.described(),
@@ -63,6 +63,12 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
     }
 
 
+def _noise(model: TableModel) -> float | None:
+    found = getattr(model.estimator, "noise_scale_", None) if model.record.rows else None
+    zero, one = model.target.restored(np.array([0.0, 1.0]))
+    return None if found is None else float(found) * float(one - zero)
+
+
 def effects(model: TableModel) -> list[dict[str, Any]]:
     """Coefficients with their intervals, those that are surely far from zero first.
 
@@ -73,6 +79,10 @@ def effects(model: TableModel) -> list[dict[str, Any]]:
         return []
     names, rows = contrasts(model)
     mean, std = _laws(model, rows)
+    zero, one = model.target.restored(np.array([0.0, 1.0]))
+    mean, std = mean * (one - zero), std * (one - zero)
+    if names[-1] == "intercept":
+        mean[len(names) - 1 :: len(names)] += zero
     _, lower, upper = normal(mean, std, LEVEL)
     classes = model.target.labels if isinstance(model.target, Classes) else ()
     found = []
