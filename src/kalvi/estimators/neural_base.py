@@ -164,7 +164,11 @@ class NeuralEstimator(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        if noise is not None and self._learns_noise() and np.any(np.asarray(noise) <= SMALLEST_NOISE):
+        if (
+            noise is not None
+            and self._learns_noise()
+            and np.any(np.asarray(noise) <= SMALLEST_NOISE)
+        ):
             warn(
                 "the network fits y exactly, so the noise cannot be learned and is taken as "
                 f"{np.sqrt(SMALLEST_NOISE):g} deviations of y; give noise_scale= if it is known.",
