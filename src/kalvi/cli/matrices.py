@@ -30,7 +30,7 @@ SET = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Factor analysis of the columns of numbers of DATA.")
 @DATA
 @click.option("--components", "-k", required=True, type=click.IntRange(1), help="How many factors.")
 @click.option(
@@ -104,7 +104,7 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
         run_pass(learning, model, source, job, options)
 
 
-@click.command()
+@click.command(short_help="Smooth factors of a matrix of zeros and ones.")
 @click.argument("matrix", nargs=-1, required=True, metavar="MATRIX")
 @click.option("--factors", "-k", default="auto", show_default=True, help="How many, or auto.")
 @click.option(

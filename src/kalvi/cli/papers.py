@@ -20,7 +20,7 @@ PAPERS = {
 }
 
 
-@click.command()
+@click.command(short_help="Draw the figures of a paper and test its claims.")
 @click.argument("paper", metavar="PAPER")
 @click.argument("figure", required=False)
 @click.option(
@@ -32,9 +32,11 @@ PAPERS = {
 )
 @click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
 def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
-    """Draw the figures of a PAPER (rvga, lrvga, factor_analysis, vifa, klprox) or one FIGURE (5, table2),
-    and test its claims. Of a whole paper, figures whose data are missing are left out and named at the
-    end."""
+    """Draw the figures of a PAPER or one FIGURE (5, table2), and test its claims.
+
+    Papers are rvga, lrvga, factor_analysis, vifa, klprox and silk. Of a whole paper, figures whose data are
+    missing are left out and named at the end.
+    """
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")

@@ -13,7 +13,7 @@ from kalvi.cli.voices import voice
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
-@click.command()
+@click.command(short_help="Predict the rows of DATA, with intervals.")
 @MODEL
 @click.argument("data", nargs=-1, metavar="[DATA]...")
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="CSV, .parquet or .jsonl file.")
@@ -112,7 +112,7 @@ def merge(models: tuple[Path, ...], out: Path, force: bool, as_json: bool, quiet
         click.echo(f"wrote {out}")
 
 
-@click.command()
+@click.command(short_help="What MODEL is, in the terminal or as JSON.")
 @MODEL
 @click.option(
     "--diagnose", is_flag=True, help="Also how far the Gaussian is from the posterior (PSIS)."

@@ -84,7 +84,8 @@ class TableModel(NamedTuple):
     @staticmethod
     def _settings(choices: Choices, kind: Kind) -> Settings:
         impute = choices.missing == "impute"
-        return Settings(impute, choices.hash_bits, choices.max_width, not kind.widens())
+        most = choices.max_width + (2**choices.hash_bits if choices.hash_bits else 0)
+        return Settings(impute, choices.hash_bits, most, not kind.widens())
 
     def fresh(self) -> "TableModel":
         """The same columns, units and settings before the first row."""
