@@ -28,17 +28,31 @@ def check_fields(cls: type, declared: dict[str, Any], parts: dict[str, Any]) -> 
 
 
 def _fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
-    if get_origin(declared) in (Union, UnionType):
-        return any(_fits(value, each, axes) for each in get_args(declared))
-    if not isinstance(declared, type):
+    origin, inner = get_origin(declared), get_args(declared)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each, axes) for each in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and _parts_fit(value, inner)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(v, inner[1], {}) for v in value.values())
+    if not isinstance(declared, type) or declared is Any:
         return True
+    if declared is type(None):
+        return value is None
     if issubclass(declared, AbstractArray):
         return isinstance(value, ARRAYS) and _array_fits(value, declared, axes)
     if declared in NUMBERS:
         single = isinstance(value, ARRAYS) and value.ndim == 0
         return single or isinstance(value, NUMBERS[declared])
     own = declared.__module__.startswith("kalvi.") and not vars(declared).get("_is_protocol")
-    return not (own or declared is str) or isinstance(value, declared)
+    return not (own or declared in (str, dict, np.ndarray)) or isinstance(value, declared)
+
+
+def _parts_fit(value: tuple, inner: tuple) -> bool:
+    """Whether the parts of a tuple are of the types declared, or all of one."""
+    if inner[-1:] == (...,):
+        return all(_fits(part, inner[0], {}) for part in value)
+    return len(value) == len(inner) and all(map(_fits, value, inner, [{} for _ in inner]))
 
 
 def _array_fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from kalvi.archives import known
 from kalvi.archives.container import NAMES
-from kalvi.archives.packing import DEEPEST
+from kalvi.archives.packing import DEEPEST, INTEGERS
 
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -58,7 +58,9 @@ class Unpacker:
 
     def unpack(self, node: Any, depth: int = 0) -> Any:
         """The value of a node."""
-        if node is None or type(node) in (bool, str, int, float):
+        if node is None or type(node) in (bool, str, float):
+            return node
+        if type(node) is int and node in INTEGERS:
             return node
         if depth > DEEPEST:
             raise ValueError(f"it nests deeper than {DEEPEST} levels")

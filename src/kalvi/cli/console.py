@@ -44,13 +44,23 @@ def _note(message: Any, category: type[Warning], *_: Any) -> None:
         tqdm.write(f"note: {' '.join(str(message).split())}", file=sys.stderr)
 
 
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def _quiet() -> bool:
+    """Whether the command that runs was given --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("quiet"))
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
     """Bad values and file trouble become one sentence and exit code 2, warnings a line each."""
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:
-                warnings.showwarning = _note
+                warnings.showwarning = _nothing if _quiet() else _note
             yield
     except BrokenPipeError:
         raise

@@ -322,10 +322,7 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
 
     def _check_rows(self, x, y, *, reset: bool, y_numeric: bool) -> tuple[Any, np.ndarray]:
         """X and y as scikit-learn wants them; parameters are checked first."""
-        settings.check_settings(self.get_params(), self._scale_names())
-        settings.check_passes(self.passes, self._revisitable() or self._one_pass_is_exact())
-        settings.check_method(self.get_params(), self._revisitable())
-        self._check_model()
+        self._check_settings()
         if not reset:
             self._check_structure()
         dtype = np.dtype(self.dtype)
@@ -334,6 +331,14 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
                 self, x, y, reset=reset, accept_sparse="csr", dtype=dtype, y_numeric=y_numeric
             )
         return checked
+
+    def _check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
+        settings.check_settings(self.get_params(), self._scale_names())
+        settings.check_passes(self.passes, self._revisitable() or self._one_pass_is_exact())
+        settings.check_method(self.get_params(), self._revisitable())
+        self._check_model()
+        settings.check_prior(self.get_params())
 
     def _structure(self) -> dict[str, Any]:
         """The parameters that a state's shape depends on, or how its rows wait."""

@@ -298,8 +298,12 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             parts = [np.asarray(run.call(function, self.gaussian_, b.x)) for b in batches]
         return np.concatenate(parts)[:n]
 
-    def _check_rows(self, x, *, reset: bool, least: int) -> Any:
+    def _check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
         methods.check(self.get_params())
+
+    def _check_rows(self, x, *, reset: bool, least: int) -> Any:
+        self._check_settings()
         if not reset:
             self._check_structure()
         rows = self._validated(x, reset=reset, least=least)

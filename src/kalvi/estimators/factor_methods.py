@@ -76,7 +76,7 @@ def start(first: Batch, rank: int, key: Any, orthogonal: bool, scaled: bool) -> 
 
 def check(given: Settings) -> None:
     """Refuse parameters that mean nothing, with what was needed."""
-    if given["method"] not in METHODS:
+    if given["method"] not in list(METHODS):
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {given['method']!r}.")
     if given["n_components"] is not None:
         _check_count("n_components", given["n_components"], "None or ")

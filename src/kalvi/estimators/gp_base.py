@@ -130,9 +130,16 @@ class GaussianProcess(BaseEstimator):
         if "fits_" not in self.__dict__:
             raise AttributeError(f"{name} is there after fit.")
 
+    def _check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
+        check_settings(self.get_params(deep=False))
+        if self.kernel is not None:
+            with matching(self.dtype):
+                covariance(self.kernel, self.dtype)
+
     def _checked(self, x, y, *, y_numeric: bool) -> tuple[np.ndarray, np.ndarray]:
         self.n_evaluations_ = 0
-        check_settings(self.get_params(deep=False))
+        self._check_settings()
         with settings.located(X=x, y=y):
             checked: Any = validate_data(self, x, y, dtype=np.float64, y_numeric=y_numeric)
         if not self.sparse:

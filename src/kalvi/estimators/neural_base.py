@@ -128,11 +128,8 @@ class NeuralEstimator(BaseEstimator):
             self.dtype_ = self._chosen_dtype(self.perceptron_.n_parameters())
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self.structure_ = self._structure()
-        elif self.structure_ != self._structure():
-            raise ValueError(
-                f"the network was begun with {self.structure_} and the parameters say "
-                f"{self._structure()} now; call fit to start again, or set them back."
-            )
+        else:
+            self._check_structure()
         if shuffle:  # a table may be sorted, and one pass remembers best what came last
             order = np.random.default_rng(self._seed).permutation(len(y))
             x, y, weight = x[order], y[order], weight[order]
@@ -288,8 +285,19 @@ class NeuralEstimator(BaseEstimator):
         if "fitted_" not in self.__dict__:
             raise AttributeError(f"{name} is there after fit.")
 
-    def _checked(self, x, y, *, reset: bool, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _check_structure(self) -> None:
+        if self.structure_ != self._structure():
+            raise ValueError(
+                f"the network was begun with {self.structure_} and the parameters say "
+                f"{self._structure()} now; call fit to start again, or set them back."
+            )
+
+    def _check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
         check_settings(self.get_params())
+
+    def _checked(self, x, y, *, reset: bool, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+        self._check_settings()
         with settings.located(X=x, y=y):
             checked: Any = validate_data(self, x, y, reset=reset, dtype=np.float64, **how)
         return checked

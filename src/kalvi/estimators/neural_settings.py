@@ -52,7 +52,7 @@ def check_settings(given: dict[str, Any]) -> None:
         "dtype": ("auto", "float64", "float32", np.float64, np.float32),
     }
     for name, allowed in choices.items():
-        if given[name] not in allowed:
+        if given[name] not in list(allowed):
             names = ", ".join(str(choice) for choice in list(allowed)[:6])
             raise ValueError(f"{name} must be one of {names}; got {given[name]!r}.")
     sizes = given["hidden_sizes"]

@@ -41,7 +41,7 @@ about as many rows as there are factors, and blocks grow to two or three times t
 
 def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
     """Refuse parameters that mean nothing, with what was needed and the remedy."""
-    if settings["scheme"] not in SCHEMES:
+    if settings["scheme"] not in list(SCHEMES):
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}; got {settings['scheme']!r}.")
     for name in scales:
         _check_scale(name, settings[name])
@@ -119,6 +119,16 @@ def plain_prior(
     return make_prior(diagonal, scale, shape, dtype)
 
 
+def check_prior(settings: dict[str, Any]) -> None:
+    """Refuse what is no prior of any number of features."""
+    prior = settings["prior"]
+    if prior is not None and not isinstance(prior, Gaussian):
+        raise TypeError(
+            f"prior must be a Gaussian, such as another model's posterior_; got {type(prior).__name__}."
+        )
+    _numbers("prior_mean", settings["prior_mean"])
+
+
 def check_method(settings: dict[str, Any], revisitable: bool) -> None:
     """Refuse an unknown method, and one that the other parameters contradict."""
     if settings["method"] not in ("rvga", "klprox"):
@@ -162,10 +172,6 @@ def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable
 
 
 def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatable:
-    if not isinstance(prior, Gaussian):
-        raise TypeError(
-            f"prior must be a Gaussian, such as another model's posterior_; got {type(prior).__name__}."
-        )
     if prior.dim != dim:
         raise ValueError(
             f"prior has {prior.dim} parameters but this model has {dim} "
@@ -196,7 +202,7 @@ def _rank(prior: Gaussian) -> int | None:
 
 def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:
     """One number a parameter, from a scalar or an array without or with the intercept's."""
-    value = np.asarray(value, float)
+    value = _numbers(name, value)
     if value.ndim == 0:
         value = np.full(n_features, float(value))
     if value.shape == (n_features,) and dim > n_features:
@@ -211,12 +217,19 @@ def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: fl
     return value
 
 
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or an array of them; got {value!r}.") from None
+
+
 def _check_scale(name: str, value: Any) -> None:
     if isinstance(value, str):
         if value != "auto":
             raise ValueError(f"{name} must be positive or 'auto'; got {value!r}.")
         return
-    array = np.asarray(value, float)
+    array = _numbers(name, value)
     if not np.all(np.isfinite(array) & (array > 0)):
         raise ValueError(
             f"{name} must be positive and finite; got {value!r}. It is a standard deviation."

@@ -24,6 +24,7 @@ from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
 from kalvi.tabular.record import Record, checked_rows
 from kalvi.tabular.summary import curve, summary
+from kalvi.tabular.valid import Rules, encoder_rules, estimator_rules, plain, record_rules, rules
 
 NUMERIC = ("number", "flag", "vector")
 """The kinds of columns that have factors."""
@@ -183,6 +184,23 @@ def _estimator(choices: FactorChoices) -> FactorAnalysis:
         raise ValueError(
             f"a factor analysis has no parameter {unknown}; it has {', '.join(known)}."
         ) from None
+
+
+@rules.register(FactorModel)
+def _rules(model: FactorModel) -> Rules:
+    """What must hold of a model out of a file."""
+    choices, encoder, known = model.choices, model.encoder, vars(model.estimator)
+    yield "the model", model.model == "factor"
+    yield "the settings", plain(choices.parameters) and choices.missing in ("error", "impute")
+    yield "the method", choices.method == known["method"]
+    yield "the factors", choices.components == known["n_components"] >= 1
+    yield from estimator_rules(model.estimator)
+    yield from encoder_rules(encoder)
+    width, rows = encoder.numbers.width, model.record.rows
+    yield "the columns", not encoder.groups and choices.components <= width
+    yield from record_rules(model.record, width)
+    yield "the rows", bool(rows) == ("n_features_in_" in known)
+    yield "the width", not rows or known["n_features_in_"] == width
 
 
 @made.register(FactorModel)

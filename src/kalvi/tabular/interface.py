@@ -41,6 +41,9 @@ class Learner(Model, Protocol):
     def encoder(self) -> Encoder: ...
 
     @property
+    def estimator(self) -> Any: ...
+
+    @property
     def record(self) -> Record: ...
 
     def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Any:

@@ -24,6 +24,7 @@ from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
 from kalvi.tabular.model import Rows
 from kalvi.tabular.opening import SAMPLED, exact
+from kalvi.tabular.valid import checked, guarded, job_rules, validated
 
 PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
@@ -112,6 +113,8 @@ def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
     def clock() -> float:
         return before + time.monotonic() - began
 
+    if not model.record.rows:
+        _check_settings(model)
     _sweep(Path(job.out))
     save_checkpoint(model, job)
     with stoppable() as stop:
@@ -125,6 +128,14 @@ def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
     model = model._replace(record=model.record._replace(seconds=clock(), files=files))
     finish(model, job)
     return model
+
+
+def _check_settings(model: Learner) -> None:
+    """Refuse parameters that the estimator cannot have, before anything is written."""
+    try:
+        model.estimator._check_settings()
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def reopen(job: Job, data: tuple[str, ...] = ()) -> Source:
@@ -166,10 +177,11 @@ def save_model(path: str | Path, model: Model, *, run: str = "") -> None:
 
 def load_model(path: str | Path) -> Any:
     """A model from a file: of a table, or of another kind with the same manners."""
-    held = checkpoints.load(path)
+    with guarded(path):
+        held = checkpoints.load(path)
     if not isinstance(held, Model):
         raise ValueError(f"{path} is not a model of a command, but a {type(held).__name__}.")
-    return held
+    return validated(held, path)
 
 
 def unfinished(path: str | Path) -> Unfinished | None:
@@ -177,9 +189,12 @@ def unfinished(path: str | Path) -> Unfinished | None:
     checkpoint = checkpoint_of(path)
     if not checkpoint.exists():
         return None
-    held = checkpoints.load(checkpoint)
+    with guarded(checkpoint):
+        held = checkpoints.load(checkpoint)
     if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
+    checked(job_rules(held["job"]), checkpoint)
+    validated(held.get("model"), checkpoint)
     if Path(path).exists() and load_model(path).run == held["job"].run:
         checkpoint.unlink()
         return None

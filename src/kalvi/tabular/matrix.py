@@ -24,6 +24,7 @@ from kalvi.readers import BadData, Source, open_data
 from kalvi.readers.matrix import Matrix
 from kalvi.tabular.predict import Outcome, Piece, opened, predictions
 from kalvi.tabular.summary import summary
+from kalvi.tabular.valid import Rules, rules
 
 FEWEST = 2
 """A matrix has so many rows and columns at least."""
@@ -128,6 +129,21 @@ def factor_table(model: MatrixModel, side: str) -> pa.Table:
     columns: dict[str, Any] = {side: pa.array(axis.names, pa.string())}
     columns |= {f"factor_{k + 1}": mean[:, k] for k in range(mean.shape[1])}
     return pa.table(columns | {f"sd_{k + 1}": std[:, k] for k in range(std.shape[1])})
+
+
+@rules.register(MatrixModel)
+def _rules(model: MatrixModel) -> Rules:
+    """What must hold of a model out of a file."""
+    estimator, sides = model.estimator, (model.rows, model.cols)
+    shape = tuple(len(side.names) for side in sides)
+    yield "the model", model.model == "silk"
+    yield "the sides", all(side.kind in (ORDER, UNORDERED, "numbers", "dates") for side in sides)
+    yield "the sides", min(shape) >= FEWEST and len(set(model.cols.names)) == shape[1]
+    found = (estimator.row_factors_.shape, estimator.col_factors_.shape)
+    yield "the sides", found == tuple((n, estimator.n_factors_) for n in shape)
+    yield "the entries", 0 <= model.ones <= model.observed <= shape[0] * shape[1]
+    yield "the entries", model.observed > 0
+    yield "the time", bool(np.isfinite(model.seconds)) and model.seconds >= 0
 
 
 @opened.register(MatrixModel)
