@@ -106,7 +106,7 @@ def campaign(data, kind, count, seed):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["logistic"])
 def test_changed_models(data, kind):
-    assert 0 < campaign(data, kind, 150, 0) < 60
+    assert 0 < campaign(data, kind, 120, 0) < 60
 
 
 @pytest.mark.slow
@@ -164,6 +164,7 @@ def test_sizes_that_nothing_has(data):
         ('"used": 8', '"used": 80'),
         ('"labels": ["tuple", ["each", ["0", "1"]]]', '"labels": ["tuple", ["each", ["0", 1.5]]]'),
         ('"max_width": 1048576', '"max_width": 0'),
+        ('"hash_bits": null', '"hash_bits": 1000000000000'),
     ):
         assert old in texts["structure"], old
         changed = texts["structure"].replace(old, new)

@@ -70,6 +70,7 @@ def _of_table(model: TableModel) -> Rules:
     yield "the settings", plain(choices.parameters)
     yield "the target", choices.target == model.target.name
     yield from target_rules(model.target)
+    yield "the hash", _few_bits(choices.hash_bits)  # of which the width is a power
     yield "the settings", encoder.settings == model._settings(choices, model.kind)
     yield from encoder_rules(encoder)
     taken = {choices.target, choices.weight}
@@ -116,7 +117,7 @@ def encoder_rules(encoder: Encoder) -> Rules:
     """Of how columns become numbers: every place of a row of x is taken once, or free."""
     numbers, settings, columns = encoder.numbers, encoder.settings, encoder.columns()
     bits = settings.hash_bits
-    yield "the number of hash bits", bits is None or 1 <= bits <= MOST_BITS
+    yield "the hash", _few_bits(bits)
     yield "the largest width", settings.max_width >= 1
     yield "the columns", 1 <= len(set(columns)) == len(columns)
     yield from _number_rules(numbers)
@@ -133,6 +134,10 @@ def encoder_rules(encoder: Encoder) -> Rules:
     yield "the places", np.array_equal(places, given)
     yield "the places", encoder.used == front + hashed + len(places)
     yield "the width", encoder.used <= encoder.width <= max(encoder._roomy(), encoder.used)
+
+
+def _few_bits(bits: int | None) -> bool:
+    return bits is None or 1 <= bits <= MOST_BITS
 
 
 def _number_rules(numbers: Numbers) -> Rules:
