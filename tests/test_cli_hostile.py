@@ -106,14 +106,14 @@ def campaign(data, kind, count, seed):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["logistic"])
 def test_changed_models(data, kind):
-    assert 0 < campaign(data, kind, 120, 0) < 60
+    assert 0 < campaign(data, kind, 100, 0) < 50
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("gp", "neural")])
 def test_thousands_of_changed_models(data, kind):
-    assert 0 < campaign(data, kind, 1500, 1) < 600
+    assert 0 < campaign(data, kind, 600, 1) < 300
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_changed_models_are_updated_merged_and_drawn(data, kind):
     model = fitted(data, kind)
     whole = data / "whole.kalvi"
     whole.write_bytes(model.read_bytes())
-    for path, what in edited(model, 300, 2):
+    for path, what in edited(model, 150, 2):
         new = data / "new.kalvi"
         check(run("update", path, data / "rows.csv", "-q", "-o", new), what)
         new.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ def test_changed_checkpoints(data, monkeypatch):
     assert run("fit", data / "rows.csv", "-t", "y", "-q", "-o", out).exit_code == 1
     monkeypatch.undo()
     run_of = data / f"edited-{out.name}"
-    for path, what in edited(learning.checkpoint_of(out), 1000, 3):
+    for path, what in edited(learning.checkpoint_of(out), 500, 3):
         result = run("resume", run_of, "-q")
         check(result, what, path if "is damaged" in result.stderr else None)
         run_of.unlink(missing_ok=True)

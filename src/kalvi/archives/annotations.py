@@ -86,6 +86,8 @@ def check_gaussian(q: Gaussian) -> None:
     ]
     if any(width.shape[-1:] != d for width in widths):
         raise ValueError(f"{type(q).__name__} has a mean of {d[0]} numbers and another width")
+    if any(part.sign not in (1, -1) for part in spread):
+        raise ValueError(f"{type(q).__name__} adds factors with a sign that is none")
     if q.mean.ndim > 1:  # of a grid, some member may have run away while another is chosen
         return
     whole = [leaf for leaf in jax.tree.leaves(q) if np.issubdtype(leaf.dtype, np.floating)]

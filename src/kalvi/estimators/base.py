@@ -148,7 +148,7 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
             self._stream_likelihood(),
             settings.SCHEMES[self.scheme],
             forgetting=None if self.forgetting == 1 else self.forgetting,
-            process_noise=None if self.process_noise == 0 else self.process_noise,
+            process_noise=None if self.process_noise == 0 else float(self.process_noise),
             block_size=self._schedule(n_features).largest,
             predictor=self._predictor(),
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from kalvi.columns.encoder import Encoder
 from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
@@ -88,8 +89,8 @@ def estimator_rules(estimator: Any) -> Rules:
     yield "the settings", all(plain(v) for v in estimator.get_params(deep=False).values())
     if "structure_" in vars(estimator):
         estimator._check_structure()
-    passes = vars(estimator).get("n_passes_", 1)
-    yield "the passes", isinstance(passes, int) and passes >= 1
+    counts = [vars(estimator).get(name, 1) for name in ("n_passes_", "n_samples_seen_", "n_iter_")]
+    yield "the passes", all(isinstance(n, int | np.integer) and bool(n >= 0) for n in counts)
 
 
 def _fitted(model: TableModel) -> Rules:
@@ -202,7 +203,9 @@ def record_rules(record: Record, width: int) -> Rules:
     yield "the examples", plain(record.examples) and all(map(_is_example, record.examples))
     n = len(sample.y) if sample.y.ndim else -1
     yield "the sample", all(reals(part, (n,)) and np.isfinite(part).all() for part in sample[1:])
-    shape = getattr(sample.x, "shape", (0, 0))
+    right = sample.x is None or (sp.issparse(sample.x) and sample.x.format == "csr")
+    yield "the sample", right and (sample.x is None or sample.x.dtype.kind == "f")
+    shape = (0, 0) if sample.x is None else sample.x.shape
     yield "the sample", shape[0] == n and shape[1] <= width
 
 
