@@ -62,7 +62,8 @@ def predict(
         held = module("kalvi.tabular.learn").load_model(model)
         source = tables.opened(held, data, form)
         silent = quiet or as_json or (out is None and sys.stdout.isatty())
-        with row_bar(silent, source.n_rows if source else None) as bar:
+        total, guarded = source.n_rows if source else None, module("kalvi.tabular.valid").guarded
+        with row_bar(silent, total) as bar, guarded(model):
             pieces = tables.predictions(held, source, keep=keep, level=level, tell=bar)
             outcome = _write(tables, pieces, out)
         if source is not None:
@@ -169,7 +170,8 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
     held = learning.load_model(path)
     unfinished = learning.unfinished(path)
     compiled_once()
-    found = summaries.summary(held, path.name, summaries.diagnosed(held) if diagnose else None)
+    with module("kalvi.tabular.valid").guarded(path):
+        found = summaries.summary(held, path.name, summaries.diagnosed(held) if diagnose else None)
     if unfinished is not None:
         note = f"a run over more rows is not finished: kalvi resume {path}"
         found["warnings"].append(note)

@@ -325,11 +325,9 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
         self._check_settings()
         if not reset:
             self._check_structure()
-        dtype = np.dtype(self.dtype)
+        how = {"reset": reset, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
         with settings.located(X=x, y=y):
-            checked: Any = validate_data(
-                self, x, y, reset=reset, accept_sparse="csr", dtype=dtype, y_numeric=y_numeric
-            )
+            checked: Any = validate_data(self, x, y, y_numeric=y_numeric, **how)
         return checked
 
     def _check_settings(self) -> None:
