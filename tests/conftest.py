@@ -113,15 +113,65 @@ LONGEST = {
     "tests/algorithms/test_klprox_rule.py::test_minibatches_reach_the_batch_optimum_in_a_few_passes",
     "tests/algorithms/test_klprox_rule.py::test_a_wild_beginning_is_not_averaged",
     "tests/estimators/test_linear.py::test_automatic_prior_scale_has_the_most_evidence[PoissonRegression]",
+    "tests/test_kill.py::test_killed",
+    "tests/estimators/test_nuts.py::test_fit_agrees_with_nuts[ionosphere]",
+    "tests/test_cli.py::test_demo",
+    "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[8]",
+    "tests/experiments/test_rvga.py::test_final_divergences_are_the_authors[3]",
+    "tests/tabular/test_ahead.py::test_ctrl_c_on_a_stalled_pipe",
+    "tests/algorithms/test_silk_fit.py::test_rows_without_entries_are_where_their_neighbours_lead[Chains]",
+    "tests/tabular/test_learn.py::test_a_diagnosis_of_the_sample",
+    "tests/algorithms/test_klprox_sparse.py::test_minibatches_come_to_the_same_optimum",
+    "tests/algorithms/test_general.py::test_forms_share_the_implicit_fixed_point[FirstOrder]",
+    "tests/tabular/test_learn.py::test_models_of_other_units_do_not_merge",
+    "tests/estimators/test_saving.py::test_a_model_comes_back_bit_for_bit_and_learns_on[low rank]",
+    "tests/test_implicit.py::test_general_solver_is_the_logistic_solver",
+    "tests/estimators/test_low_rank.py::test_ragged_calls_compile_nothing_new",
+    "tests/estimators/test_low_rank.py::test_any_batching_gives_the_same_posterior[True]",
+    "tests/test_cli_columns.py::test_a_full_covariance_does_not_grow_for_ever",
+    "tests/estimators/test_gaussian_process.py::test_a_callable_searches_and_the_best_point_it_saw_is_kept",
+    "tests/estimators/test_low_rank.py::test_a_posterior_as_prior",
+    "tests/estimators/test_linear.py::test_poisson_recovers_rates",
+    "tests/algorithms/test_rvga.py::test_hard_problems_for_other_likelihoods[likelihood1]",
+    "tests/estimators/test_klprox_linear.py::test_weights_count_rows[wide]",
+    "tests/algorithms/test_factor_analysis.py::test_one_pass_comes_close_to_the_optimum",
+    "tests/estimators/test_low_rank.py::test_a_diagonal_posterior_has_one_pass",
+    "tests/algorithms/test_klprox_rule.py::test_batches_drawn_with_replacement_leave_noise_that_passes_average",
+    "tests/test_cli.py::test_reproduce_a_table",
+    "tests/algorithms/test_rvga.py::test_forgetting_does_not_depend_on_the_block_size[ekf]",
+    "tests/estimators/test_linear.py::test_automatic_prior_scale_has_the_most_evidence[LogisticRegression]",
+    "tests/test_cli_columns.py::test_vectors",
+    "tests/experiments/test_vifa.py::test_the_entropy_is_taken_away",
+    "tests/algorithms/test_revisit.py::test_the_bound_never_falls_and_is_the_bound[likelihood0]",
+    "tests/test_networks.py::test_spreads_keep_their_digits",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[explicit-float32]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[explicit-float64]",
+    "tests/estimators/test_klprox_linear.py::test_learned_noise_is_the_conjugate_model",
+    "tests/algorithms/test_rvga.py::test_a_block_is_its_rows_one_by_one[implicit-poisson]",
+    "tests/algorithms/test_rvga.py::test_a_block_is_its_rows_one_by_one[explicit-bernoulli]",
+    "tests/estimators/test_linear.py::test_sparse_equals_dense[PoissonRegression]",
+    "tests/algorithms/test_klprox_fixed.py::test_weight_space_and_function_space_take_the_same_steps",
+    "tests/algorithms/test_klprox_fixed.py::test_a_step_is_the_argmax_of_the_corrected_subproblem[0.25]",
+    "tests/test_merging.py::test_dense_shards_of_a_linear_model_merge_exactly[1]",
+    "tests/algorithms/test_vifa.py::test_divergence_slopes",
+    "tests/algorithms/test_silk_large.py::test_a_piece_needs_a_key",
+    "tests/estimators/test_neural.py::test_one_pass_goes_on",
+    "tests/algorithms/test_revisit.py::test_a_linear_model_reaches_the_exact_mean_and_the_best_factors",
+    "tests/algorithms/test_vga.py::test_the_bound_is_metrics_elbo_whatever_the_start",
+    "tests/estimators/test_factor_analysis.py::test_one_pass_in_any_units_is_near_the_maximum_likelihood",
+    "tests/algorithms/test_factor_analysis.py::test_eigen_rule_is_a_sum_divided_at_the_end",
+    "tests/algorithms/test_klprox.py::test_sites_are_those_that_their_own_gaussian_asks_for[bernoulli]",
 }
-"""Cases that take four seconds and more, most of it compilation, of what others test too: slow ones."""
+"""Cases that take three seconds and more, most of it compilation, of what others test too: slow ones."""
+CHECKED_ELSEWHERE = "tests/estimators/test_checks.py::test_sklearn_check[PoissonRegression()"
+"""The checks of a class whose code is that of the other regressor, but for the likelihood."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the longest cases before the slow ones are left out."""
     for item in items:
-        if item.nodeid in LONGEST:
+        if item.nodeid in LONGEST or item.nodeid.startswith(CHECKED_ELSEWHERE):
             item.add_marker(pytest.mark.slow)
 
 

@@ -100,7 +100,7 @@ def test_what_is_written_is_what_was_learned(file, tmp_path):
 def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
     choices = {"target": "sold", "drop": ("price",), "parameters": {"rank": rank}}
     whole = fit(file, tmp_path / "whole", **choices)
-    for stop_after in (1, 4, 7):
+    for stop_after in (1, 4, 7) if rank is None else (4,):
         out = tmp_path / f"part{stop_after}"
 
         def end(model, rows, fraction, last=stop_after):
