@@ -161,6 +161,12 @@ LONGEST = {
     "tests/estimators/test_factor_analysis.py::test_one_pass_in_any_units_is_near_the_maximum_likelihood",
     "tests/algorithms/test_factor_analysis.py::test_eigen_rule_is_a_sum_divided_at_the_end",
     "tests/algorithms/test_klprox.py::test_sites_are_those_that_their_own_gaussian_asks_for[bernoulli]",
+    "tests/estimators/test_linear.py::test_float32_agrees",
+    "tests/test_merging.py::test_low_rank_shards_merge_exactly_where_the_rank_suffices",
+    "tests/algorithms/test_laplace.py::test_gradient_vanishes_and_covariance_is_the_inverse_hessian[bernoulli]",
+    "tests/algorithms/test_rvga.py::test_all_zero_rows_teach_nothing_of_theta",
+    "tests/estimators/test_gaussian_process.py::test_gradients_of_the_bound_are_its_differences[logit]",
+    "tests/estimators/test_linear.py::test_learned_noise_is_the_conjugate_model",
 }
 """Cases that take three seconds and more, most of it compilation, of what others test too: slow ones."""
 CHECKED_ELSEWHERE = "tests/estimators/test_checks.py::test_sklearn_check[PoissonRegression()"

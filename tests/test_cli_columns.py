@@ -232,6 +232,23 @@ def test_what_predict_refuses(models, tmp_path, monkeypatch, arguments, words):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_all_rows_at_once_must_have_all_classes(models, tmp_path):
+    arguments = (
+        "-t",
+        "code",
+        "-f",
+        "x",
+        "-m",
+        "gp",
+        "--classes",
+        "01,02,x,y",
+        "-o",
+        tmp_path / "m",
+    )
+    assert sentence(run("fit", models / "rows.csv", *arguments)) == "no row has the class 'y'."
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_kept_columns_do_not_replace_predictions(models, frame, tmp_path):
     path = written(tmp_path, frame.assign(mean=1.0))
     message = sentence(run("predict", models / "price", path, "--keep", "mean"))

@@ -162,6 +162,7 @@ class TableModel(NamedTuple):
         some = weight > 0
         x, y, weight = x[some], y[some], weight[some]
         x = sp.csr_array(x) if self.kind.widens() else x.toarray()
+        self._check_classes(y)
         self.estimator.fit(x, y, sample_weight=weight)
         record = self.record._replace(
             rows=len(y),
@@ -190,6 +191,13 @@ class TableModel(NamedTuple):
                 f"new levels have widened the rows to {width} places, too many for a full covariance; "
                 "give a rank (--rank 20), or hash the levels (--hash-bits 12)."
             )
+
+    def _check_classes(self, y: np.ndarray) -> None:
+        """Refuse rows that lack a class: a model of all rows at once cannot know it."""
+        if isinstance(self.target, Classes):
+            lacking = set(range(len(self.target.labels))) - set(y.astype(int).tolist())
+            if lacking:
+                raise ValueError(f"no row has the class '{self.target.labels[lacking.pop()]}'.")
 
     def _partial_fit(self, rows: Rows) -> None:
         x = rows.x if self.kind.widens() or isinstance(rows.x, np.ndarray) else rows.x.toarray()
