@@ -113,16 +113,7 @@ def fit(
         learning = module("kalvi.tabular.learn")
         check_out(learning, out, force)
         source, model = _begin(data, like, options)
-        job = learning.new_job(
-            model,
-            source,
-            out,
-            data=data,
-            format=options["form"],
-            every_rows=options["checkpoint_rows"],
-            every_seconds=options["checkpoint_seconds"],
-        )
-        run_pass(learning, model, source, job, options)
+        begin_pass(model, source, out, data, options)
 
 
 @click.command()
@@ -155,16 +146,7 @@ def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any)
                 "fit one with all the data."
             )
         source = learning.open_for(held, data, options["form"])
-        job = learning.new_job(
-            held,
-            source,
-            out or model,
-            data=data,
-            format=options["form"],
-            every_rows=options["checkpoint_rows"],
-            every_seconds=options["checkpoint_seconds"],
-        )
-        run_pass(learning, held, source, job, options)
+        begin_pass(held, source, out or model, data, options)
 
 
 @click.command()
@@ -261,6 +243,23 @@ def settings_of(settings: Sequence[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             found[name] = value
     return found
+
+
+def begin_pass(
+    model: Any, source: Any, out: Path, data: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    """A new run over a source, from its first row."""
+    learning = module("kalvi.tabular.learn")
+    job = learning.new_job(
+        model,
+        source,
+        out,
+        data=data,
+        format=options["form"],
+        every_rows=options["checkpoint_rows"],
+        every_seconds=options["checkpoint_seconds"],
+    )
+    run_pass(learning, model, source, job, options)
 
 
 def run_pass(learning: Any, model: Any, source: Any, job: Any, options: dict[str, Any]) -> None:

@@ -12,11 +12,11 @@ from kalvi.cli.learning import (
     FORMAT,
     JSON,
     QUIET,
+    begin_pass,
     check_out,
     check_place,
     checkpoints,
     default_out,
-    run_pass,
     settings_of,
 )
 
@@ -92,16 +92,7 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
             parameters=settings_of(options["settings"]),
         )
         model = factors.FactorModel.begin(source, choices)
-        job = learning.new_job(
-            model,
-            source,
-            out,
-            data=data,
-            format=options["form"],
-            every_rows=options["checkpoint_rows"],
-            every_seconds=options["checkpoint_seconds"],
-        )
-        run_pass(learning, model, source, job, options)
+        begin_pass(model, source, out, data, options)
 
 
 @click.command(short_help="Smooth factors of a matrix of zeros and ones.")

@@ -195,20 +195,42 @@ class Levels(Group):
         return np.array([index.get(level, -1) for level in part.levels], int)
 
 
-class Hashed(Group):
-    """Levels that share 2^bits places with those of all other hashed columns."""
+class HashedGroup(Group):
+    """A column whose entries share 2^bits places with those of all other hashed columns."""
 
     bits: int
     start: int
 
-    def parts(self, column: pa.ChunkedArray) -> Coded:
-        return coded(column)
-
     def count(self) -> int | None:
         return None
 
-    def with_new(self, part: Coded, first: int) -> "Hashed":
+    def with_new(self, part: Any, first: int) -> "HashedGroup":
         return self
+
+    def unseen(self, part: Any) -> dict[str, int]:
+        return {}
+
+    def slot_names(self) -> dict[int, str]:
+        return {slot: f"(hash {i})" for i, slot in self.keys().items()}
+
+    def keys(self) -> dict[Any, int]:
+        return {i: self.start + i for i in range(2**self.bits)}
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0, int), np.zeros(0)
+
+    def with_counts(self, other: "HashedGroup") -> "HashedGroup":
+        return replace(self, rows=self.rows + other.rows, missing=self.missing + other.missing)
+
+    def uncounted(self) -> "HashedGroup":
+        return replace(self, rows=0, missing=0)
+
+
+class Hashed(HashedGroup):
+    """Levels that share 2^bits places with those of all other hashed columns."""
+
+    def parts(self, column: pa.ChunkedArray) -> Coded:
+        return coded(column)
 
     def entries(self, part: Coded) -> Entries:
         found = [hashed(f"{self.name}={level}", self.bits) for level in part.levels]
@@ -218,29 +240,11 @@ class Hashed(Group):
     def seen(self, part: Coded, n: int) -> "Hashed":
         return replace(self, missing=self.missing + part.missing(), rows=self.rows + n)
 
-    def unseen(self, part: Coded) -> dict[str, int]:
-        return {}
-
-    def slot_names(self) -> dict[int, str]:
-        return {self.start + i: f"(hash {i})" for i in range(2**self.bits)}
-
-    def keys(self) -> dict[Any, int]:
-        return {i: self.start + i for i in range(2**self.bits)}
-
     def type(self) -> pa.DataType:
         return pa.string()
 
-    def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(0, int), np.zeros(0)
-
     def known(self) -> Coded:
         return Coded(np.zeros(0, int), [])
-
-    def with_counts(self, other: "Hashed") -> "Hashed":
-        return replace(self, rows=self.rows + other.rows, missing=self.missing + other.missing)
-
-    def uncounted(self) -> "Hashed":
-        return replace(self, rows=0, missing=0)
 
     def about(self) -> dict[str, Any]:
         return {"kind": "category", "bits": self.bits, "hashed": True}
@@ -318,20 +322,11 @@ class Sparse(Group):
         return {"kind": "sparse", "width": self.count(), "hashed": False}
 
 
-class HashedSparse(Group):
+class HashedSparse(HashedGroup):
     """Sparse rows whose indices share 2^bits places."""
-
-    bits: int
-    start: int
 
     def parts(self, column: pa.ChunkedArray) -> Entries:
         return sparse_parts(column)
-
-    def count(self) -> int | None:
-        return None
-
-    def with_new(self, part: Entries, first: int) -> "HashedSparse":
-        return self
 
     def entries(self, part: Entries) -> Entries:
         which, inverse = np.unique(part.slots, return_inverse=True)
@@ -341,30 +336,12 @@ class HashedSparse(Group):
     def seen(self, part: Entries, n: int) -> "HashedSparse":
         return replace(self, rows=self.rows + n)
 
-    def unseen(self, part: Entries) -> dict[str, int]:
-        return {}
-
-    def slot_names(self) -> dict[int, str]:
-        return {self.start + i: f"(hash {i})" for i in range(2**self.bits)}
-
-    def keys(self) -> dict[Any, int]:
-        return {i: self.start + i for i in range(2**self.bits)}
-
     def type(self) -> pa.DataType:
         return SPARSE
-
-    def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(0, int), np.zeros(0)
 
     def known(self) -> Entries:
         none = np.zeros(0, int)
         return Entries(none, none, none)
-
-    def with_counts(self, other: "HashedSparse") -> "HashedSparse":
-        return replace(self, rows=self.rows + other.rows, missing=self.missing + other.missing)
-
-    def uncounted(self) -> "HashedSparse":
-        return replace(self, rows=0, missing=0)
 
     def about(self) -> dict[str, Any]:
         return {"kind": "sparse", "bits": self.bits, "hashed": True}
