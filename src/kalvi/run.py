@@ -15,6 +15,10 @@ from kalvi.precision import full_products
 
 State = TypeVar("State")
 
+LARGE_BLOCK = 2**20
+"""Blocks of more bytes wait for the one before them: some thirty would queue up in memory otherwise, and
+the host makes the next block while the device works on this one all the same."""
+
 
 def fit(
     rule: Rule[State],
@@ -59,6 +63,8 @@ def advance(
     The block is a `Batch`, or whatever else the rule learns from.
     """
     numbers, constants = eqx.partition(rule, eqx.is_array)
+    if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
+        jax.block_until_ready(state)
     return _advance(constants, state, numbers, batch, key)
 
 
