@@ -133,6 +133,7 @@ def test_the_block_size_cannot_change_while_rows_wait():
 def test_a_hundred_thousand_sparse_features_never_become_dense():
     d, n = 100_000, 240
     x = sp.random_array((n, d), density=1e-4, rng=np.random.default_rng(1), format="csr")
+    x.data += 0.5  # every entry tells something
     y = np.arange(n) % 2
     model = kalvi.LogisticRegression(rank=2, block_size=8, dtype="float32", passes=1)
     model.partial_fit(x[:16], y[:16], classes=[0, 1]).predict_proba(x[:4])  # compiles
