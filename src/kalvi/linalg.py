@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from kalvi import sharding
+
 CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 """How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
 numbers stay below the second (what a cache holds); on an accelerator what fills it."""
@@ -65,7 +67,7 @@ class LowRankPlusDiagonal(eqx.Module):
 
     def inverse(self) -> "LowRankPlusDiagonal":
         scaled = scale_rows(1 / self.diag, self.factor)
-        u = jsl.solve_triangular(self._capacitance_root(), scaled.T, lower=True).T
+        u = solve_rows(self._capacitance_root(), scaled)
         return LowRankPlusDiagonal(1 / self.diag, u, -self.sign)
 
     def logdet(self) -> Float[Array, ""]:
@@ -156,6 +158,11 @@ def cho_solve(root: Float[Array, "n n"], b: Float[Array, "n *k"]) -> Float[Array
     return jsl.cho_solve((root, True), b)
 
 
+def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array, "d p"]:
+    """A L^{-T} for a lower-triangular L and a long A, row by row."""
+    return sharding.by_rows(lambda rows: jsl.solve_triangular(root, rows.T, lower=True).T, a)
+
+
 def triangular_inverse(root: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The inverse of a lower-triangular matrix, in halves: most of it products, which are fast."""
     n = root.shape[0]
@@ -214,7 +221,12 @@ def sweep(
     visit(total, rows of read, columns of wide, rows of written, fresh) gives the next total and what the
     rows of `written` become. The last chunk reaches back so that all have one size; `fresh` is 1 for
     rows that no chunk before held and 0 for the others, whose new values are ignored.
+
+    Where d is spread over devices (`sharding`) each sweeps over its own rows, and what they add to `total`
+    is added up: `visit` may do nothing else to it.
     """
+    if sharding.divides(wide.shape[1]):
+        return _sweep_pieces(visit, total, read, wide, written)
     b, d = wide.shape
     width = b + sum(a.size // d for a in jax.tree.leaves((read, written)))
     size = max(CHUNK_ROWS, CHUNK_NUMBERS // width)
@@ -241,3 +253,30 @@ def sweep(
         return total, jax.tree.map(put, written, new, old)
 
     return jax.lax.fori_loop(0, -(-d // size), advance, (total, written))
+
+
+def _sweep_pieces(visit: Callable, total: Any, read: Any, wide: Array, written: Any):
+    def own(read, wide, written):
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), total)
+        added, written = sweep(visit, nothing, read, wide, written)
+        return sharding.add_up(added), written
+
+    specs = (sharding.ROWS, sharding.COLUMNS, sharding.ROWS)
+    added, written = sharding.on_each(own, specs, (sharding.WHOLE, sharding.ROWS))(
+        read, wide, written
+    )
+    return jax.tree.map(jnp.add, total, added), written
+
+
+def orthonormal(a: Float[Array, "d q"]) -> Float[Array, "d q"]:
+    """An orthonormal basis of the columns; where d is spread over devices, by a QR of their R's."""
+    if not sharding.divides(a.shape[0]):
+        return jnp.linalg.qr(a)[0]
+
+    def own(a):
+        q, r = jnp.linalg.qr(a)
+        stacked = jax.lax.all_gather(r, sharding.AXIS, tiled=True)
+        turn = jnp.linalg.qr(stacked)[0].reshape(-1, r.shape[0], r.shape[1])
+        return q @ turn[jax.lax.axis_index(sharding.AXIS)]
+
+    return sharding.on_each(own, (sharding.ROWS,), sharding.ROWS)(a)

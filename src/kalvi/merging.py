@@ -65,11 +65,16 @@ def _check(posteriors: list[Gaussian], prior: Gaussian) -> None:
     ranks = {q.precision.factor.shape[1] for q in posteriors if isinstance(q, LowRankPrecision)}
     if len(ranks) > 1:
         raise ValueError(f"merge needs posteriors of one rank; got {sorted(ranks)}.")
-    if kinds != {Dense} and (isinstance(prior, Dense) or jnp.any(prior.precision.factor != 0)):
+    if kinds != {Dense}:
+        check_prior(f"{kinds.pop().__name__} posteriors", prior)
+
+
+def check_prior(merged: str, prior: Gaussian) -> None:
+    """Refuse a prior that what is merged cannot have started from and be told apart again."""
+    if isinstance(prior, Dense) or jnp.any(prior.precision.factor != 0):
         raise ValueError(
-            f"merging {kinds.pop().__name__} posteriors needs a prior without correlations; "
-            f"got a {type(prior).__name__}. Start the shards from a Diagonal prior, "
-            "or from a LowRankPrecision whose factor is zero."
+            f"merging {merged} needs a prior without correlations; got a {type(prior).__name__}. "
+            "Start the shards from a Diagonal prior, or from a LowRankPrecision whose factor is zero."
         )
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from kalvi import sharding
 from kalvi.algorithms.base import Batch
 
 CHUNK_BYTES = 2**25
@@ -165,4 +166,4 @@ def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
         padded[:n, -1] = 1
     labels, weights = np.zeros(size, dtype), np.zeros(size, dtype)
     labels[:n], weights[:n] = y, weight
-    return Batch(jnp.asarray(padded), jnp.asarray(labels), jnp.asarray(weights))
+    return Batch(sharding.columns(padded), jnp.asarray(labels), jnp.asarray(weights))

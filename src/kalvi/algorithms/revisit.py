@@ -106,11 +106,14 @@ class Revisit(Rule[Climb]):
         return Climb(prior, here, start, sums, empty, empty, one, jnp.inf + zero, passes)
 
     def update(self, state: Climb, batch: Batch, *, key: PRNGKeyArray | None = None) -> Climb:
-        if isinstance(self.likelihood, VectorLikelihood):
-            sums = _visit_groups(self.likelihood, state.visited, batch)
-        else:
-            sums = _visit_rows(self.likelihood, state.visited, batch)
+        sums = self.visit(state.visited, batch)
         return eqx.tree_at(lambda s: s.sums, state, jax.tree.map(jnp.add, state.sums, sums))
+
+    def visit(self, q: LowRankPrecision, batch: Batch) -> Sums:
+        """What the rows say at one Gaussian; sums of parts of the rows are those of all of them."""
+        if isinstance(self.likelihood, VectorLikelihood):
+            return _visit_groups(self.likelihood, q, batch)
+        return _visit_rows(self.likelihood, q, batch)
 
     def turn(self, state: Climb) -> Climb:
         """Judge the Gaussian that was visited, and choose the next."""

@@ -7,10 +7,9 @@ numbers of our own is made on the way.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Float, Int, Int8
+from jaxtyping import Float, Int, Int8
 
 from kalvi.algorithms.silk import Entries, Observed, Table, entries
 from kalvi.estimators.binary_places import Axis
@@ -37,12 +36,12 @@ class _Whole(NamedTuple):
     weight: Float[np.ndarray, "r c"] | None
 
     def as_table(self, axes: tuple[Axis, Axis]) -> Table:
-        def ordered(a: np.ndarray) -> Array:
+        def ordered(a: np.ndarray) -> np.ndarray:
             rows, cols = axes[0].order, axes[1].order
             a = a if rows is None else a[rows]
-            return jnp.asarray(a if cols is None else a[:, cols])
+            return a if cols is None else a[:, cols]
 
-        return Table(ordered(self.sign), None if self.weight is None else ordered(self.weight))
+        return Table.of(ordered(self.sign), None if self.weight is None else ordered(self.weight))
 
     def as_list(self, axes: tuple[Axis, Axis]) -> Entries:
         row, col = np.nonzero(self.sign)

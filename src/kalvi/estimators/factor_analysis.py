@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
-from kalvi import run, streams
+from kalvi import run, sharding, streams
 from kalvi.algorithms import factor_analysis as fa
 from kalvi.algorithms.base import Batch
 from kalvi.estimators import factor_methods as methods
@@ -252,7 +252,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             key = jr.key(self._seed) if self.method in methods.RANDOM else None
             kind = self.method in methods.WARMED, bool(self.scaled)
             start = run.call(methods.start, first, self._n_features_out, key, *kind)
-            state, batches = rule.init(start), chain([first], batches)
+            state, batches = rule.init(sharding.spread(start)), chain([first], batches)
         return run.resume(rule, state, batches)
 
     def _current(self) -> Any:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from kalvi import sharding
 from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
 from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
@@ -167,8 +168,8 @@ def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable
     if rank is None:
         return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
     if rank == 0:
-        return Diagonal(mean, std**2)
-    return LowRankPrecision(mean, np.zeros((len(mean), rank), mean.dtype), std**-2)
+        return sharding.spread(Diagonal(mean, std**2))
+    return sharding.spread(LowRankPrecision(mean, np.zeros((len(mean), rank), mean.dtype), std**-2))
 
 
 def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatable:

@@ -101,7 +101,7 @@ def observed(matrix: Matrix) -> Observed:
         row, col = np.nonzero(matrix.seen)
         sign = (2 * matrix.x[row, col] - 1).astype(np.int8)
         return entries(row, col, sign, None, matrix.x.shape)
-    return Table(jnp.asarray(np.where(matrix.seen, 2 * matrix.x - 1, 0).astype(np.int8)))
+    return Table.of(np.where(matrix.seen, 2 * matrix.x - 1, 0).astype(np.int8))
 
 
 def begin(matrix: Matrix, seen: Observed, k: int, settings: Settings, seed: int = 0) -> Silk:

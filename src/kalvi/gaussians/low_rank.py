@@ -5,7 +5,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -232,7 +231,7 @@ class LowRankPrecision(Updatable):
         scaled = linalg.scale_rows(1 / wider, w)
         gram = variance * linalg.inner(w, scaled)
         root = linalg.steady_cholesky(linalg.identity_like(gram) + gram)
-        factor = jsl.solve_triangular(root, scaled.T, lower=True).T
+        factor = linalg.solve_rows(root, scaled)
         return self.with_parts(self.mean, factor, self.precision.diag / wider)
 
     def among(self, others: "LowRankPrecision", places: Int[Array, " d"]) -> "LowRankPrecision":

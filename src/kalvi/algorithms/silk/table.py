@@ -1,4 +1,9 @@
-"""A binary matrix with missing entries, one byte an entry."""
+"""A binary matrix with missing entries, one byte an entry.
+
+Inside `sharding.over` its rows may be spread over devices (`Table.of`): what the entries say of a row is
+then found where the row is, and what they say of a column is added up over the devices. Factors are small
+and on every device.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from kalvi import sharding
 from kalvi.algorithms.silk.fused import fused_statistics, fusible
 from kalvi.algorithms.silk.moments import Moments
 from kalvi.algorithms.silk.observed import (
@@ -29,15 +35,29 @@ class Table(Observed):
     signs: Int8[Array, "r c"]
     weight: Float[Array, "r c"] | None = None
     transposed: bool = eqx.field(static=True, default=False)
+    padding: int = eqx.field(static=True, default=0)  # rows of `signs` that only fill a device
 
     @property
     def shape(self) -> tuple[int, int]:
-        r, c = self.signs.shape
+        r, c = self.signs.shape[0] - self.padding, self.signs.shape[1]
         return (c, r) if self.transposed else (r, c)
 
     def transpose(self) -> "Table":
         """Rows and columns swapped; nothing is moved."""
-        return Table(self.signs, self.weight, not self.transposed)
+        return Table(self.signs, self.weight, not self.transposed, self.padding)
+
+    @classmethod
+    def of(
+        cls, signs: Int8[np.ndarray, "r c"], weight: Float[np.ndarray, "r c"] | None = None
+    ) -> "Table":
+        """From arrays of the host, its rows spread over the devices of `sharding.over`."""
+        padding = -len(signs) % sharding.pieces()
+
+        def placed(a: np.ndarray) -> Array:
+            return sharding.rows(np.pad(a, ((0, padding), (0, 0))) if padding else a)
+
+        weight_placed = None if weight is None else placed(weight)
+        return cls(placed(signs), weight_placed, False, padding)
 
     def piece(self, rows: Int[Array, " b"], cols: Int[Array, " w"]) -> "Table":
         """The table of some rows and columns."""
@@ -49,18 +69,46 @@ class Table(Observed):
     def reduce(
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
     ) -> Any:
+        return self._on_devices(
+            lambda table, *sides: table._reduce(*sides, adds_mean, of), rows, cols
+        )
+
+    def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+        return self._on_devices(
+            lambda table, *sides: table._statistics(*sides, adds_mean), rows, cols
+        )
+
+    def _on_devices(self, function: Callable, rows: Moments, cols: Moments) -> Any:
+        """function(table, rows, cols), sums over the entries of each row, on every device for its part."""
+        if not sharding.divides(len(self.signs)):
+            return function(self, rows, cols)
+        filled = (rows, _filled(cols, self.padding))
+        filled = filled if self.transposed else (_filled(rows, self.padding), cols)
+
+        def own(signs, weight, rows, cols):
+            found = function(Table(signs, weight, self.transposed), rows, cols)
+            return sharding.add_up(found) if self.transposed else found
+
+        cut, whole = sharding.ROWS, sharding.WHOLE
+        sides, out = ((whole, cut), whole) if self.transposed else ((cut, whole), cut)
+        found = sharding.on_each(own, (cut, cut, *sides), out)(self.signs, self.weight, *filled)
+        return jax.tree.map(lambda a: a[: self.shape[0]], found)
+
+    def _reduce(
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+    ) -> Any:
         def visit(first: Int[Array, ""], size: int) -> Any:
             here = Moments(*(jax.lax.dynamic_slice_in_dim(a, first, size) for a in rows))
             return of(block_of(here, *self._block(first, size), cols, adds_mean))
 
         return _by_blocks(*self.shape, visit)
 
-    def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+    def _statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
         if self.weight is None and fusible(self.signs, rows):
             return fused_statistics(
                 self.signs, rows, cols, adds_mean=adds_mean, transposed=self.transposed
             )
-        return self.reduce(rows, cols, adds_mean, block_statistics)
+        return self._reduce(rows, cols, adds_mean, block_statistics)
 
     def _block(self, first: Int[Array, ""], size: int) -> tuple[Array, Array | None]:
         """Some rows of the signs, and of the weights."""
@@ -73,13 +121,18 @@ class Table(Observed):
         return read(self.signs), None if self.weight is None else read(self.weight)
 
 
+def _filled(side: Moments, padding: int) -> Moments:
+    """With rows of zeros after the others."""
+    return Moments(*(jnp.pad(part, ((0, padding), (0, 0))) for part in side))
+
+
 def corner(
     signs: Int8[np.ndarray, "r c"], rows: Bool[np.ndarray, " r"], cols: Bool[np.ndarray, " c"]
 ) -> tuple[Table, Table]:
     """The matrix without the corner of these rows and columns, and the corner alone (1.3)."""
     held, nothing = rows[:, None] & cols[None], np.int8(0)
     seen, hidden = np.where(held, nothing, signs), np.where(held, signs, nothing)
-    return Table(jnp.asarray(seen)), Table(jnp.asarray(hidden))
+    return Table.of(seen), Table.of(hidden)
 
 
 def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:

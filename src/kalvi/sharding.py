@@ -1,0 +1,166 @@
+"""Parameters spread over devices: every one holds its share of the d rows of long arrays.
+
+A low-rank Gaussian meets its rows through sums over d alone, Gram matrices of p + b columns, so d can be
+cut into as many pieces as there are devices:
+
+    mean, diag (d,) and factor (d, p)   cut along d        NamedSharding(mesh, P("parameters"))
+    a block of rows x (b, d)            cut along d        NamedSharding(mesh, P(None, "parameters"))
+    everything of size p and b          on every device
+
+A sum over d is a sum on every device and then one over the devices (`psum` of p × p numbers); what follows
+acts row by row on what a device holds. The code is the same with one device and with many: inside `over`,
+the loops over d (`linalg.sweep`) run on every device over its own rows, and the compiler cuts the rest.
+
+    with kalvi.sharding.over():                        # all devices, of all processes
+        prior = kalvi.sharding.spread(lambda: kalvi.LowRankPrecision(...))
+        state = kalvi.fit(rule, prior, batches)        # batches through kalvi.sharding.columns
+
+Several hosts: call `jax.distributed.initialize` first, in every process the same program.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = "parameters"
+"""The name of the mesh axis along which parameters are cut."""
+
+ROWS, COLUMNS, WHOLE = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+
+Tree = TypeVar("Tree")
+
+
+@contextmanager
+def over(devices: Any = None) -> Iterator[Mesh]:
+    """A context in which parameters are spread over `devices`, by default all there are.
+
+    Inside it, priors are made with `spread`, blocks of rows with `columns`; estimators with a `rank` do so
+    themselves. The number of parameters must be a multiple of the number of devices.
+    """
+    devices = jax.devices() if devices is None else list(devices)
+    if not devices:
+        raise ValueError("sharding.over needs at least one device; got none.")
+    mesh = Mesh(np.array(devices), (AXIS,))
+    with jax.set_mesh(mesh):
+        yield mesh
+
+
+def pieces() -> int:
+    """How many devices share the parameters here: 1 outside `over`, and inside a device's own part."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return 1 if mesh.empty or AXIS in mesh.manual_axes else mesh.shape.get(AXIS, 1)
+
+
+def divides(dim: int) -> bool:
+    """Whether arrays of `dim` rows are cut here."""
+    return pieces() > 1 and dim % pieces() == 0
+
+
+def check_divides(dim: int, whose: str) -> None:
+    """Refuse a number of parameters that the devices cannot share evenly."""
+    if dim % pieces():
+        more = -dim % pieces()
+        raise ValueError(
+            f"{whose} has {dim} parameters, which {pieces()} devices cannot share evenly. Add {more} "
+            "columns of zeros, which keep their prior and change nothing else, or use fewer devices."
+        )
+
+
+def spread(made: Tree | Callable[[], Tree]) -> Tree:
+    """A Gaussian, or a state with a `posterior`, its long arrays cut along d, the others on every device.
+
+    Given a function without arguments that makes it, each device makes its own part: the whole need not
+    fit one of them. In a run of several processes all must make the same.
+    """
+    whole = eqx.filter_eval_shape(made) if callable(made) else made
+    dim = getattr(whole, "posterior", whole).mean.shape[-1]
+    check_divides(dim, type(whole).__name__)
+    if pieces() == 1:
+        return made() if callable(made) else made
+    mesh = _mesh()
+
+    def place(leaf: Any) -> NamedSharding:
+        axis = leaf.shape.index(dim) if dim in leaf.shape else None
+        return NamedSharding(mesh, WHOLE if axis is None else PartitionSpec(*[None] * axis, AXIS))
+
+    if callable(made):
+        shapes, rest = eqx.partition(whole, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+        build = jax.jit(
+            lambda: eqx.filter(made(), eqx.is_array), out_shardings=jax.tree.map(place, shapes)
+        )
+        return eqx.combine(build(), rest)
+    return jax.tree.map(
+        lambda leaf: _placed(leaf, place(leaf)) if eqx.is_array(leaf) else leaf, made
+    )
+
+
+def columns(x: Any, shape: tuple[int, int] | None = None) -> jax.Array:
+    """Rows (b, d) as a device array, cut along d where that is cut.
+
+    `x` is an array, or a function that gives the part of two slices (rows, columns) of the whole `shape`:
+    each process then makes only the columns of its own devices.
+    """
+    if callable(x) != (shape is not None):
+        raise ValueError("columns needs an array, or a function and the shape of what it makes.")
+    shape, get = (np.shape(x), x.__getitem__) if shape is None else (shape, x)
+    if not divides(shape[1]):
+        return jnp.asarray(get((slice(0, shape[0]), slice(0, shape[1]))))
+    return jax.make_array_from_callback(shape, NamedSharding(_mesh(), COLUMNS), get)
+
+
+def rows(x: np.ndarray) -> jax.Array:
+    """A long array as a device array, cut along its rows where they are cut."""
+    return _placed(x, NamedSharding(_mesh(), ROWS)) if divides(len(x)) else jnp.asarray(x)
+
+
+def gathered(tree: Tree) -> Tree:
+    """All of it as NumPy arrays, in every process."""
+
+    def whole(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        if not leaf.is_fully_addressable and not leaf.is_fully_replicated:
+            from jax.experimental.multihost_utils import process_allgather
+
+            return np.asarray(process_allgather(leaf, tiled=True))
+        return np.asarray(leaf)
+
+    return jax.tree.map(whole, tree)
+
+
+def on_each(function: Callable, specs: Any, out: Any) -> Callable:
+    """The function run on every device over its own part of its arguments, cut as `specs` say.
+
+    What it takes from around it is on every device whole.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
+
+
+def add_up(tree: Tree) -> Tree:
+    """The sum over the devices of what each has, inside `on_each`."""
+    return jax.tree.map(lambda leaf: jax.lax.psum(leaf, AXIS), tree)
+
+
+def by_rows(function: Callable, *arrays: jax.Array) -> jax.Array:
+    """function(*arrays), which acts on the d rows of arrays one by one, on every device its own."""
+    if not divides(arrays[0].shape[0]):
+        return function(*arrays)
+    return on_each(function, (ROWS,) * len(arrays), ROWS)(*arrays)
+
+
+def _mesh() -> Mesh:
+    return jax.sharding.get_mesh()
+
+
+def _placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    whole = np.asarray(leaf)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
