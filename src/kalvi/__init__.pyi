@@ -1,5 +1,6 @@
 """The names of `kalvi`, for type checkers and editors; they are loaded when first used."""
 
+from kalvi import distributed as distributed
 from kalvi import kernels as kernels
 from kalvi.algorithms.base import Batch as Batch
 from kalvi.algorithms.base import Rule as Rule

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from sklearn.base import clone
 
-from kalvi import streams
+from kalvi import run, streams
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.states import Settled
 from kalvi.estimators.widening import parameter_places
-from kalvi.merging import check_prior, merge
+from kalvi.merging import check, check_prior, combined, proper
 from kalvi.precision import matching
 
 
@@ -31,18 +31,19 @@ def joined(
     _check(models)
     settled = [model._current() for model in models]
     kept = _kept(models[0]) if places is None else _labels(models[0])
-    n_features = models[0].n_features_in_ if n_features is None else n_features
+    width = models[0].n_features_in_ if n_features is None else n_features
     with matching(new.dtype):
-        new.__dict__.update(kept, n_features_in_=n_features)
-        prior = new._priors(n_features)
+        new.__dict__.update(kept, n_features_in_=width)
+        prior = new._priors(width)
         posteriors = [streamable(best, new.rank).posterior for _, best, _ in settled]
         if places is not None:
             posteriors = [
-                q.among(prior, parameter_places(new, where, n_features))
+                q.among(prior, parameter_places(new, where, width))
                 for q, where in zip(posteriors, places, strict=True)
             ]
         state = jax.tree.map(lambda *parts: sum(parts), *(_counts(best) for _, best, _ in settled))
-        whole = merge(posteriors, prior)
+        check(posteriors, prior)
+        whole = proper(run.call(combined, tuple(posteriors), prior))
         new.state_ = eqx.tree_at(lambda s: s.posterior, state, whole, is_leaf=lambda x: x is None)
     rows = sum(model.buffer_.seen + model.buffer_._count() for model in models)
     new.buffer_, new.structure_, new.n_passes_ = streams.Buffer(rows), new._structure(), 1
@@ -71,10 +72,11 @@ def _check(models: Sequence[Any]) -> None:
     for model in models[1:]:
         if not same_settings(model.get_params(), first.get_params()):
             raise ValueError("the models to merge have different parameters; fit them alike.")
-        if not np.array_equal(_labels(model).get("classes_"), _labels(first).get("classes_")):
+        one, other = (np.asarray(_labels(m).get("classes_", [])) for m in (first, model))
+        if not np.array_equal(one, other):
             raise ValueError(
-                f"the models to merge have different classes, {_labels(first)['classes_'].tolist()} and "
-                f"{_labels(model)['classes_'].tolist()}; name all of them in partial_fit(classes=...)."
+                f"the models to merge have different classes, {one.tolist()} and {other.tolist()}; "
+                "name all of them in partial_fit(classes=...)."
             )
 
 

@@ -1,0 +1,133 @@
+"""A model learned from a Dask collection: shards in parallel, joined in a tree, refined.
+
+A shard is a chain of tasks, one a piece of rows, each a pure function of the model's parameters, of what
+the task before it left and of its piece. Dask does again what a lost worker had done, with the same bits.
+"""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from kalvi.distributed.inputs import Source, dask, source
+from kalvi.distributed.passes import Learn, Pass, Refinement, tree
+
+MOST_SHARDS = 16
+"""Shards unless a number is asked for: the result does not depend on how many workers there are."""
+
+
+def fit(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    classes: Any = None,
+    refine: int = 1,
+    shards: int | None = None,
+    to_rows: Any = None,
+    client: Any = None,
+) -> Any:
+    """A new model that has learned all rows of a Dask collection; the one given stays as it is.
+
+    Every shard streams its rows from the prior with `partial_fit`; the posteriors are joined in a tree, and
+    `refine` rounds go over the rows again to remove what that was wrong by. See `distributed.passes` for
+    what is exact. The result is an ordinary fitted model: it predicts, learns on, is saved.
+
+    Parameters
+    ----------
+    model : LinearRegression, LogisticRegression or PoissonRegression
+        Of any rank, with a given prior_scale (and noise_scale). One that has learned before goes on: what
+        it knows is merged with the shards, and stands in for the prior in the refinement.
+    X : Dask array, data frame or bag
+        An array has all columns in every chunk. A bag holds batches (X, y) or (X, y, sample_weight), or
+        records of which `to_rows` makes such a batch, a partition at a time.
+    y, sample_weight : array in the rows of X; for a data frame the name of a column, or a column
+    classes : array, optional
+        All labels; without them the labels are looked through first.
+    refine : int, default 1
+        Rounds of refinement. The first takes two passes over the rows and every other one more, because
+        a step is judged before it is taken. 0 leaves the merged posterior.
+    shards : int, optional
+        How many streams there are, consecutive pieces in each; as many as there are pieces, up to 16. The
+        result depends on it (less after a refinement), and not on the workers.
+    to_rows : function of a list of records, for a bag
+    client : distributed.Client, optional
+        Where to work; otherwise where `dask.compute` would.
+
+    Returns
+    -------
+    The fitted model. Its `log_evidence_` is the sum of the shards', each as if alone; `elbo_` is there
+    after a refinement, the bound of all rows; `n_passes_` counts the passes.
+    """
+    _check_counts(refine, shards)
+    found = source(X, y, sample_weight, to_rows)
+    work = _Work(found, shards, client)
+    if is_classifier(model) and classes is None and "state_" not in vars(model):
+        classes = work.labels()
+    first = Learn(model, classes)
+    whole = first.finish(work.over(first))
+    if not refine or whole._one_pass_is_exact():
+        return whole
+    climb = Refinement(whole, known=model)
+    for _ in range(refine + 1):
+        climb = climb.turn(work.over(climb.visit()))
+    return climb.finish()
+
+
+class _Work:
+    """Passes over the pieces of a collection, wherever Dask does them."""
+
+    def __init__(self, found: Source, shards: int | None, client: Any):
+        self.found, self.client = found, client
+        n = len(found.pieces)
+        count = min(n, MOST_SHARDS if shards is None else int(shards))
+        self.shards = [
+            found.pieces[part[0] : part[-1] + 1] for part in np.array_split(range(n), count)
+        ]
+
+    def over(self, stage: Pass) -> Any:
+        """What all rows leave of a pass."""
+        delayed = dask().delayed
+        shared = delayed(stage, traverse=False)
+        add, join = delayed(_add), delayed(_join)
+        ends = []
+        for shard in self.shards:
+            state = delayed(_begin)(shared)
+            for piece in shard:
+                state = add(shared, state, piece)
+            ends.append(state)
+        return self._computed(tree(lambda one, other: join(shared, one, other), ends))
+
+    def labels(self) -> np.ndarray:
+        """All labels that there are."""
+        delayed = dask().delayed
+        found = [delayed(np.unique)(targets) for targets in self.found.labels]
+        parts = self._computed(delayed(list)(found))
+        return np.unique(np.concatenate([part for part in parts if len(part)] or [np.zeros(0)]))
+
+    def _computed(self, wanted: Any) -> Any:
+        if self.client is None:
+            return dask().compute(wanted)[0]
+        return self.client.compute(wanted).result()
+
+
+def _begin(stage: Pass) -> Any:
+    return stage.begin()
+
+
+def _add(stage: Pass, found: Any, batches: list[tuple]) -> Any:
+    for rows in batches:
+        found = stage.add(found, rows)
+    return found
+
+
+def _join(stage: Pass, one: Any, other: Any) -> Any:
+    return stage.join(one, other)
+
+
+def _check_counts(refine: Any, shards: Any) -> None:
+    for name, value, least in (("refine", refine, 0), ("shards", shards, 1)):
+        wrong = isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least
+        if wrong and not (name == "shards" and value is None):
+            raise ValueError(f"{name} must be an integer, {least} or more; got {value!r}.")

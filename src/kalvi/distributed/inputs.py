@@ -1,0 +1,143 @@
+"""Dask collections as lists of pieces, each a list of batches on the worker that has it."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Source(NamedTuple):
+    """A collection in pieces that are computed where they are wanted."""
+
+    pieces: list[Any]  # delayed lists of batches (X, y) or (X, y, sample_weight)
+    labels: list[Any]  # delayed targets of each piece
+
+
+def dask() -> Any:
+    """Dask, which is an optional dependency."""
+    try:
+        return import_module("dask")
+    except ImportError as error:
+        raise ImportError("kalvi.distributed.fit needs Dask: pip install 'kalvi[dask]'.") from error
+
+
+def source(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+    """The pieces of a Dask array, data frame or bag."""
+    if not dask().is_dask_collection(x):
+        raise TypeError(
+            f"X must be a Dask array, data frame or bag; got {type(x).__name__}. Make one of it "
+            "(dask.array.from_array(X, chunks=(100_000, -1))), or use the model's partial_fit."
+        )
+    if isinstance(x, import_module("dask.array").Array):
+        return _of_array(x, y, weight, to_rows)
+    if isinstance(x, import_module("dask.bag").Bag):
+        return _of_bag(x, y, weight, to_rows)
+    if isinstance(x, import_module("dask.dataframe").DataFrame):
+        return _of_frame(x, y, weight, to_rows)
+    raise TypeError(f"X must be a Dask array, data frame or bag; got {type(x).__name__}.")
+
+
+def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+    _no_function(to_rows)
+    if x.ndim != 2 or np.isnan(x.shape[1]):
+        raise ValueError(
+            f"X needs rows and a known number of columns; got shape {x.shape}. "
+            "Compute its chunk sizes first: X.compute_chunk_sizes()."
+        )
+    if x.numblocks[1] != 1:
+        raise ValueError(
+            f"every chunk of X needs all {x.shape[1]} columns; got {x.numblocks[1]} chunks of them. "
+            "Use X.rechunk({1: -1})."
+        )
+    if y is None:
+        raise ValueError("y is missing: give a Dask or NumPy array of one target a row.")
+    targets = _beside("y", y, x)
+    weights = None if weight is None else _beside("sample_weight", weight, x)
+    return _zipped(x.to_delayed().ravel().tolist(), targets, weights)
+
+
+def _beside(name: str, column: Any, x: Any) -> list[Any]:
+    """A column in the chunks of the rows of x."""
+    array = import_module("dask.array")
+    known = not any(np.isnan(size) for size in x.chunks[0])
+    if not isinstance(column, array.Array):
+        column = np.asarray(column)
+        if not known:
+            raise ValueError(
+                f"{name} is no Dask array and the lengths of the chunks of X are not known; "
+                "use X.compute_chunk_sizes()."
+            )
+    if column.ndim != 1:
+        raise ValueError(f"{name} needs one number a row; got shape {column.shape}.")
+    lengths_known = not np.isnan(column.shape[0])
+    if known and lengths_known:
+        if column.shape[0] != x.shape[0]:
+            raise ValueError(f"X has {x.shape[0]} rows and {name} has {column.shape[0]}.")
+        if isinstance(column, array.Array):
+            column = column.rechunk((x.chunks[0],))
+        else:
+            column = array.from_array(column, chunks=(x.chunks[0],))
+    elif column.numblocks[0] != x.numblocks[0]:
+        raise ValueError(
+            f"X has {x.numblocks[0]} chunks of rows and {name} has {column.numblocks[0]}, of unknown "
+            "lengths; use compute_chunk_sizes() on both."
+        )
+    return column.to_delayed().tolist()
+
+
+def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+    """Targets and weights are columns, by name or beside the frame."""
+    _no_function(to_rows)
+    if y is None:
+        raise ValueError(f"y is missing: name the target, one of {', '.join(map(str, x.columns))}.")
+    names = [name for name in (y, weight) if isinstance(name, str)]
+    if missing := [name for name in names if name not in x.columns]:
+        raise ValueError(f"no column {missing[0]!r}; there are {', '.join(map(str, x.columns))}.")
+    columns = [x[name] if isinstance(name, str) else name for name in (y, weight)]
+    for name, column in zip(("y", "sample_weight"), columns, strict=True):
+        if column is not None and getattr(column, "npartitions", None) != x.npartitions:
+            raise ValueError(
+                f"{name} must be the name of a column, or a column in the {x.npartitions} partitions of X."
+            )
+    rows = x.drop(columns=names) if names else x
+    targets, weights = (None if c is None else c.to_delayed() for c in columns)
+    return _zipped(rows.to_delayed(), targets, weights)
+
+
+def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+    if y is not None or weight is not None:
+        raise ValueError(
+            "a bag holds batches (X, y) or (X, y, sample_weight), or records that to_rows= makes one of; "
+            "y and sample_weight are not given beside it."
+        )
+    delayed = dask().delayed
+    pieces = [delayed(_batches)(part, to_rows) for part in x.to_delayed()]
+    return Source(pieces, [delayed(_targets)(piece) for piece in pieces])
+
+
+def _no_function(to_rows: Callable | None) -> None:
+    if to_rows is not None:
+        raise ValueError("to_rows= is for the records of a bag; arrays and data frames are rows.")
+
+
+def _zipped(rows: list[Any], targets: Any, weights: list[Any] | None) -> Source:
+    delayed = dask().delayed
+    columns = [rows, targets] + ([] if weights is None else [weights])
+    return Source([delayed(_batch)(*parts) for parts in zip(*columns, strict=True)], targets)
+
+
+def _batch(*columns: Any) -> list[tuple]:
+    return [columns]
+
+
+def _batches(records: Any, to_rows: Callable | None) -> list[tuple]:
+    records = list(records)
+    if to_rows is None:
+        return records
+    return [to_rows(records)] if records else []
+
+
+def _targets(batches: list[tuple]) -> np.ndarray:
+    found = [np.asarray(rows[1]) for rows in batches]
+    return np.concatenate(found) if found else np.zeros(0)

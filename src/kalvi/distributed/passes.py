@@ -1,0 +1,222 @@
+"""Passes over rows that lie in many places, as three verbs: begin, add a batch, join two.
+
+**The first pass** (`Learn`). Shard k streams its rows from the prior q₀ by `partial_fit` and ends at qₖ.
+The posterior of all rows is the prior times what each shard says beside it,
+
+    q = q₀ Πₖ (qₖ / q₀):      Σ⁻¹ = Σ₀⁻¹ + Σₖ (Σₖ⁻¹ − Σ₀⁻¹),   and the same for Σ⁻¹ μ     (`kalvi.merge`).
+
+For a linear model with a given noise and a full covariance this is the posterior of all rows. Otherwise two
+errors remain. Every shard's first rows meet the wide prior, where the expected curvature of a likelihood
+is not what it is at the end: K shards make the error of one stream K times. And what a low rank cannot hold
+is projected away, in every block and in every join.
+
+**Further passes** (`Refinement`). All rows are visited again at one Gaussian q, the present one. A place
+adds up the bound E_q log p, its gradient and its curvature over its rows; sums of places are added, and
+the step to the next q is made from those of all rows:
+
+    ∇ = Σ gᵢ xᵢ − Σ₀⁻¹ (μ − μ₀),     S = Σ₀⁻¹ + Σ γᵢ xᵢ xᵢᵀ,     Σ⁻¹ ← S,  μ ← μ + S⁻¹ ∇.
+
+With a full covariance this is Newton's method (`algorithms.revisit_full`). A low rank keeps S only as S U
+and its diagonal, and takes an EM step to its factor analysis and a quasi-Newton step of the mean
+(`algorithms.revisit`); variances alone are a precision of no factors. Nothing is taken out of q and
+no shard is projected, so that no error is carried from pass to pass: the order of the rows and how they
+lie in places do not matter (but for rounding), and what it converges to is the optimum of the
+variational bound of all rows, which `fit` on one machine finds. Each round therefore removes more than
+the merge brought in: also what one stream of all rows would have been wrong by. (Expectation propagation
+over shards, the other way to refine, would begin each shard's stream at a cavity q qₖ⁻¹; with a low
+rank that is no Gaussian of the rank, and its fixed point still has a stream's error in every shard.)
+A step that lowers the bound is not taken.
+
+The log evidence is the sum of the shards': each predicts its rows from the prior and its own earlier rows
+alone, so that it is a little lower than that of one stream. Further passes leave it as it is, and
+`elbo_` is the bound then.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.utils.validation import check_is_fitted
+
+from kalvi.estimators import revisits
+from kalvi.estimators.base import StreamingEstimator
+from kalvi.estimators.settings import VARIATIONAL
+from kalvi.estimators.shards import check_mergeable, joined
+
+Rows = tuple  # (X, y) or (X, y, sample_weight)
+
+
+class Pass:
+    """What `treeAggregate` and its like ask for: pure functions, so that a task may be done twice."""
+
+    @abstractmethod
+    def begin(self) -> Any:
+        """What no rows leave."""
+
+    @abstractmethod
+    def add(self, found: Any, rows: Rows) -> Any:
+        """What is left after a batch more, (X, y) or (X, y, sample_weight); `found` stays as it was."""
+
+    @abstractmethod
+    def join(self, one: Any, other: Any) -> Any:
+        """What the rows of both leave."""
+
+    def over(self, batches: Iterable[Rows]) -> Any:
+        """What the batches of one place leave."""
+        found = self.begin()
+        for rows in batches:
+            found = self.add(found, rows)
+        return found
+
+
+class Learn(Pass):
+    """The first pass: every place a stream of its own.
+
+    Parameters
+    ----------
+    model : LinearRegression, LogisticRegression or PoissonRegression
+        Any rank. Its prior_scale is given, and so is a linear model's noise_scale; nothing is forgotten.
+        One that has learned before goes on: what it knows counts as one more place, once.
+    classes : array, for a LogisticRegression that has not learned yet
+        All labels, because a place may have rows of some only.
+    """
+
+    def __init__(self, model: Any, classes: Any = None):
+        _check(model)
+        self.known = model if "state_" in vars(model) else None
+        self.model = clone(model)
+        self.classes = None
+        if is_classifier(model):
+            self.classes = _classes(model, classes, self.known)
+
+    def begin(self) -> Any:
+        return clone(self.model)
+
+    def add(self, found: Any, rows: Rows) -> Any:
+        x, y, weight = _three(rows)
+        if _length(x) == 0:
+            return found
+        new = object.__new__(type(found))
+        new.__dict__.update(vars(found))
+        named = {} if self.classes is None else {"classes": self.classes}
+        return new.partial_fit(x, y, sample_weight=weight, **named)
+
+    def join(self, one: Any, other: Any) -> Any:
+        parts = [part for part in (one, other) if "state_" in vars(part)]
+        return joined(parts) if len(parts) == 2 else (parts or [one])[0]
+
+    def finish(self, found: Any) -> Any:
+        """The model of all rows."""
+        whole = found if self.known is None else self.join(found, self.known)
+        if "state_" not in vars(whole):
+            raise ValueError("there are no rows to learn from: every place is empty.")
+        whole._warn(whole._current()[1])
+        return whole
+
+
+class Visit(Pass):
+    """A further pass: sums over the rows at one Gaussian. Made by `Refinement.visit`."""
+
+    def __init__(self, model: Any, at: Any, nothing: Any):
+        self.model, self.at, self.nothing = model, at, nothing
+
+    def begin(self) -> Any:
+        return self.nothing
+
+    def add(self, found: Any, rows: Rows) -> Any:
+        x, y, weight = _three(rows)
+        return (
+            found
+            if _length(x) == 0
+            else revisits.visited(self.model, self.at, found, (x, y, weight))
+        )
+
+    def join(self, one: Any, other: Any) -> Any:
+        return jax.tree.map(np.add, one, other)
+
+
+class Refinement:
+    """Rounds of further passes for a merged model, each a `visit` of all rows and a `turn`.
+
+    Parameters
+    ----------
+    model : what `Learn.finish` gave
+    known : a model, if `Learn` was given one that had learned before
+        Its rows are not visited again, and what it knows takes the place of the prior.
+    """
+
+    def __init__(self, model: Any, known: Any = None):
+        check_is_fitted(model, "state_")
+        if model.scheme not in VARIATIONAL:
+            raise ValueError(
+                f"refinement goes to the optimum of the variational bound, which scheme={model.scheme!r} "
+                f"does not seek; use one of {', '.join(VARIATIONAL)}, or refine=0."
+            )
+        self.model = model
+        self.climb: Any = revisits.begun(model, known if _fitted(known) else None)
+
+    def visit(self) -> Visit:
+        """The pass that `turn` wants the outcome of."""
+        nothing = jax.tree.map(np.asarray, self.climb.sums)
+        return Visit(revisits.shell(self.model), self.climb.visited, nothing)
+
+    def turn(self, sums: Any) -> "Refinement":
+        """The next round, from what a visit of all rows left."""
+        new = object.__new__(Refinement)
+        new.model, new.climb = self.model, revisits.turned(self.model, self.climb, sums)
+        return new
+
+    def finish(self) -> Any:
+        """The model at the best Gaussian that was visited."""
+        return revisits.ended(self.model, self.climb)
+
+
+def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
+    """All parts, one or more, joined in pairs, pairs of pairs and so on."""
+    parts = list(parts)
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        odd = parts[-1:] if len(parts) % 2 else []
+        parts = [join(*pair) for pair in pairs] + odd
+    return parts[0]
+
+
+def _check(model: Any) -> None:
+    if not isinstance(model, StreamingEstimator):
+        raise TypeError(
+            "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
+            f"got {type(model).__name__}. Its posteriors do not add: fit it in one place."
+        )
+    model._check_settings()
+    check_mergeable(model)
+
+
+def _classes(model: Any, classes: Any, known: Any) -> np.ndarray:
+    if known is not None:
+        return known.classes_
+    if classes is None:
+        raise ValueError(
+            f"{type(model).__name__} needs classes=, all labels: a place may have rows of some only."
+        )
+    return np.unique(classes)
+
+
+def _fitted(model: Any) -> bool:
+    return model is not None and "state_" in vars(model)
+
+
+def _three(rows: Rows) -> tuple[Any, Any, Any]:
+    if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
+        raise TypeError(
+            "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
+            f"got {type(rows).__name__}" + (f" of {len(rows)}." if isinstance(rows, tuple) else ".")
+        )
+    x, y, *weight = rows
+    return x, y, weight[0] if weight else None
+
+
+def _length(x: Any) -> int:
+    return x.shape[0] if hasattr(x, "shape") else len(x)
