@@ -3,6 +3,11 @@
 import os
 from pathlib import Path
 
+# eight devices to spread parameters over; whatever asks for none has the first
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+)
+
 import hypothesis
 import jax
 import pytest

@@ -72,13 +72,13 @@ def check_divides(dim: int, whose: str) -> None:
         )
 
 
-def spread(made: Tree | Callable[[], Tree]) -> Tree:
+def spread(made: Any) -> Any:
     """A Gaussian, or a state with a `posterior`, its long arrays cut along d, the others on every device.
 
     Given a function without arguments that makes it, each device makes its own part: the whole need not
     fit one of them. In a run of several processes all must make the same.
     """
-    whole = eqx.filter_eval_shape(made) if callable(made) else made
+    whole: Any = eqx.filter_eval_shape(made) if callable(made) else made
     dim = getattr(whole, "posterior", whole).mean.shape[-1]
     check_divides(dim, type(whole).__name__)
     if pieces() == 1:
