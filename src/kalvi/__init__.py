@@ -94,7 +94,7 @@ _HOMES = {
     "kalvi.psis": ("Diagnosis",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("distributed", "kernels")  # whose names are too common to stand alone
+_MODULES = ("distributed", "kernels", "sharding")  # whose names are too common to stand alone
 __all__ = ["__version__", *_HOME, *_MODULES]
 
 

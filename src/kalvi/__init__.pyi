@@ -2,6 +2,7 @@
 
 from kalvi import distributed as distributed
 from kalvi import kernels as kernels
+from kalvi import sharding as sharding
 from kalvi.algorithms.base import Batch as Batch
 from kalvi.algorithms.base import Rule as Rule
 from kalvi.algorithms.factor_analysis import SGA as SGA
