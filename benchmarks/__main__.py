@@ -1,93 +1,90 @@
-"""python -m benchmarks [--quick] [part ...]: print the tables and write them under results/."""
+"""python -m benchmarks [--quick] [part ...]: every comparison, each in a process of its own.
+
+All parts together write docs/benchmarks.md, docs/images/scaling.svg and benchmarks/constants.json;
+parts that are named only print, and leave what they found under results/bench.
+"""
 
 import argparse
-import datetime
-import importlib.metadata
+import importlib
+import importlib.util
+import json
 import os
-import platform
+import signal
+import subprocess
+import sys
+import time
+import traceback
 from pathlib import Path
 
-from benchmarks import CORES, rvga
-from benchmarks.accuracy import accuracy
-from benchmarks.collectors import collectors
-from benchmarks.klprox import klprox_part
-from benchmarks.lrvga import lrvga
-from benchmarks.mnist import mnist
-from benchmarks.network_memory import network_memory
-from benchmarks.networks import networks
-from benchmarks.silk import silk_part
-from benchmarks.streams import streams
-from benchmarks.tables import tables
+from benchmarks.page import page, processor
+from benchmarks.parts import LONG, PARTS, Part
+from benchmarks.report import Report
 
-PARTS = {**rvga.PARTS, "lrvga": lrvga, "accuracy": accuracy, "streams": streams}
-PARTS |= {"collectors": collectors, "networks": networks, "mnist": mnist}
-PARTS |= {
-    "network_memory": network_memory,
-    "klprox": klprox_part,
-    "silk": silk_part,
-    "tables": tables,
-}
-
-PACKAGES = ("kalvi", "jax", "numpy", "scipy", "bayesianbandits", "river", "scikit-learn")
-
-
-class Report:
-    """Markdown, printed as it comes and kept for the file."""
-
-    def __init__(self):
-        self.text = []
-
-    def line(self, text):
-        print(text, flush=True)
-        self.text += [text, ""]
-
-    def heading(self, text):
-        self.line(f"\n## {text}")
-
-    def table(self, header, rows):
-        cells = [[str(c) for c in row] for row in [header, *rows]]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
-        lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-        self.line("\n".join(lines))
-
-
-def machine():
-    """The processor, when, and the versions of what ran."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((s.split(":")[1].strip() for s in lines if s.startswith("model name")), "")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    day = datetime.date.today().isoformat()
-    return (
-        f"{model or platform.processor()}, {CORES} of {os.cpu_count()} cores; {day}; "
-        f"Python {platform.python_version()}, {versions}. "
-        f"{'CPU seconds' if CORES == 1 else 'Seconds'}, after compilation."
-    )
+ALL = PARTS | LONG
+FOUND = Path("results/bench")
+PAGE, CONSTANTS = Path("docs/benchmarks.md"), Path("benchmarks/constants.json")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    usual = ", ".join(rvga.PARTS)
-    parser.add_argument(
-        "parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; default {usual}"
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, a minute or two")
-    parser.add_argument("--rows", type=int, help="of the one pass of mnist; default 12288")
-    parser.add_argument("--out", type=Path, help="default results/bench_rvga.md or _PART.md")
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(ALL)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, some minutes in all")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if unknown := set(args.parts) - set(PARTS):
-        parser.error(f"no part called {', '.join(unknown)}; choose of {', '.join(PARTS)}")
-    reports = {}
-    for name in args.parts or rvga.PARTS:
-        path = args.out or Path(f"results/bench_{'rvga' if name in rvga.PARTS else name}.md")
-        if path not in reports:
-            reports[path] = Report()
-            reports[path].line("# Benchmarks")
-            reports[path].line(machine())
-        further = {"rows": args.rows} if name == "mnist" else {}
-        PARTS[name](reports[path], args.quick, **further)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join(reports[path].text))
+    if unknown := set(args.parts) - set(ALL):
+        parser.error(f"no part called {', '.join(unknown)}; choose of {', '.join(ALL)}")
+    FOUND.mkdir(parents=True, exist_ok=True)
+    if args.here:
+        return here(args.parts[0], args.quick)
+    began = time.monotonic()
+    found = {name: apart(name, ALL[name], args.quick) for name in args.parts or PARTS}
+    if args.parts:
+        return None
+    seconds = time.monotonic() - began
+    PAGE.write_text(page(PARTS, found, args.quick, seconds))
+    constants = {k: v for part in found.values() for k, v in part["constants"].items()}
+    if constants:
+        about = {"machine": processor(), "quick": args.quick}
+        CONSTANTS.write_text(json.dumps(about | constants, indent=2) + "\n")
+    print(f"{PAGE} after {seconds / 60:.1f} minutes")
+    return None
+
+
+def apart(name: str, part: Part, quick: bool) -> dict:
+    """What a part found in a process of its own, or why it did not end."""
+    print(f"\n## {part.title}\n", flush=True)
+    path, began = FOUND / f"{name}.json", time.monotonic()
+    path.unlink(missing_ok=True)
+    words = [sys.executable, "-m", "benchmarks", name, "--here", *(["--quick"] if quick else [])]
+    environment = os.environ | {"BENCH_CORES": str(part.cores)}
+    process = subprocess.Popen(words, env=environment, start_new_session=True)
+    try:
+        process.wait(120 * part.minutes)
+    except subprocess.TimeoutExpired as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        Report.read(path).failed(f"The rest of `{name}`", error)
+    else:
+        if process.returncode:
+            error = RuntimeError(f"its process ended with {process.returncode}.")
+            Report.read(path).failed(f"The rest of `{name}`", error)
+    return json.loads(path.read_text()) | {"minutes": (time.monotonic() - began) / 60}
+
+
+def here(name: str, quick: bool) -> None:
+    """One part in this process."""
+    part, report = ALL[name], Report(FOUND / f"{name}.json")
+    if part.needs and importlib.util.find_spec(part.needs) is None:
+        report.line(f"`{part.needs}` is not there: left out.")
+        return
+    try:
+        home = importlib.import_module(f"benchmarks.{part.home}")
+        report.line((home.__doc__ or "").strip())
+        getattr(home, part.function)(report, quick)
+    except Exception as error:
+        traceback.print_exc()
+        report.failed(f"The rest of `{name}`", error)
+    report.save()
 
 
 if __name__ == "__main__":

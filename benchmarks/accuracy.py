@@ -1,20 +1,29 @@
-"""How close a low-rank posterior comes after one pass: growing eigen blocks against EM row by row."""
+"""How close a low-rank posterior comes after one pass over 2000 rows of 100 features, in nats.
+
+KL to the exact posterior (linear), or what the variational bound is below that of the full covariance
+(logistic). The reference is the paper's algorithm with three loops, row by row, from the best start
+known for it; kalvi's default takes growing blocks, as its estimators do; LO-FI, row by row as
+published. Differences to the reference are paired over seeds, ± one standard error; below zero is
+better than the paper's algorithm.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import CLOCK
+from benchmarks.lofi import LoFi
+from benchmarks.report import Report
 from kalvi import metrics, run
 from kalvi.algorithms.base import Batch
 from kalvi.algorithms.rvga import RVGA
+from kalvi.algorithms.sites import EKF, Implicit
 from kalvi.gaussians import Dense, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.projections import EM, Eigen
 from kalvi.streams import Buffer, Schedule, array_batches
 
 DIM, ROWS, RANKS = 100, 2000, (1, 5, 20)
-SEEDS = (*range(700, 705), *range(900, 905))
+SEEDS, QUICK_SEEDS = (*range(700, 703), *range(900, 903)), (700, 900)
 SETTINGS = (
     # likelihood, decay c of the inputs' variances, prior standard deviation, noise variance
     ("linear", 1, 1.0, 1.0),
@@ -30,7 +39,6 @@ SETTINGS = (
 GROWING = Schedule(256)
 SMALL_START = 1e-3
 """The share of the prior precision that EM's first factor takes: the best start known for it."""
-GOAL_BETTER, GOAL_WORST, GOAL_EXACT = 23, 2.5, 1e-8
 
 
 def problem(kind, decay, noise, seed):
@@ -64,9 +72,9 @@ def random_start(rank, scale, projection):
 
 def by_row(likelihood, prior, x, y):
     """Rows absorbed and projected one at a time."""
-    return run.fit(
-        RVGA(likelihood, block_size=1), prior, array_batches(x, y, block_size=1)
-    ).posterior
+    scheme = EKF() if isinstance(prior.projection, LoFi) else Implicit()
+    rule = RVGA(likelihood, scheme, block_size=1)
+    return run.fit(rule, prior, array_batches(x, y, block_size=1)).posterior
 
 
 def growing(likelihood, prior, x, y):
@@ -79,15 +87,11 @@ def growing(likelihood, prior, x, y):
 
 
 REFERENCE = "EM, 3 loops, by row"
-DEFAULT = "eigen, growing blocks (default)"
+DEFAULT, LOFI = "kalvi, default", "LO-FI, by row"
 METHODS = {
     REFERENCE: (by_row, random_start, EM(3)),
     DEFAULT: (growing, empty_start, Eigen()),
-    "eigen without shrinkage + 2 EM, growing blocks": (
-        growing,
-        empty_start,
-        Eigen(polish=2, shrink=False),
-    ),
+    LOFI: (by_row, empty_start, LoFi()),
 }
 
 
@@ -136,19 +140,12 @@ def distances(setting, seeds):
     return {key: np.array(values) for key, values in found.items()}
 
 
-def accuracy(report, quick):
-    """Paired differences to the paper's algorithm with three loops, over 27 cells and held-out seeds."""
-    seeds = SEEDS[:2] if quick else SEEDS
-    report.heading(
-        f"Accuracy of one pass, d = {DIM}, {ROWS} rows, {len(seeds)} seeds: nats to the posterior"
-    )
-    report.line(
-        "KL to the exact posterior (linear), or what the variational bound is below that of the full"
-        " covariance (logistic). Differences to the reference are paired, ± one standard error."
-    )
-    began, rows, gaps = CLOCK(), [], {name: [] for name in METHODS if name != REFERENCE}
+def accuracy(report: Report, quick: bool) -> None:
+    """Paired differences to the paper's algorithm with three loops, over 27 cells."""
+    seeds = QUICK_SEEDS if quick else SEEDS
+    rows, gaps = [], {name: [] for name in METHODS if name != REFERENCE}
     with jax.enable_x64(True):
-        for setting in SETTINGS:
+        for setting in SETTINGS[:: 8 if quick else 1]:
             found = distances(setting, seeds)
             for rank in RANKS:
                 reference, cells = found[REFERENCE, rank], []
@@ -157,33 +154,44 @@ def accuracy(report, quick):
                     error = gap.std(ddof=1) / np.sqrt(len(gap))
                     gaps[name].append((gap.mean(), error))
                     cells += [f"{found[name, rank].mean():.2f}", f"{gap.mean():+.2f} ± {error:.2f}"]
-                kind, decay, scale, noise = setting
-                label = f"{kind} c={decay} prior {scale:g}" + f" noise variance {noise:g}" * (
-                    noise != 1
-                )
-                rows.append([label, rank, f"{reference.mean():.2f}", *cells])
+                rows.append([_label(setting), rank, f"{reference.mean():.2f}", *cells])
         header = [part for name in gaps for part in (name, "difference")]
+        report.heading(f"{len(seeds)} seeds")
         report.table(["problem", "rank", REFERENCE, *header], rows)
         for name, values in gaps.items():
-            _summary(report, name, np.array(values), judged=name == DEFAULT)
+            _summary(report, name, np.array(values))
+        _rivals(report, gaps, rows)
         _exact(report)
-    report.line(f"{CLOCK() - began:.0f} s of CPU time.")
 
 
-def _summary(report, name, values, judged):
+def _label(setting) -> str:
+    kind, decay, scale, noise = setting
+    return f"{kind} c={decay} prior {scale:g}" + f" noise variance {noise:g}" * (noise != 1)
+
+
+def _rivals(report: Report, gaps, rows) -> None:
+    """Where the default is clearly worse than the reference or than LO-FI."""
+    ours, lofi = np.array(gaps[DEFAULT]), np.array(gaps[LOFI])
+    worse = {REFERENCE: ours[:, 0] > 2 * ours[:, 1]}
+    worse[LOFI] = ours[:, 0] - lofi[:, 0] > 2 * np.hypot(ours[:, 1], lofi[:, 1])
+    for name, where in worse.items():
+        most = (ours[:, 0] - (lofi[:, 0] if name == LOFI else 0))[where]
+        cells = ", ".join(f"{rows[i][0]} rank {rows[i][1]}" for i in np.flatnonzero(where))
+        if len(most):
+            report.losses.append(
+                f"{name} is closer to the posterior in {len(most)} of {len(where)} cells, by at most"
+                f" {most.max():.2f} nats ({cells})."
+            )
+
+
+def _summary(report: Report, name: str, values) -> None:
     mean, error = values.T
     better, clearly = np.sum(mean < 0), np.sum(mean < -2 * error)
     report.line(
-        f"{name}: better in {better} of {len(mean)} cells ({clearly} by more than 2 s.e.), worse by"
-        f" more than 2 s.e. in {np.sum(mean > 2 * error)}, at worst {mean.max():+.2f} nats;"
-        f" sum {mean.sum():+.1f}."
+        f"{name}: better than the reference in {better} of {len(mean)} cells ({clearly} by more than 2"
+        f" s.e.), worse by more than 2 s.e. in {np.sum(mean > 2 * error)}, at worst {mean.max():+.2f}"
+        f" nats; sum {mean.sum():+.1f}."
     )
-    if judged:
-        passed = better >= GOAL_BETTER and mean.max() <= GOAL_WORST
-        report.line(
-            f"**{'pass' if passed else 'FAIL'}**: the goal is better in {GOAL_BETTER} cells and nowhere"
-            f" worse by more than {GOAL_WORST} nats."
-        )
 
 
 def _exact(report):
@@ -194,9 +202,7 @@ def _exact(report):
     std = np.sqrt(np.diagonal(cov))
     mean_off = np.max(np.abs(np.asarray(q.mean) - cov @ (x.T @ y)) / std)
     cov_off = np.max(np.abs(np.asarray(q.covariance.to_dense()) - cov) / np.outer(std, std))
-    off = max(mean_off, cov_off)
     report.line(
-        f"**{'pass' if off <= GOAL_EXACT else 'FAIL'}**: with rank {DIM} = d the mean is within"
-        f" {mean_off:.0e} standard deviations of the exact posterior's, the covariance within"
-        f" {cov_off:.0e}; the goal is {GOAL_EXACT:.0e}."
+        f"With rank {DIM} = d, the default's mean is within {mean_off:.0e} standard deviations of the"
+        f" exact posterior's, its covariance within {cov_off:.0e}."
     )

@@ -25,11 +25,26 @@ def forget_peak() -> None:
     FORGET.write_text("5")
 
 
+class Worker:
+    """A process of its own that stays until it is closed: libraries with threads do not meet there."""
+
+    def __init__(self):
+        self.pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+    def call(self, function: Callable, *args) -> Any:
+        return self.pool.submit(function, *args).result()
+
+    def close(self) -> None:
+        self.pool.shutdown()
+
+
 def apart(function: Callable, *args) -> Any:
     """function(*args) in a fresh process, which ends with it."""
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=fresh) as pool:
-        return pool.submit(function, *args).result()
+    worker = Worker()
+    try:
+        return worker.call(function, *args)
+    finally:
+        worker.close()
 
 
 def _field(name: str) -> float:

@@ -1,5 +1,9 @@
-"""What others would run instead: each peer is a function of rows x and labels y, for N(0, VARIANCE I)."""
+"""What others would run instead of streaming logistic regression, for a prior N(0, VARIANCE I).
 
+Each is a function of rows x and labels y that gives a function: the probabilities of new rows.
+"""
+
+import functools
 import warnings
 
 import jax
@@ -17,7 +21,7 @@ VARIANCE = 4.0
 
 
 def numpy_rvga(x, y):
-    """Implicit R-VGA as its paper describes it (eqs. 73-77), row by row; returns mean and covariance."""
+    """Implicit R-VGA as its paper describes it (eqs. 73-77), row by row."""
     d = x.shape[1]
     mean, cov = np.zeros(d), VARIANCE * np.eye(d)
     for row, label in zip(x, y, strict=True):
@@ -28,7 +32,17 @@ def numpy_rvga(x, y):
         p = expit(k * alpha)
         mean = mean + cov_x * (label - p)
         cov = cov - np.outer(cov_x, cov_x) / (1 / (k * p * (1 - p)) + var0)
-    return mean, cov
+    return _probit(mean, cov)
+
+
+def _probit(mean, cov):
+    """The usual approximation of a logistic Gaussian integral (the paper's inverse probit)."""
+
+    def predict(new):
+        var = np.einsum("nd,nd->n", new @ np.asarray(cov), new)
+        return expit(new @ np.asarray(mean) * np.sqrt(BETA2 / (BETA2 + var)))
+
+    return predict
 
 
 def solve_implicit(mean0, var0, y):
@@ -72,78 +86,89 @@ def jax_ekf(x, y):
     """The extended Kalman filter as one would write it in JAX: a jitted scan over rows."""
     d = x.shape[1]
     prior = jnp.zeros(d, x.dtype), VARIANCE * jnp.eye(d, dtype=x.dtype)
-    return jax.block_until_ready(_ekf(jnp.asarray(x), jnp.asarray(y), *prior))
+    return _probit(*jax.block_until_ready(_ekf(jnp.asarray(x), jnp.asarray(y), *prior)))
 
 
-def bandits(size, variance=VARIANCE, **options):
-    """bayesianbandits' R-VGA: undamped iterations on batches of `size` rows, each one joint update."""
+def bandits(size):
+    """bayesianbandits' R-VGA, batches of `size` rows, each one joint update."""
 
     def run(x, y):
-        model = BayesianGLM(1 / variance, approximator=RVGAApproximator(**options))
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            for start in range(0, len(y), size):
-                model.partial_fit(x[start : start + size], y[start : start + size])
-        return model
+        model = bandits_model(x, y, size)
+        return lambda new: _quiet(model.predict, new)
 
     return run
 
 
+def bandits_model(x, y, size, variance=VARIANCE, **options):
+    """The fitted model."""
+    model = BayesianGLM(1 / variance, approximator=RVGAApproximator(**options))
+    for start in range(0, len(y), size):
+        _quiet(model.partial_fit, x[start : start + size], y[start : start + size])
+    return model
+
+
+def _quiet(function, *args):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return function(*args)
+
+
 def river(x, y):
-    """river's logistic regression by SGD, one row at a time; no posterior."""
+    """river's logistic regression by SGD, one row at a time."""
     model = LogisticRegression()
     for row, label in zip(x.tolist(), y.tolist(), strict=True):
         model.learn_one(dict(enumerate(row)), bool(label))
-    return model
+
+    def predict(new):
+        rows = (dict(enumerate(row)) for row in new.tolist())
+        return np.array([model.predict_proba_one(row)[True] for row in rows])
+
+    return predict
 
 
 def sgd(x, y, size=1024):
-    """scikit-learn's SGD in partial fits of `size` rows; no posterior."""
-    model = SGDClassifier(loss="log_loss")
+    """scikit-learn's SGD in partial fits of `size` rows."""
+    model = SGDClassifier(loss="log_loss", random_state=0)
     for start in range(0, len(y), size):
         model.partial_fit(x[start : start + size], y[start : start + size], classes=[0, 1])
-    return model
+    return lambda new: model.predict_proba(new)[:, 1]
 
 
-def numpy_lrvga(state, x, y, logistic=False):
-    """L-RVGA as its paper describes it: Algorithm 1 with one inner loop, the mean by eqs. 26 or 30.
-
-    `state` is (mean, W, ψ); the noise of the linear model has variance 1.
-    """
-    mean, factor, diag = state
-    for row, label in zip(x, y, strict=True):
-        weight, step = 1.0, label - row @ mean
-        if logistic:
-            cov_x = _covariance_times(row, factor, diag)
-            alpha, var = solve_implicit(row @ mean, row @ cov_x, label)
-            k = np.sqrt(BETA2 / (var + BETA2))
-            p = expit(k * alpha)
-            weight, step = k * p * (1 - p), label - p
-            mean = mean + mean.dtype.type(step) * cov_x
-        factor, diag = _algorithm1(factor, diag, factor.dtype.type(weight), row)
-        if not logistic:
-            mean = mean + _covariance_times(row, factor, diag) * step
-    return mean, factor, diag
+STEPS, SUBSAMPLE, RATE, DRAWS = 2000, 256, 0.01, 500
+"""Of NumPyro."""
 
 
-def _algorithm1(before, diag_before, weight, row, loops=1):
-    """W Wᵀ + Ψ + weight x xᵀ by Algorithm 1, written as printed."""
-    factor, diag = before, diag_before
-    identity = np.eye(factor.shape[1], dtype=factor.dtype)
-    for _ in range(loops):
-        scaled = factor / diag[:, None]
-        small = identity + factor.T @ scaled
-        v = weight * np.outer(row, row @ scaled)
-        v += before @ (before.T @ scaled) + diag_before[:, None] * scaled
-        new = v @ np.linalg.inv(identity + np.linalg.solve(small, scaled.T @ v))
-        kept = np.sum((new @ np.linalg.inv(small)) * v, axis=1)
-        diag = weight * row**2 + np.sum(before * before, axis=1) + diag_before - kept
-        factor = new
-    return factor, diag
+def numpyro_low_rank(x, y):
+    """NumPyro's AutoLowRankMultivariateNormal; predictions average draws of the coefficients."""
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    guide, climb = _compiled(x.shape)
+    params = jax.block_until_ready(climb(jax.random.key(0), x, y))
+    with jax.numpy_rank_promotion("allow"):
+        draws = guide.sample_posterior(jax.random.key(1), params, sample_shape=(DRAWS,))["theta"]
+    return lambda new: np.asarray(jax.nn.sigmoid(draws @ jnp.asarray(new).T).mean(axis=0))
 
 
-def _covariance_times(row, factor, diag):
-    """(W Wᵀ + Ψ)⁻¹ x by Woodbury's formula."""
-    scaled = row / diag
-    small = np.eye(factor.shape[1], dtype=factor.dtype) + factor.T @ (factor / diag[:, None])
-    return scaled - factor @ np.linalg.solve(small, factor.T @ scaled) / diag
+@functools.cache
+def _compiled(shape):
+    """The guide, and the whole loop as one compiled function of the key and the data."""
+    import numpyro
+    from numpyro import distributions as dist
+    from numpyro.infer import SVI, Trace_ELBO
+    from numpyro.infer.autoguide import AutoLowRankMultivariateNormal
+
+    def model(x, y):
+        prior = dist.Normal(0, VARIANCE**0.5).expand([shape[1]]).to_event(1)
+        theta = numpyro.sample("theta", prior)
+        with numpyro.plate("rows", shape[0], subsample_size=min(SUBSAMPLE, shape[0])) as rows:
+            numpyro.sample("y", dist.Bernoulli(logits=x[rows] @ theta), obs=y[rows])
+
+    guide = AutoLowRankMultivariateNormal(model)
+    svi = SVI(model, guide, numpyro.optim.Adam(RATE), Trace_ELBO())
+
+    @jax.jit
+    def climb(key, x, y):
+        state = svi.init(key, x, y)
+        step = lambda state, _: svi.update(state, x, y)  # noqa: E731
+        return svi.get_params(jax.lax.scan(step, state, None, length=STEPS)[0])
+
+    return guide, climb
