@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import kalvi
-from kalvi import linalg, sharding
+from kalvi import linalg, run, sharding
 from kalvi.algorithms import factor_analysis as fa
 from kalvi.algorithms.silk import Table
+from kalvi.algorithms.silk.entries import entries
 from kalvi.algorithms.silk.moments import factorised
 from kalvi.precision import matching
 from tests import two_processes
@@ -118,9 +119,7 @@ def test_factor_analysis():
     limits = {"max_passes": 1000, "tolerance": 1e-13}
     alone = fa.batch_em(table, start, **limits)
     with sharding.over():
-        shared = kalvi.run.call(
-            lambda t, s: fa.batch_em(t, s, **limits), table, sharding.spread(start)
-        )
+        shared = run.call(lambda t, s: fa.batch_em(t, s, **limits), table, sharding.spread(start))
     assert alone.converged and shared.converged
     close(alone.posterior.covariance.to_dense(), shared.posterior.covariance.to_dense(), 1e-6)
 
@@ -139,22 +138,32 @@ def test_what_binary_entries_say(weighed):
     signs = rng.integers(-1, 2, size=(21, 10)).astype(np.int8)  # 21 rows on 8 devices
     weight = rng.random((21, 10)) if weighed else None
     u, a = (factorised(jnp.asarray(rng.normal(size=(n, 2))), jnp.ones((n, 2))) for n in (21, 10))
+    row, col = np.nonzero(signs)
     with sharding.over():
         table = Table.of(signs, weight)
+        listed = entries(
+            row, col, signs[row, col], None if weight is None else weight[row, col], signs.shape
+        )
         assert table.shape == (21, 10)
         assert {part.data.shape for part in table.signs.addressable_shards} == {(3, 10)}
-        found = kalvi.run.call(
-            lambda t: (t.statistics(u, a, True), t.transpose().statistics(a, u, True)), table
+        assert len({part.device for part in listed.by_row.sign.addressable_shards}) == 8
+        found = run.call(
+            lambda kinds: [
+                (kind.statistics(u, a, True), kind.transpose().statistics(a, u, True))
+                for kind in kinds
+            ],
+            (table, listed),
         )
     weights = np.where(signs != 0, np.ones((21, 10)) if weight is None else weight, 0)
     psi = np.asarray(u.mean @ a.mean.T)
     gamma = np.sqrt(psi**2 + np.asarray(u.left @ a.right.T))
     pull, cost = weights * signs / 2, weights * np.log(2 * np.cosh(gamma / 2))
     held = weights * np.tanh(gamma / 2) / (2 * gamma)
-    for side, other, turn in ((found[0], a, lambda m: m), (found[1], u, lambda m: m.T)):
-        np.testing.assert_allclose(side.pull, turn(pull) @ other.mean, atol=1e-12)
-        np.testing.assert_allclose(side.curvature, turn(held) @ other.second, atol=1e-12)
-        np.testing.assert_allclose(side.loss, turn(pull * psi - cost).sum(1), atol=1e-12)
+    for of_rows, of_cols in found:
+        for side, other, turn in ((of_rows, a, lambda m: m), (of_cols, u, lambda m: m.T)):
+            np.testing.assert_allclose(side.pull, turn(pull) @ other.mean, atol=1e-12)
+            np.testing.assert_allclose(side.curvature, turn(held) @ other.second, atol=1e-12)
+            np.testing.assert_allclose(side.loss, turn(pull * psi - cost).sum(1), atol=1e-12)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """A list of the observed entries of a binary matrix, for matrices of which little is seen.
 
 The entries of a row stand in chunks of one width, so that their sums are small products and few of them are
-scattered; the list is kept in the order of the rows and in that of the columns.
+scattered; the list is kept in the order of the rows and in that of the columns. Inside `sharding.over` the
+chunks are spread over the devices, and what they say is added up.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
+from kalvi import sharding
 from kalvi.algorithms.silk.moments import Moments
 from kalvi.algorithms.silk.observed import (
     Block,
@@ -55,23 +57,30 @@ class Entries(Observed):
     def reduce(
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
     ) -> Any:
-        n, (m, width) = self.size[0], self.by_row.other.shape
-        size = max(BLOCK // width, 1)
+        n, size = self.size[0], _block(self.by_row.other.shape[1])
 
-        def visit(i: Array) -> tuple[Array, Any]:
-            here = jax.tree.map(
-                lambda a: jax.lax.dynamic_slice_in_dim(a, i * size, size), self.by_row
-            )
+        def visit(chunks: Chunks, i: Array) -> tuple[Array, Any]:
+            here = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i * size, size), chunks)
             mine, theirs = rows.at(here.row), cols.at(here.other)
             return here.row, of(block_of(mine, here.sign, here.weight, theirs, adds_mean))
 
-        def advance(i: Array, total: Any) -> Any:
-            row, new = visit(i)
-            return jax.tree.map(lambda a, b: a.at[row].add(b, indices_are_sorted=True), total, new)
+        def total(chunks: Chunks) -> Any:
+            def advance(i: Array, total: Any) -> Any:
+                row, new = visit(chunks, i)
+                return jax.tree.map(
+                    lambda a, b: a.at[row].add(b, indices_are_sorted=True), total, new
+                )
 
-        shapes = jax.eval_shape(lambda: visit(jnp.zeros((), jnp.int32)))[1]
-        empty = jax.tree.map(lambda a: jnp.zeros((n, *a.shape[1:]), a.dtype), shapes)
-        return jax.lax.fori_loop(0, m // size, advance, empty)
+            shapes = jax.eval_shape(lambda: visit(chunks, jnp.zeros((), jnp.int32)))[1]
+            empty = jax.tree.map(lambda a: jnp.zeros((n, *a.shape[1:]), a.dtype), shapes)
+            return jax.lax.fori_loop(0, len(chunks.row) // size, advance, empty)
+
+        if not sharding.divides(len(self.by_row.row) // size):
+            return total(self.by_row)
+        own = sharding.on_each(
+            lambda chunks: sharding.add_up(total(chunks)), (sharding.ROWS,), sharding.WHOLE
+        )
+        return own(self.by_row)
 
     def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
         return self.reduce(rows, cols, adds_mean, block_statistics)
@@ -89,6 +98,11 @@ def entries(
     return Entries(by_row, _chunks(col, row, sign, weight, shape[1]), shape)
 
 
+def _block(width: int) -> int:
+    """Chunks visited at once."""
+    return max(BLOCK // width, 1)
+
+
 def _chunks(
     row: np.ndarray, other: np.ndarray, sign: np.ndarray, weight: np.ndarray | None, n: int
 ) -> Chunks:
@@ -96,7 +110,7 @@ def _chunks(
     typical = len(row) / max(np.count_nonzero(counts), 1)
     width = int(min(WIDEST, 2 ** np.floor(np.log2(max(typical, 1)))))
     chunks = -(-counts // width)
-    block = max(BLOCK // width, 1)
+    block = _block(width) * sharding.pieces()
     m = -(-max(int(chunks.sum()), 1) // block) * block
     owner = np.full(m, n - 1, np.int32)
     owner[: chunks.sum()] = np.repeat(np.arange(n, dtype=np.int32), chunks)
@@ -109,7 +123,7 @@ def _chunks(
     def filled(values: np.ndarray, dtype: type) -> Array:
         slots = np.zeros(m * width, dtype)
         slots[place] = values[order]
-        return jnp.asarray(slots.reshape(m, width))
+        return sharding.rows(slots.reshape(m, width))
 
     weights = None if weight is None else filled(weight, weight.dtype.type)
-    return Chunks(jnp.asarray(owner), filled(other, np.int32), filled(sign, np.int8), weights)
+    return Chunks(sharding.rows(owner), filled(other, np.int32), filled(sign, np.int8), weights)
