@@ -23,6 +23,20 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("kalvi")
 
 LONGEST = {
+    "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[9]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[mirror prox-float64]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[mirror prox-float32]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[ekf-float64]",
+    "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior[qkf-float64]",
+    "tests/algorithms/test_rvga.py::test_a_block_is_its_rows_one_by_one[mirror prox-bernoulli]",
+    "tests/algorithms/test_rvga.py::test_a_block_is_its_rows_one_by_one[mirror prox-poisson]",
+    "tests/algorithms/test_rvga.py::test_a_block_is_its_rows_one_by_one[explicit-poisson]",
+    "tests/algorithms/test_rvga.py::test_a_block_is_its_rows_one_by_one[ekf-poisson]",
+    "tests/estimators/test_linear.py::test_pickle_keeps_every_bit[PoissonRegression]",
+    "tests/estimators/test_linear.py::test_numpy_dtypes_are_dtypes",
+    "tests/test_projections.py::test_blocks_of_curvature_are_rows_mixed_beforehand[one chunk-EM(loops=2)]",
+    "tests/test_projections.py::test_em_is_the_papers_algorithm_1[one chunk-1-None]",
+    "tests/test_projections.py::test_em_is_the_papers_algorithm_1[one chunk-1-0.7]",
     "tests/estimators/test_linear.py::test_block_size_does_not_change_the_result[LogisticRegression]",
     "tests/experiments/test_rvga.py::test_final_divergences_are_the_authors[6]",
     "tests/test_run.py::test_new_parameters_of_a_likelihood_do_not_recompile",
