@@ -1,4 +1,4 @@
-"""Timings of the streaming rules against their peers: `python -m benchmarks --help`.
+"""The library beside its peers, as docs/benchmarks.md shows it: `python -m benchmarks --help`.
 
 Importing this package pins the process to one core and every library in it to one thread, so it must
 come before JAX and NumPy start theirs. BENCH_CORES=2 in the environment gives all of them two.

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from benchmarks.report import Report
 
 ALL = PARTS | LONG
 FOUND = Path("results/bench")
-PAGE, CONSTANTS = Path("docs/benchmarks.md"), Path("benchmarks/constants.json")
+PAGE, PICTURE = Path("docs/benchmarks.md"), Path("docs/images/scaling.svg")
+CONSTANTS = Path("benchmarks/constants.json")
 
 
 def main():
@@ -41,6 +43,8 @@ def main():
     if args.parts:
         return None
     seconds = time.monotonic() - began
+    if (figure := FOUND / "scaling.svg").exists():
+        shutil.copy(figure, PICTURE)
     PAGE.write_text(page(PARTS, found, args.quick, seconds))
     constants = {k: v for part in found.values() for k, v in part["constants"].items()}
     if constants:

@@ -111,7 +111,7 @@ def gpytorch(x, y, new, iterations: int, rate: float = 0.1):
             loss = -bound(model(x), y)
             loss.backward()
             optimiser.step()
-        return -float(loss) * len(y)
+        return -loss.item() * len(y)
 
     values = []
     seconds = cpu_seconds(lambda: values.append(train()))

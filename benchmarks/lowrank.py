@@ -73,10 +73,14 @@ def start(d: int, rank: int = RANK, share: float = SMALL_START):
 
 
 def updater(method: Method, d: int, rank: int = RANK):
-    """A function that absorbs a block of rows into a state it keeps, as the library compiles it."""
+    """The low-rank stream of a method."""
     rule = RVGA(Bernoulli(InverseProbit()), method.scheme, block_size=method.block)
-    state = rule.init(LowRankPrecision(*start(d, rank), method.projection))
-    held = [jax.block_until_ready(jax.tree.map(jnp.array, state))]
+    return advancing(rule, LowRankPrecision(*start(d, rank), method.projection))
+
+
+def advancing(rule: RVGA, prior):
+    """A function that absorbs a block of rows into a state it keeps, as the library compiles it."""
+    held = [jax.block_until_ready(jax.tree.map(jnp.array, rule.init(prior)))]
     update = jax.jit(lambda state, batch: rule.update(state, batch), donate_argnums=0)
 
     def advance(batch: Batch):

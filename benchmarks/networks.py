@@ -20,7 +20,7 @@ from kalvi import datasets, metrics
 
 HIDDEN = 50
 EPOCHS = {"yacht": 500, "energy": 500, "concrete": 500}
-QUICK_EPOCHS = {"yacht": 60}
+QUICK_EPOCHS = {"yacht": 150}
 SPLITS, QUICK_SPLITS = 4, 3
 METHODS = ("vifa", "swag", "lrvga")
 PEERS = ("laplace-torch", "ivon-opt", "posteriors")

@@ -75,7 +75,7 @@ class Report:
 def spread(values) -> str:
     """The median, and from the lowest to the highest."""
     low, middle, high = map(number, np.quantile(np.atleast_1d(values), [0, 0.5, 1]))
-    return f"{middle} ({low} to {high})"
+    return middle if np.size(values) == 1 else f"{middle} ({low} to {high})"
 
 
 def number(value: float) -> str:

@@ -1,8 +1,11 @@
-"""Smooth binary factorisation: 400 × 300 entries beside its peers, and 4000 × 4000 to convergence.
+"""Smooth binary factorisation (SILK): a hidden corner of a matrix beside its peers, and a large matrix.
 
-Peers: NumPyro's AutoNormal (until its loss is within 0.001 nats of its lowest), 2000 sweeps of Pólya–Gamma
-Gibbs sampling in NumPy, and the author's code in TensorFlow where it is found (benchmarks/silk_peer.py),
-whose sweeps do less than ours: mean field, one optimal Jacobi step. BENCH_CORES=2 for the large matrix.
+Peers on 400 × 300 entries, K = 4, all learning their priors: 2000 sweeps of Pólya–Gamma Gibbs sampling
+in NumPy (`polyagamma`), and NumPyro's AutoNormal with Adam, the better of two rates, timed until its
+loss comes within 0.001 nats of its lowest, so that it pays nothing for knowing when to stop. The
+author's own code, in TensorFlow, is compared where it is found (`benchmarks/silk_peer.py`; what is
+published does not run as it is). Seconds on two cores, after compilation; ratios are over the matrices.
+The large matrix is fitted from start to end, compilation and all.
 """
 
 import tempfile
@@ -12,58 +15,62 @@ import numpy as np
 
 import kalvi
 from benchmarks import silk_peer
-from benchmarks.timing import CORES
+from benchmarks.report import Report, spread
 from kalvi.experiments import silk_corner
+from kalvi.experiments.silk_autonormal import auto_normal
+from kalvi.experiments.silk_corner import AUTO_NORMAL, COUPLED, TRUTH, Run
 from kalvi.experiments.silk_data import synthetic
+from kalvi.experiments.silk_fits import CHAINS, MEAN_FIELD
 
-LARGE, QUICK_LARGE, K = (4000, 4000), (600, 600), 8
-PEER_SWEEPS = 40
-SECONDS = 120
-"""The goal of the large matrix, on two cores."""
+LARGE, QUICK_LARGE, K = (4000, 4000), (400, 400), 8
+SEEDS, PEER_SWEEPS, QUICK_STEPS = 2, 40, 1000
+FAMILIES = (MEAN_FIELD, CHAINS, COUPLED, "no smoothness")
+AUTHOR = f"silkfactorization, {PEER_SWEEPS} sweeps"
 
 
-def silk_part(report, quick):
+def silk(report: Report, quick: bool) -> None:
     """Both tables."""
-    peers(report, quick)
-    large(report, QUICK_LARGE if quick else LARGE)
+    _peers(report, quick)
+    _large(report, QUICK_LARGE if quick else LARGE)
 
 
-def peers(report, quick):
-    """Seconds and losses of the corner."""
-    made = silk_corner.problem(0, quick)
-    runs = silk_corner.of_all(made, 0, quick)
-    ours = runs[silk_corner.COUPLED]
-    rows = [
-        [name, f"{run.loss:.4f}", f"{run.seconds:.3g}", f"{run.seconds / ours.seconds:.3g}"]
-        for name, run in runs.items()
-        if name != silk_corner.TRUTH
-    ]
-    if silk_peer.available():
-        with tempfile.TemporaryDirectory() as folder:
-            found = silk_peer.fit(made.matrix, silk_corner.K, PEER_SWEEPS, folder)
-        seconds = float(found["seconds"][-1])
-        name = f"silkfactorization, {PEER_SWEEPS} sweeps"
-        rows.append(
-            [
-                name,
-                f"{found['held_out'][-1]:.4f}",
-                f"{seconds:.3g}",
-                f"{seconds / ours.seconds:.3g}",
-            ]
-        )
-    else:
-        report.line("silkfactorization is not there (see benchmarks/silk_peer.py): left out.")
+def _peers(report: Report, quick: bool) -> None:
+    runs: list[dict[str, Run]] = []
+    for seed in range(1 if quick else SEEDS):
+        made = silk_corner.problem(seed, quick)
+        runs.append(silk_corner.of_all(made, seed, quick))
+        if quick:
+            found = auto_normal(made.matrix, silk_corner.K, steps=QUICK_STEPS, seed=seed)
+            runs[-1][AUTO_NORMAL] = Run(float(found.losses[-1]), float(found.seconds[-1]))
+        if silk_peer.available() and not quick:
+            runs[-1][AUTHOR] = _author(made.matrix)
+    rows, where = [], "the corner"
+    ours = np.array([found[COUPLED].seconds for found in runs])
+    loss = {name: float(np.mean([found[name].loss for found in runs])) for name in runs[0]}
+    for name in runs[0]:
+        seconds, ratio = np.array([found[name].seconds for found in runs]), ""
+        if name == TRUTH:
+            continue
+        if name not in FAMILIES:
+            ratio = report.faster(name, seconds / ours, where)
+            report.closer(name, loss[COUPLED], loss[name], where)
+        label = f"kalvi, {name}" if name in FAMILIES else name
+        rows.append([label, f"{loss[name]:.4f}", spread(seconds), ratio])
     shape = " × ".join(map(str, made.matrix.x.shape))
-    report.heading(f"A hidden corner of {shape}, K = {silk_corner.K}, priors learned")
-    report.table(["method", "log loss", "seconds", "over coupled"], rows)
-    report.line(f"The truth has a log loss of {runs[silk_corner.TRUTH].loss:.4f}.")
-    if silk_corner.AUTO_NORMAL in runs:
-        ratio = runs[silk_corner.AUTO_NORMAL].seconds / ours.seconds
-        verdict = "pass" if ratio > silk_corner.GOAL else "FAIL"
-        report.line(f"**{verdict}**: {ratio:.3g} times faster than AutoNormal; the goal is 5.")
+    report.heading(f"A hidden corner of {shape}, matrices: {len(runs)}")
+    report.table(["method", "log loss", "seconds", f"kalvi, {COUPLED}, is faster by"], rows)
+    report.line(f"The truth has a log loss of {loss[TRUTH]:.4f}.")
+    if AUTHOR not in runs[0]:
+        report.line("The author's code is not there: left out.")
 
 
-def large(report, shape):
+def _author(matrix) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        found = silk_peer.fit(matrix, silk_corner.K, PEER_SWEEPS, folder)
+    return Run(float(found["held_out"][-1]), float(found["seconds"][-1]))
+
+
+def _large(report: Report, shape: tuple[int, int]) -> None:
     """One fit from start to end by the estimator, compilation and all."""
     made = synthetic(shape, K, (0.01, 0.01), seed=0, missing=0.02)
     locations = made.matrix.row_locations, made.matrix.col_locations
@@ -78,11 +85,6 @@ def large(report, shape):
         history = model.elbo_history_
         p = model.predict_proba(*np.nonzero(made.matrix.hidden))
         loss = kalvi.metrics.log_loss(np.asarray(p), made.matrix.answers)
-        rows.append(
-            [posterior, f"{seconds:.3g}", len(history) - 1, f"{history[-1]:.1f}", f"{loss:.5f}"]
-        )
-    report.heading(f"{shape[0]} × {shape[1]}, K = {K}, to convergence, compilation included")
-    report.table(["posterior", "seconds", "sweeps", "bound", "log loss"], rows)
-    best = min(float(row[1]) for row in rows)
-    verdict = "pass" if best < SECONDS else "FAIL"
-    report.line(f"**{verdict}**: {best:.3g} s on {CORES} cores; the goal is {SECONDS} s on two.")
+        rows.append([posterior, f"{seconds:.3g}", len(history) - 1, f"{loss:.5f}"])
+    report.heading(f"{shape[0]} × {shape[1]}, K = {K}, to convergence")
+    report.table(["posterior", "seconds", "sweeps", "log loss"], rows)

@@ -182,7 +182,7 @@ def streams(report: Report, quick: bool) -> None:
         f"kalvi, rank {rank}": (bayesian, {"rank": rank, "block_size": 16, **settings})
         for rank in (10, 0)
     }
-    for name, data in ((EARN, reuters), (SPACE, newsgroups)):
+    for name, data in ((EARN, reuters), *([] if quick else [(SPACE, newsgroups)])):
         _race(report, f"{name}, 2^{bits} columns", data, (bits, few), texts)
 
 

@@ -133,7 +133,7 @@ def fit(method, x, y, new, hidden, epochs, seed):
     wall, cpu = time.perf_counter(), time.process_time()
     found = METHODS[method](x, y, new, hidden, epochs)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return *(np.asarray(a, float).ravel() for a in found), cpu, wall
+    return *(np.asarray(a.detach(), float).ravel() for a in found), cpu, wall
 
 
 def _loader(x, y):
