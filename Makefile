@@ -7,7 +7,7 @@ export KALVI_DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data))
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.1
 
-.PHONY: demo test test-slow check format bench reproduce docs all clean
+.PHONY: demo test test-slow check format bench reproduce docs dist all clean
 
 all: check test docs
 
@@ -60,8 +60,14 @@ reproduce: .venv/experiments.stamp
 	$(BIN)/kalvi reproduce klprox $(ARGS)
 	$(BIN)/kalvi reproduce silk $(ARGS)
 
-docs: .venv/docs.stamp
+# the pages with the pictures of the gallery, then every code block of every page and docstring
+docs: .venv/docs.stamp .venv/dev.stamp
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	XLA_FLAGS="--xla_backend_optimization_level=0" $(BIN)/pytest tests/test_docs.py -m docs --numprocesses $(WORKERS)
+
+# wheel and sdist, each tried out in a clean environment with the five-minute start
+dist: .venv/dist.stamp
+	$(BIN)/python docs/dist.py
 
 clean:
-	rm -rf .venv .venv-bench .jax_cache docs/_build docs/auto_gallery results
+	rm -rf .venv .venv-bench .jax_cache docs/_build docs/auto_gallery dist build results

@@ -1,11 +1,16 @@
-"""The documentation names everything, and what it shows is true."""
+"""The documentation names everything, and what it shows is true.
+
+`make test` runs the README and the five-minute start; `make docs` all pages and docstrings (marked `docs`).
+"""
 
 import doctest
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -14,34 +19,27 @@ import kalvi
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+FIRST = [ROOT / "README.md", DOCS / "start.md"]
+PAGES = sorted([*DOCS.glob("*.md"), *(DOCS / "tasks").glob("*.md")])
 SCRIPTS = sorted((DOCS / "gallery").glob("plot_*.py"))
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(kalvi.__path__, "kalvi.")
     if not module.name.startswith("kalvi.experiments")
 )
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+NOT_RUN = {"", "text", "{eval-rst}", "{toctree}", "{image}", "{figure}"}
 
 
-def examples(page: Path, without: str | None = None) -> doctest.DocTest:
-    """The `>>>` lines of a page; a fence ends the output above it, as a blank line does.
-
-    Fenced blocks that import `without` are left out.
-    """
-    text = page.read_text("utf-8")
-    blocks = text.split("```")
-    if without is not None:
-        blocks = [block for block in blocks if f">>> import {without}" not in block]
-    lines = "\n```".join(blocks).split("\n")
-    lines = ["" if line.startswith("```") else line for line in lines]
-    return doctest.DocTestParser().get_doctest("\n".join(lines), {}, page.name, str(page), 0)
+def script(path: Path):
+    """A file of docs/ as a module; the folder is no package."""
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    found = module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
-def check(test: doctest.DocTest) -> None:
-    report: list[str] = []
-    result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append)
-    assert not result.failed, "".join(report)
+pages = script(DOCS / "pages.py")
 
 
 @pytest.mark.parametrize("name", kalvi.__all__)
@@ -53,26 +51,84 @@ def test_the_reference_has_every_public_name(name):
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", FIRST, ids=lambda page: page.name)
+def test_what_a_newcomer_reads_runs(page):
+    assert pages.run(page) >= 3
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in FIRST], ids=lambda page: page.stem)
 def test_the_examples_of_the_pages_run(page):
-    check(examples(page, without="torch"))
+    assert pages.run(page) == sum(
+        block.language in ("python", "sh") and not pages.missing(block)
+        for block in pages.blocks(page)
+    )
 
 
-def test_the_examples_with_torch_run():
-    pytest.importorskip("torch", reason="torch is not installed: its part of the page is not run")
-    check(examples(DOCS / "own_networks.md"))
+def test_every_task_has_an_example_and_is_on_the_map():
+    index = (DOCS / "index.md").read_text("utf-8")
+    for page in (DOCS / "tasks").glob("*.md"):
+        assert any(block.language in ("python", "sh") for block in pages.blocks(page)), page
+        assert index.count(f"tasks/{page.stem}") >= 2, page  # in the table and in the menu
 
 
-def test_the_start_has_examples():
-    assert len(examples(DOCS / "index.md").examples) > 30
+@pytest.mark.parametrize("page", [*FIRST, *PAGES], ids=lambda page: page.stem)
+def test_blocks_are_run_or_say_that_they_are_not(page):
+    """Nothing that looks like Python slips through under another name."""
+    for block in pages.blocks(page):
+        assert block.language in {"python", "sh"} | NOT_RUN
+        assert block.language == "python" or ">>>" not in block.text
 
 
+def test_the_runner_catches_what_a_page_gets_wrong(tmp_path):
+    page = tmp_path / "page.md"
+    wrong = {
+        "output": "```python\n>>> 1 + 1\n3\n```\n",
+        "name": "```python\nprint(nowhere)\n```\n",
+        "command": "```sh\nfalse\n```\n",
+    }
+    for text in wrong.values():
+        page.write_text(text)
+        with pytest.raises((AssertionError, NameError)):
+            pages.run(page)
+    page.write_text("```python\n>>> a = 1\n```\n\n  ```python\n  assert a == 1\n  ```\n")
+    assert pages.run(page) == 2
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [ROOT / "README.md", *PAGES]:
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+            if not link.startswith("auto_gallery") and "/auto_gallery" not in link:
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_simulated_tables_are_what_the_script_computes():
+    simulate = script(ROOT / "benchmarks" / "simulate.py")
+    shown = simulate.PAGE.read_text("utf-8").split(simulate.BEGIN)[1].split(simulate.END)[0]
+    assert shown == simulate.tables()
+
+
+def test_simulated_times_and_peaks_go_through_what_was_measured():
+    simulate = script(ROOT / "benchmarks" / "simulate.py")
+    start, slope = simulate.line([1.0, 3.0], [5.0, 9.0])
+    assert (start, slope) == pytest.approx((3.0, 2.0))
+    one, many = simulate.MACHINES[0], simulate.MACHINES[1]
+    measured = simulate.points("core")[-1]
+    assert one.seconds(measured["dim"], 1000) == 1000 * measured["seconds_per_row"]
+    merging = many.seconds(10**6, 0)  # seven rounds of 88 MB at 10 GB/s, and of a merge
+    assert merging == pytest.approx(7 * (88e6 / 10e9 + 1e6 * 2.35e-6), rel=1e-6)
+    assert one.seconds(10**9, 1) is None
+
+
+@pytest.mark.docs
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_the_docstrings_run(name):
     module = importlib.import_module(name)
     for test in doctest.DocTestFinder(exclude_empty=True).find(module):
-        if test.examples:
-            check(test)
+        report: list[str] = []
+        result = doctest.DocTestRunner(optionflags=pages.FLAGS).run(test, out=report.append)
+        assert not result.failed, "".join(report)
 
 
 @pytest.mark.slow  # `make docs` runs them as well
