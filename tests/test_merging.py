@@ -1,11 +1,14 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kalvi
 from kalvi import Dense, Diagonal, LowRankPrecision, merge, run
 from kalvi.algorithms.rvga import RVGA
 from kalvi.likelihoods import Normal
+from kalvi.merging import combined
 from tests import problems
 from tests.laws import assert_close, same_gaussian
 
@@ -89,6 +92,95 @@ def test_estimators_posteriors_merge():
     assert (
         float(kalvi.kl(merged, whole)) < 0.05
     )  # the sites of halves differ a little from the whole's
+
+
+def consistent(kind, seed, dtype):
+    """A prior, and four shards whose means are where their precisions say."""
+    rng = np.random.default_rng(seed)
+    own, centre = np.exp(rng.normal(size=D)), rng.normal(size=D)
+    common = 3 * rng.normal(size=(D, 2))
+    prior, parts = Diagonal(*(jnp.asarray(a, dtype) for a in (centre, 1 / own))), []
+    for _ in range(4):
+        factor = common + rng.choice([0, 0.3, 1]) * rng.normal(size=(D, 2))
+        diag = own + np.exp(rng.normal(size=D))
+        precision = np.diag(diag) + (kind is not Diagonal) * factor @ factor.T
+        noise = rng.normal(size=D)
+        mean = centre + np.linalg.solve(np.linalg.cholesky(precision).T, noise)
+        given = {
+            Dense: (mean, np.linalg.inv(precision)),
+            Diagonal: (mean, 1 / diag),
+            LowRankPrecision: (mean, factor, diag),
+        }[kind]
+        parts.append(kind(*(jnp.asarray(a, dtype) for a in given)))
+    return prior, parts
+
+
+def orders(parts, prior):
+    """All at once, backwards, in pairs, and one after the other."""
+
+    def both(a, b):
+        return run.call(combined, (a, b), prior)
+
+    a, b, c, d = parts
+    whole = [run.call(combined, tuple(some), prior) for some in (parts, parts[::-1])]
+    return [*whole, both(both(a, b), both(c, d)), both(both(both(d, b), c), a)]
+
+
+def law(q):
+    """The natural parameters, and the mean, in float64."""
+    precision = np.asarray(q.precision.to_dense(), np.float64)
+    return precision, np.asarray(q.mean, np.float64)
+
+
+def added(parts, prior):
+    """What the merged precision and mean are, in NumPy."""
+    laws, (own, centre) = [law(q) for q in parts], law(prior)
+    precision = sum(p for p, _ in laws) - (len(parts) - 1) * own
+    shift = sum(p @ m for p, m in laws) - (len(parts) - 1) * own @ centre
+    return precision, np.linalg.solve(precision, shift)
+
+
+def nats(precision, mean, exact, centre):
+    """KL(merged ‖ exact): what the precision and what the mean costs."""
+    ratio, away = np.linalg.solve(precision, exact), mean - centre
+    return (np.trace(ratio) - D - np.linalg.slogdet(ratio)[1]) / 2, away @ exact @ away / 2
+
+
+SEEDS = st.integers(0, 10**6)
+ROUNDING = {np.float64: 1e-12, np.float32: 1e-4}
+"""Of sums of precisions whose eigenvalues are up to 1e3 apart."""
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("kind", [Dense, Diagonal])
+@settings(max_examples=12)
+@given(seed=SEEDS)
+def test_any_order_and_any_groups_are_the_same(kind, dtype, seed):
+    prior, parts = consistent(kind, seed, dtype)
+    exact, centre = added(parts, prior)
+    for merged in orders(parts, prior):
+        precision, mean = law(merged)
+        assert np.abs(precision - exact).max() < ROUNDING[dtype] * np.abs(exact).max()
+        assert nats(precision, mean, exact, centre)[1] < ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@settings(max_examples=12)
+@given(seed=SEEDS)
+def test_any_order_of_low_ranks_loses_about_the_same(dtype, seed):
+    prior, parts = consistent(LowRankPrecision, seed, dtype)
+    exact, centre = added(parts, prior)
+    found = [law(merged) for merged in orders(parts, prior)]
+    for precision, _ in found:
+        assert_close(np.diag(precision), np.diag(exact), 10 * ROUNDING[dtype])
+    costs = [nats(*one, exact, centre) for one in found]
+    # all at once: in any order, and the mean is exact
+    assert abs(costs[1][0] - costs[0][0]) < 1e3 * ROUNDING[dtype] * (1 + costs[0][0])
+    assert max(costs[0][1], costs[1][1]) < ROUNDING[dtype]
+    # in groups: the docstring's tolerance
+    for precision, mean in costs[2:]:
+        assert precision < 2 * costs[0][0] + 0.05
+        assert mean < 1
 
 
 WIDE = Dense(np.zeros(2), np.eye(2))

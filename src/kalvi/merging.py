@@ -34,8 +34,12 @@ def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
     correlations (a Diagonal, or a LowRankPrecision whose factor is zero). A linear model that learned
     its noise has a prior in units of that noise: fix `noise_scale` for shards that are to be merged.
 
-    In which order, and in which groups, shards are merged makes no difference to Dense and Diagonal
-    posteriors but for rounding: 1e-12 of the precision in float64, 1e-5 in float32.
+    In which order shards are merged, and in which groups, makes no difference to Dense and Diagonal
+    posteriors but for rounding: 1e-12 of the precision in float64, 1e-4 in float32. Low-rank ones that
+    are merged in one call have, in any order, the mean of their summed precisions exactly. In groups they
+    lose about as much again as the projection does: on shards of six parameters and rank 2 that agree with
+    each other, KL of the precision at most 0.05 nats more than twice that of one call (which is 0.03 in
+    the median) and of the mean less than 1 (0.02 in the median). The diagonal of the precision is exact.
     """
     posteriors = list(posteriors)
     check(posteriors, prior)

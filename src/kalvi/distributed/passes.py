@@ -46,8 +46,6 @@ from kalvi.estimators.base import StreamingEstimator
 from kalvi.estimators.settings import VARIATIONAL
 from kalvi.estimators.shards import check_mergeable, joined
 
-Rows = tuple  # (X, y) or (X, y, sample_weight)
-
 
 class Pass:
     """What `treeAggregate` and its like ask for: pure functions, so that a task may be done twice."""
@@ -57,14 +55,14 @@ class Pass:
         """What no rows leave."""
 
     @abstractmethod
-    def add(self, found: Any, rows: Rows) -> Any:
+    def add(self, found: Any, rows: Any) -> Any:
         """What is left after a batch more, (X, y) or (X, y, sample_weight); `found` stays as it was."""
 
     @abstractmethod
     def join(self, one: Any, other: Any) -> Any:
         """What the rows of both leave."""
 
-    def over(self, batches: Iterable[Rows]) -> Any:
+    def over(self, batches: Iterable[Any]) -> Any:
         """What the batches of one place leave."""
         found = self.begin()
         for rows in batches:
@@ -95,7 +93,7 @@ class Learn(Pass):
     def begin(self) -> Any:
         return clone(self.model)
 
-    def add(self, found: Any, rows: Rows) -> Any:
+    def add(self, found: Any, rows: Any) -> Any:
         x, y, weight = _three(rows)
         if _length(x) == 0:
             return found
@@ -126,7 +124,7 @@ class Visit(Pass):
     def begin(self) -> Any:
         return self.nothing
 
-    def add(self, found: Any, rows: Rows) -> Any:
+    def add(self, found: Any, rows: Any) -> Any:
         x, y, weight = _three(rows)
         return (
             found
@@ -208,7 +206,7 @@ def _fitted(model: Any) -> bool:
     return model is not None and "state_" in vars(model)
 
 
-def _three(rows: Rows) -> tuple[Any, Any, Any]:
+def _three(rows: Any) -> tuple[Any, Any, Any]:
     if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
         raise TypeError(
             "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
