@@ -2,13 +2,14 @@
 Thompson sampling
 =================
 
-Five offers, visitors described by three numbers, a click or none. For every visitor one coefficient vector is
-drawn from the posterior and the offer shown that is best under it: what is uncertain is tried, what is known to
-be bad is not. Beside it the same model, always showing what looks best, and offers at random.
+Five offers, visitors described by three numbers, a click or none. For every visitor one coefficient
+vector is drawn from the posterior and the offer shown that is best under it: what is uncertain is tried,
+what is known to be bad is not. Beside it the same model, always showing what looks best, and offers at
+random.
 
 All offers are liked by most visitors, so the first one shown looks good, and a rule that never tries
-anything else stays with it. (Where visitors differ enough to show every offer in its turn, looking at what is
-best may do as well.)
+anything else stays with it. (Where visitors differ enough to show every offer in its turn, looking at
+what is best may do as well.)
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Shards, learned apart and merged
 ================================
 
-Rows lie in eight places. Each is learned where it is, from the same prior, and the posteriors are merged: their
-precisions add, and the prior is counted once. For a linear model this is exact; for a logistic one the
-Gaussian of each shard is an approximation of its own, and the fewer rows a shard has the less of one it is.
+Rows lie in several places. Each part is learned where it is, from the same prior, and the posteriors are
+merged: their precisions add, and the prior is counted once. For a linear model this is exact; for a
+logistic one the Gaussian of each shard is an approximation of its own, the worse the fewer its rows.
 """
 
 import matplotlib.pyplot as plt
