@@ -27,7 +27,7 @@ PARTS = {
     "silk": Part("Smooth binary factorisation", "silk", "silk", 5, cores=2),
     "tables": Part("Files and the command line", "tables", "tables", 2, cores=2),
     "distributed": Part(
-        "Shards over workers", "distributed", "distributed", 3, 2, "kalvi.distributed"
+        "Shards over workers", "distributed", "distributed", 6, 2, "kalvi.distributed"
     ),
     "scaling": Part("Scaling curves", "scaling", "scaling", 4),
 }

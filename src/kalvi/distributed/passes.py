@@ -186,7 +186,8 @@ def _check(model: Any) -> None:
     if not isinstance(model, StreamingEstimator):
         raise TypeError(
             "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
-            f"got {type(model).__name__}. Its posteriors do not add: fit it in one place."
+            f"got {type(model).__name__}, whose shards do not add. Let one stream of its partial_fit go "
+            "over all places in turn."
         )
     model._check_settings()
     check_mergeable(model)
