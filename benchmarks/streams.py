@@ -18,7 +18,7 @@ from river.linear_model import LogisticRegression as RiverLogistic
 from sklearn.linear_model import SGDClassifier
 
 from benchmarks import memory
-from benchmarks.report import Report
+from benchmarks.report import Report, spread
 from benchmarks.timing import cpu_seconds
 from kalvi import LogisticRegression, datasets, metrics
 
@@ -28,8 +28,6 @@ HASH, SIGN = 2654435761, 2246822519
 """Odd multipliers (Knuth's, and one of xxHash) of the column and of its sign, modulo 2³²."""
 ALPHAS = (1e-4, 1e-2, 1e-3, 1e-5)
 """scikit-learn's default penalty first; the best of all is chosen in hindsight."""
-RIVER_ROWS = 100_000
-"""All river is given."""
 NEWSGROUP = "sci.space"
 EARN = "Reuters, topic earn, in time order"
 SPACE = f"20 newsgroups, {NEWSGROUP} against the rest, shuffled"
@@ -53,7 +51,7 @@ class Outcome(NamedTuple):
     by_chunk: float  # the same, of every chunk but the first, predicted before it is learned
     calibration: float
     held_out: float
-    per_second: float  # CPU seconds of learning, after the first chunk
+    rates: np.ndarray  # rows a CPU second of learning, of every chunk after the first
     before: float  # MB
     peak: float
 
@@ -136,7 +134,7 @@ def measure(data: Callable[..., Stream], sizes: tuple, model: Callable, settings
         metrics.log_loss(forecast, later),
         metrics.calibration_error(forecast, later),
         final,
-        len(later) / sum(seconds[1:]),
+        np.diff([*starts, len(stream.y)])[1:] / np.array(seconds[1:]),
         before,
         memory.peak(),
     )
@@ -164,7 +162,7 @@ def measure_river(rows: int) -> Outcome:
         np.nan,
         metrics.calibration_error(forecast, stream.y),
         np.nan,
-        rows / seconds,
+        np.array([rows / seconds]),
         before,
         memory.peak(),
     )
@@ -176,7 +174,7 @@ def streams(report: Report, quick: bool) -> None:
     full, forgetful = "kalvi, full covariance", f"kalvi, forgetting {FORGETTING:g}"
     contenders = {full: (bayesian, {}), forgetful: (bayesian, {"forgetting": FORGETTING})}
     contenders["kalvi, float32"] = (bayesian, {"dtype": "float32"})
-    _race(report, f"{rows:,} flights", flights, (rows,), contenders, river=rows)
+    _race(report, f"{rows:,} flights", flights, (rows,), contenders, river=True)
     settings = {"prior_scale": 10.0, "dtype": "float32"}
     texts = {
         f"kalvi, rank {rank}": (bayesian, {"rank": rank, "block_size": 16, **settings})
@@ -186,7 +184,7 @@ def streams(report: Report, quick: bool) -> None:
         _race(report, f"{name}, 2^{bits} columns", data, (bits, few), texts)
 
 
-def _race(report: Report, name, data, sizes, contenders, river: int = 0) -> None:
+def _race(report: Report, name, data, sizes, contenders, river: bool = False) -> None:
     """kalvi as given, SGD with the default penalty and with the best in hindsight."""
     found = _run(report, data, sizes, contenders)
     alphas = ALPHAS[:2] if len(sizes) > 1 and sizes[1] else ALPHAS
@@ -195,15 +193,20 @@ def _race(report: Report, name, data, sizes, contenders, river: int = 0) -> None
     found["scikit-learn SGD, default penalty"] = rivals[ALPHAS[0]]
     found[f"scikit-learn SGD, best penalty, {best:g}"] = rivals[best]
     if river:
-        found["river"] = memory.apart(measure_river, min(river, RIVER_ROWS))
-    report.heading(name)
-    _table(report, found)
-    ours = next(iter(found))
+        try:
+            found["river"] = memory.apart(measure_river, *sizes)
+        except Exception as error:
+            report.failed("river", error)
+    ours, ratio = next(iter(found)), {}
     for peer, outcome in found.items():
         if peer.startswith("kalvi"):
             continue
-        report.faster(peer, found[ours].per_second / outcome.per_second, name)
+        ratio[peer] = report.faster(peer, found[ours].rates / outcome.rates, name)
         report.closer(peer, found[ours].by_chunk, outcome.by_chunk, name, "log loss by chunk")
+        report.closer(peer, found[ours].by_row, outcome.by_row, name, "log loss by row")
+        report.closer(peer, found[ours].held_out, outcome.held_out, name, "held-out log loss")
+    report.heading(name)
+    _table(report, found, ratio)
 
 
 def _run(report: Report, data, sizes, contenders) -> dict[Any, Outcome]:
@@ -217,7 +220,7 @@ def _run(report: Report, data, sizes, contenders) -> dict[Any, Outcome]:
     return found
 
 
-def _table(report: Report, found: dict[str, Outcome]):
+def _table(report: Report, found: dict[str, Outcome], ratio: dict[str, str]) -> None:
     report.table(
         [
             "",
@@ -227,6 +230,7 @@ def _table(report: Report, found: dict[str, Outcome]):
             "calibration error",
             "held-out log loss",
             "rows/s",
+            "the first is faster by",
             "MB before",
             "MB at most",
         ],
@@ -235,7 +239,8 @@ def _table(report: Report, found: dict[str, Outcome]):
                 contender,
                 o.rows,
                 *("" if np.isnan(v) else f"{v:.4f}" for v in o[1:5]),
-                f"{o.per_second:,.0f}",
+                spread(o.rates),
+                ratio.get(contender, ""),
                 f"{o.before:,.0f}",
                 f"{o.peak:,.0f}",
             ]

@@ -4,12 +4,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import CORES
-from kalvi.precision import matching
 
 CLOCK = time.process_time if CORES == 1 else time.perf_counter
 """With one core and one thread, CPU time is the time of an idle machine; with more, time passes for all."""
@@ -31,31 +28,12 @@ class Rates:
     rows: int
     per_second: np.ndarray
 
-    @property
-    def median(self) -> float:
-        return float(np.median(self.per_second))
-
-    def over(self, other: "Rates") -> np.ndarray:
-        """Lowest, median and highest ratio to another contender's rate in the same round."""
-        return np.quantile(self.per_second / other.per_second, [0, 0.5, 1])
-
 
 def cpu_seconds(run: Callable, *args) -> float:
     """The time of run(*args) by CLOCK."""
     start = CLOCK()
     run(*args)
     return CLOCK() - start
-
-
-def gemm_peak(dtype, n: int = 1024) -> float:
-    """GFLOP/s of JAX's matrix products of size n."""
-    with matching(dtype):
-        a = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)).astype(dtype))
-        product = jax.jit(lambda a: a @ a)
-        product(a).block_until_ready()
-        return (
-            2e-9 * n**3 / min(cpu_seconds(lambda: product(a).block_until_ready()) for _ in range(5))
-        )
 
 
 def race(contenders: list[Contender], x, y, rounds: int, seconds: float) -> dict[str, Rates]:
