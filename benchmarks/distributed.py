@@ -109,10 +109,11 @@ def fitted(files, client, refine):
 
 
 def written(folder, x, y):
-    """The rows in files of one length, as a cluster would have them."""
-    files = []
-    for i, piece in enumerate(np.array_split(np.arange(len(y)), PIECES)):
-        path, rows = folder / f"{i:03}.npz", slice(piece[0], piece[-1] + 1)
+    """The rows in files, as a cluster would have them; dealt out in turn, all shards see all days."""
+    files, rows = [], np.arange(len(y))
+    dealt = [np.array_split(rows[k::SHARDS], PIECES // SHARDS) for k in range(SHARDS)]
+    for i, rows in enumerate(piece for shard in dealt for piece in shard):
+        path = folder / f"{i:03}.npz"
         sp.save_npz(path, x[rows], compressed=False)
         np.save(path.with_suffix(".npy"), y[rows])
         files.append(str(path))
