@@ -1,4 +1,10 @@
-"""Sphinx: MyST pages, docstrings by autodoc, an executed gallery. Nothing here needs a network."""
+"""Sphinx: MyST pages, docstrings by autodoc, an executed gallery. Nothing here needs a network.
+
+Formulas become MathML, which browsers draw themselves: pages can be read offline and without scripts.
+"""
+
+from docutils import nodes
+from docutils.utils.math import latex2mathml
 
 import kalvi
 
@@ -11,7 +17,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -30,6 +35,7 @@ napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_custom_sections = [("Attributes", "returns_style")]
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"kalvi {release}"
 html_copy_source = False
@@ -74,5 +80,19 @@ def escape_bars(app, what, name, obj, options, lines) -> None:
             lines[i] = line.replace("|", r"\|")
 
 
+def inline_formula(writer, node) -> None:
+    """A formula within a line."""
+    writer.body.append(latex2mathml.tex2mathml(node.astext(), as_block=False))
+    raise nodes.SkipNode
+
+
+def formula(writer, node) -> None:
+    """A formula of its own, which may be wider than a phone."""
+    drawn = latex2mathml.tex2mathml(node.astext(), as_block=True)
+    writer.body.append(f'<div class="formula" style="overflow-x: auto">{drawn}</div>')
+    raise nodes.SkipNode
+
+
 def setup(app) -> None:
     app.connect("autodoc-process-docstring", escape_bars)
+    app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))
