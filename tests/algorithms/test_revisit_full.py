@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from kalvi import Bernoulli, Dense, Softmax, run
 from kalvi.algorithms.revisit_full import RevisitFull
@@ -9,6 +10,7 @@ from tests import problems
 from tests.laws import assert_close
 
 
+@pytest.mark.slow
 def test_sums_of_several_classes_written_out():
     rng = np.random.default_rng(0)
     n, i, c = 5, 2, 3
