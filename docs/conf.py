@@ -3,6 +3,8 @@
 Formulas become MathML, which browsers draw themselves: pages can be read offline and without scripts.
 """
 
+import re
+
 from docutils import nodes
 from docutils.utils.math import latex2mathml
 
@@ -80,16 +82,22 @@ def escape_bars(app, what, name, obj, options, lines) -> None:
             lines[i] = line.replace("|", r"\|")
 
 
+def drawn(node, as_block: bool) -> str:
+    """The MathML of a formula; a function's name keeps its distance from a letter."""
+    tex = re.sub(r"(\\log)\s+(?=[A-Za-z])", r"\1\\,", node.astext())
+    return latex2mathml.tex2mathml(tex, as_block=as_block)
+
+
 def inline_formula(writer, node) -> None:
     """A formula within a line."""
-    writer.body.append(latex2mathml.tex2mathml(node.astext(), as_block=False))
+    writer.body.append(drawn(node, as_block=False))
     raise nodes.SkipNode
 
 
 def formula(writer, node) -> None:
     """A formula of its own, which may be wider than a phone."""
-    drawn = latex2mathml.tex2mathml(node.astext(), as_block=True)
-    writer.body.append(f'<div class="formula" style="overflow-x: auto">{drawn}</div>')
+    style = "overflow-x: auto; padding: 0.4em 0"
+    writer.body.append(f'<div style="{style}">{drawn(node, as_block=True)}</div>')
     raise nodes.SkipNode
 
 

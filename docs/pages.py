@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,7 +65,7 @@ def run(page: Path) -> int:
     done = 0
     with _empty_folder(), _commands_found():
         if any(block.language == "sh" and COMMANDS in block.text for block in blocks(page)):
-            runpy.run_path(str(Path(__file__).with_name("rows.py")))["write"]()
+            _lay_out()
         for block in blocks(page):
             if block.language not in ("python", "sh") or missing(block):
                 continue
@@ -76,6 +77,14 @@ def run(page: Path) -> int:
                 _execute(block.text, page.name, block.line, namespace)
             done += 1
     return done
+
+
+def _lay_out() -> None:
+    """The made-up files, and the script that writes them where the README calls it."""
+    maker = Path(__file__).with_name("rows.py")
+    runpy.run_path(str(maker))["write"]()
+    Path("docs").mkdir()
+    shutil.copy(maker, "docs")
 
 
 def _doctest(block: Block, page: Path, namespace: dict) -> None:
