@@ -9,7 +9,7 @@ import kalvi
 
 
 def test_import_is_light():
-    heavy = "('sklearn', 'matplotlib', 'pyarrow')"
+    heavy = "('sklearn', 'matplotlib', 'pyarrow', 'dask')"
     code = f"import sys, kalvi; print(*(m for m in {heavy} if m in sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == ""
