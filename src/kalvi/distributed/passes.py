@@ -28,9 +28,9 @@ rank that is no Gaussian of the rank, and its fixed point still has a stream's e
 A step that lowers the bound is not taken.
 
 The log evidence is the sum of the shards': each predicts its rows from the prior and its own earlier rows
-alone. It is lower than that of one stream by K − 1 beginnings, about ½ log n nats a coefficient each, whatever
-the number of rows; where neighbouring rows are alike and shards are runs of them, it may be higher.
-Further passes leave it as it is, and `elbo_` is the bound then.
+alone. It is lower than that of one stream by K − 1 beginnings, about ½ log n nats a coefficient each with n
+rows a shard; where neighbouring rows are alike and shards are runs of them, it may be higher. Further
+passes leave it as it is, and `elbo_` is the bound then.
 """
 
 from abc import abstractmethod
