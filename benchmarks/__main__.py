@@ -31,6 +31,9 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(ALL)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, some minutes in all")
+    parser.add_argument(
+        "--page", action="store_true", help="run nothing: the page out of what parts found before"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if unknown := set(args.parts) - set(ALL):
@@ -38,20 +41,25 @@ def main():
     FOUND.mkdir(parents=True, exist_ok=True)
     if args.here:
         return here(args.parts[0], args.quick)
+    if args.page:
+        kept = {name: FOUND / f"{name}.json" for name in PARTS}
+        found = {name: json.loads(path.read_text()) for name, path in kept.items() if path.exists()}
+        return publish(found, args.quick, None)
     began = time.monotonic()
     found = {name: apart(name, ALL[name], args.quick) for name in args.parts or PARTS}
-    if args.parts:
-        return None
-    seconds = time.monotonic() - began
+    return None if args.parts else publish(found, args.quick, time.monotonic() - began)
+
+
+def publish(found: dict[str, dict], quick: bool, seconds: float | None) -> None:
+    """The page, its figure and the constants."""
     if (figure := FOUND / "scaling.svg").exists():
         shutil.copy(figure, PICTURE)
-    PAGE.write_text(page(PARTS, found, args.quick, seconds))
+    PAGE.write_text(page(PARTS, found, quick, seconds))
     constants = {k: v for part in found.values() for k, v in part["constants"].items()}
     if constants:
-        about = {"machine": processor(), "quick": args.quick}
+        about = {"machine": processor(), "quick": quick}
         CONSTANTS.write_text(json.dumps(about | constants, indent=2) + "\n")
-    print(f"{PAGE} after {seconds / 60:.1f} minutes")
-    return None
+    print(f"wrote {PAGE}")
 
 
 def apart(name: str, part: Part, quick: bool) -> dict:

@@ -21,7 +21,7 @@ PACKAGES = {
 OPENING = """# Benchmarks
 
 Written by `make bench`, which installs the packages that kalvi is compared with and runs everything
-below in one go. Nothing here is typed by hand.
+below{how}. Nothing here is typed by hand.
 
 {machine}
 
@@ -37,9 +37,13 @@ below in one go. Nothing here is typed by hand.
 """
 
 
-def page(parts: dict[str, Any], found: dict[str, dict], quick: bool, seconds: float) -> str:
-    """The whole page; `parts` says the order and the titles."""
-    text = [OPENING.format(machine=machine(), close=CLOSE)]
+APART = ", part by part: what is shown here was run at different times"
+
+
+def page(parts: dict[str, Any], found: dict[str, dict], quick: bool, seconds: float | None) -> str:
+    """The page; `parts` says order and titles. Without seconds, the parts ran at different times."""
+    how = APART if seconds is None else " in one go"
+    text = [OPENING.format(machine=machine(), close=CLOSE, how=how)]
     if quick:
         text.append(
             "```{warning}\nA quick run, with small sizes and few rounds: it shows that everything runs,"
@@ -52,8 +56,10 @@ def page(parts: dict[str, Any], found: dict[str, dict], quick: bool, seconds: fl
     text.append("\n".join(losses or ["Nowhere in this run."]) + "\n")
     for name, part in found.items():
         text += [f"## {parts[name].title}\n", *part["text"]]
-        text.append(f"*{part['minutes']:.1f} minutes.*\n")
-    text.append(f"The whole run took {seconds / 60:.0f} minutes.")
+        if "minutes" in part:
+            text.append(f"*{part['minutes']:.1f} minutes.*\n")
+    if seconds is not None:
+        text.append(f"The whole run took {seconds / 60:.0f} minutes.")
     return "\n".join(text) + "\n"
 
 

@@ -22,7 +22,7 @@ PARTS = {
     "accuracy": Part("Low rank: accuracy", "accuracy", "accuracy", 5),
     "factor": Part("Factor analysis", "factor", "factor", 2),
     "gp": Part("Gaussian processes", "gp", "gp", 4),
-    "networks": Part("Networks", "networks", "networks", 6),
+    "networks": Part("Networks", "networks", "networks", 7),
     "collectors": Part("Collecting a training run", "collectors", "collectors", 1),
     "silk": Part("Smooth binary factorisation", "silk", "silk", 5, cores=2),
     "tables": Part("Files and the command line", "tables", "tables", 2, cores=2),

@@ -61,7 +61,7 @@ def _peers(report: Report, quick: bool) -> None:
     report.table(["method", "log loss", "seconds", f"kalvi, {COUPLED}, is faster by"], rows)
     report.line(f"The truth has a log loss of {loss[TRUTH]:.4f}.")
     if AUTHOR not in runs[0]:
-        report.line("The author's code is not there: left out.")
+        report.line("The author's code is left out: it is not there, or the run is a quick one.")
 
 
 def _author(matrix) -> Run:
