@@ -72,7 +72,8 @@ def apart(name: str, part: Part, quick: bool) -> dict:
     process = subprocess.Popen(words, env=environment, start_new_session=True)
     try:
         process.wait(120 * part.minutes)
-    except subprocess.TimeoutExpired as error:
+    except subprocess.TimeoutExpired:
+        error = TimeoutError(f"it was not done after {2 * part.minutes:g} minutes.")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         Report.read(path).failed(f"The rest of `{name}`", error)
