@@ -21,6 +21,9 @@ CHUNK_BYTES = 2**25
 """A chunk of dense rows takes about this much memory, whatever their width."""
 CHUNK_BLOCKS = 128
 """At most this many blocks to a chunk, so that progress shows."""
+SMALL_CHUNK = 8
+"""Rows that fill no chunk go in parts of a chunk, one in so many, while two of them are left, then block by
+block: small batches need few calls, and only three shapes are compiled."""
 
 
 FIRST_BLOCK, SMALL_SHAPE = 8, 32
@@ -134,8 +137,10 @@ def array_batches(
     n, start = x.shape[0], 0
     weight = np.ones(n) if weight is None else weight
     chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
+    part = block_size * max(chunk // block_size // SMALL_CHUNK, 1)
     while start < n:
-        size = chunk if n - start >= chunk else block_size
+        left = n - start
+        size = chunk if left >= chunk else part if left >= 2 * part else block_size
         rows = slice(start, min(start + size, n))
         yield _batch(x[rows], y[rows], weight[rows], size, intercept, dtype)
         start += size
