@@ -27,7 +27,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(kalvi.__path__, "kalvi.")
     if not module.name.startswith("kalvi.experiments")
 )
-NOT_RUN = {"", "text", "{eval-rst}", "{toctree}", "{image}", "{figure}"}
+NOT_RUN = {"", "text", "{eval-rst}", "{figure}", "{image}", "{note}", "{toctree}", "{warning}"}
 
 
 def script(path: Path):
