@@ -13,6 +13,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,6 +52,7 @@ def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
         return proper(combined(posteriors, prior))
 
 
+@eqx.filter_jit  # its loops would be compiled again in every call
 def combined(posteriors: Sequence[Any], prior: Any) -> Any:
     """The same of posteriors that have been checked; may be traced."""
     if isinstance(posteriors[0], Dense):
