@@ -22,8 +22,8 @@ CHUNK_BYTES = 2**25
 CHUNK_BLOCKS = 128
 """At most this many blocks to a chunk, so that progress shows."""
 SMALL_CHUNK = 8
-"""Rows that fill no chunk go in parts of a chunk, one in so many, while two of them are left, then block by
-block: small batches need few calls, and only three shapes are compiled."""
+"""Rows that fill no chunk go in parts of a chunk, one in so many, if they fill two of them: small batches
+need few calls, only three shapes are compiled, and the blocks that pad the last part cost next to nothing."""
 
 
 FIRST_BLOCK, SMALL_SHAPE = 8, 32
@@ -138,9 +138,10 @@ def array_batches(
     weight = np.ones(n) if weight is None else weight
     chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
     part = block_size * max(chunk // block_size // SMALL_CHUNK, 1)
+    part = part if n >= 2 * part else block_size
     while start < n:
         left = n - start
-        size = chunk if left >= chunk else part if left >= 2 * part else block_size
+        size = chunk if left >= chunk else part if left > block_size else block_size
         rows = slice(start, min(start + size, n))
         yield _batch(x[rows], y[rows], weight[rows], size, intercept, dtype)
         start += size
