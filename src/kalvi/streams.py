@@ -23,7 +23,7 @@ CHUNK_BLOCKS = 128
 """At most this many blocks to a chunk, so that progress shows."""
 SMALL_CHUNK = 8
 """Rows that fill no chunk go in parts of a chunk, one in so many, if they fill two of them: small batches
-need few calls, only three shapes are compiled, and the blocks that pad the last part cost next to nothing."""
+need few calls, only three shapes are compiled, and blocks that pad the last part cost next to nothing."""
 
 
 FIRST_BLOCK, SMALL_SHAPE = 8, 32
