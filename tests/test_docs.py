@@ -136,6 +136,17 @@ def test_the_examples_of_the_docstrings_run(name):
         assert not result.failed, "".join(report)
 
 
+@pytest.mark.docs
+def test_the_example_over_devices_runs():
+    words = [sys.executable, str(DOCS / "examples" / "hundred_million.py"), "--devices", "8"]
+    plain = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [*words, "--dim", "80000", "--blocks", "2"], env=plain, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"16 rows: log loss 0\.\d+, .* of W on each device \(8\)", done.stdout)
+
+
 @pytest.mark.slow  # `make docs` runs them as well
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_the_gallery_runs(script, tmp_path):

@@ -84,7 +84,9 @@ def test_only_small_matrices_travel(both):
     sent = [
         int(np.prod([int(n) for n in shape.split(",") if n] or [1]))
         for line in both[2].as_text().splitlines()
-        if re.search(r"(all-gather|all-reduce|all-to-all|collective-permute)\(", line)
+        if re.search(
+            r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", line
+        )
         for shape in re.findall(r"f32\[([\d,]*)\]", line.split("=")[1])
     ]
     assert sent and max(sent) <= (P + 16) ** 2
@@ -176,6 +178,27 @@ def test_a_whole_binary_factorisation():
         close(one.predict_proba(), eight.predict_proba(), 1e-8)
 
 
+def test_estimators_make_no_whole_prior():
+    with sharding.over():
+        model = kalvi.PoissonRegression(rank=2, fit_intercept=False)
+        given = kalvi.PoissonRegression(rank=2, prior=gaussian(16, 2), fit_intercept=False)
+        for prior in (model._priors(16), given._priors(16)):
+            for leaf in jax.tree.leaves(prior):
+                assert {part.data.shape[0] for part in leaf.addressable_shards} == {2}
+
+
+def test_rows_of_several_classes_are_made_where_they_are():
+    x = np.random.default_rng(8).normal(size=(5, 8))
+    theta = np.random.default_rng(9).normal(size=24)
+    with sharding.over():
+        mean, rows = run.call(kalvi.MultiLinear(3).linearise, sharding.rows(theta), jnp.asarray(x))
+        assert {part.data.shape for part in rows.addressable_shards} == {(15, 3)}
+    np.testing.assert_allclose(mean, x @ theta.reshape(3, 8).T, atol=1e-12)
+    np.testing.assert_allclose(
+        rows, np.kron(np.eye(3), x).reshape(3, 5, 24).swapaxes(0, 1).reshape(15, 24)
+    )
+
+
 @pytest.mark.slow
 def test_linear_estimators():
     x, y = X[:, :15], Y.astype(int)
@@ -189,7 +212,9 @@ def test_linear_estimators():
 
 def test_what_cannot_be_shared():
     remedy = "14 parameters, which 8 devices cannot share evenly. Add 2 columns of zeros"
-    with sharding.over():
+    with pytest.raises(ValueError, match="there are 8 devices"), sharding.over(9):
+        pass
+    with sharding.over(8):
         with pytest.raises(ValueError, match=re.escape(remedy)):
             kalvi.LogisticRegression(rank=2).partial_fit(X[:, :13], Y.astype(int), classes=[0, 1])
         with pytest.raises(ValueError, match="a function and the shape"):
@@ -216,7 +241,7 @@ def test_two_processes(tmp_path):
     ]
     try:
         for process in started:
-            _, said = process.communicate(timeout=120)
+            _, said = process.communicate(timeout=300)
             assert process.returncode == 0, said.decode()
     finally:
         for process in started:

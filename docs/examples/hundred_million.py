@@ -6,8 +6,18 @@ with --coordinator HOST:PORT --processes COUNT --process NUMBER.
 """
 
 import argparse
-import os
 import time
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kalvi
+from kalvi import sharding
+
+ACTIVE, COMMON = 30, 1000
+"""Common and rare places of a row, and common ones in all."""
 
 
 def arguments() -> argparse.Namespace:
@@ -27,46 +37,36 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    args = arguments()
-    if args.devices:
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={args.devices}"
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    import kalvi
-    from kalvi import sharding
-
-    if args.coordinator:
-        jax.distributed.initialize(args.coordinator, args.processes, args.process)
-    d, b, active, clock = args.dim, args.block, 30, [0.0]
+def clicks(d: int, b: int, blocks: int) -> Iterator[kalvi.Batch]:
+    """Blocks of b rows: half of their places are common ones, and these decide."""
     rng = np.random.default_rng(0)
-    common = rng.choice(d, 1000, replace=False)  # places that many rows share
-    effect = rng.normal(size=1000)
+    common, effect = rng.choice(d, COMMON, replace=False), rng.normal(size=COMMON)
+    for _ in range(blocks):
+        which = rng.integers(0, COMMON, size=(b, ACTIVE))
+        places = np.concatenate([common[which], rng.integers(0, d, size=(b, ACTIVE))], axis=1)
+        logits = 3 * effect[which].sum(axis=1) / np.sqrt(ACTIVE)
+        y = (rng.random(b) < 1 / (1 + np.exp(-logits))).astype("f4")
+        x = sharding.columns(lambda part, at=places: own_columns(at, part[1].indices(d)), (b, d))
+        yield kalvi.Batch(jax.block_until_ready(x), jnp.asarray(y), jnp.ones(b, "f4"))
 
-    def clicks():
-        """b rows: most of their places are common ones, and these decide."""
-        which = rng.integers(0, 1000, size=(b, active))
-        rare = rng.integers(0, d, size=(b, active))
-        logits = effect[which].sum(axis=1) / np.sqrt(active)
-        return common[which], rare, (rng.random(b) < 1 / (1 + np.exp(-3 * logits))).astype("f4")
 
-    def block():
-        places, rare, y = clicks()
-        at = np.concatenate([places, rare], axis=1)
+def own_columns(places: np.ndarray, columns: tuple[int, int, int]) -> np.ndarray:
+    """The columns of one device: ones at the places of each row."""
+    first, last, _ = columns
+    own = np.zeros((len(places), last - first), "f4")
+    row, entry = np.nonzero((places >= first) & (places < last))
+    own[row, places[row, entry] - first] = 1
+    return own
 
-        def part(slices):
-            first, last, _ = slices[1].indices(d)
-            own = np.zeros((b, last - first), np.float32)
-            row, entry = np.nonzero((at >= first) & (at < last))
-            own[row, at[row, entry] - first] = 1
-            return own
 
-        x = jax.block_until_ready(sharding.columns(part, (b, d)))
-        clock[0] = time.perf_counter()
-        return kalvi.Batch(x, jnp.asarray(y), jnp.ones(b, "f4"))
+def reported(batches: Iterator[kalvi.Batch], d: int, rank: int, b: int) -> None:
+    """Learn from the batches, and say what each took."""
+    rule, clock = kalvi.RVGA(kalvi.Bernoulli(), block_size=b), [0.0]
+
+    def timed() -> Iterator[kalvi.Batch]:
+        for batch in batches:
+            clock[0] = time.perf_counter()
+            yield batch
 
     def report(state):
         jax.block_until_ready(state)
@@ -78,14 +78,23 @@ def main() -> None:
             flush=True,
         )
 
-    with sharding.over():
-        prior = sharding.spread(
-            lambda: kalvi.LowRankPrecision(
-                jnp.zeros(d, "f4"), jnp.zeros((d, args.rank), "f4"), jnp.ones(d, "f4")
-            )
+    prior = sharding.spread(
+        lambda: kalvi.LowRankPrecision(
+            jnp.zeros(d, "f4"), jnp.zeros((d, rank), "f4"), jnp.ones(d, "f4")
         )
-        rule = kalvi.RVGA(kalvi.Bernoulli(), block_size=b)
-        kalvi.fit(rule, prior, (block() for _ in range(args.blocks)), after_block=report)
+    )
+    kalvi.fit(rule, prior, timed(), after_block=report)
+
+
+def main() -> None:
+    args = arguments()
+    if args.devices:
+        jax.config.update("jax_num_cpu_devices", args.devices)
+    if args.coordinator:
+        jax.distributed.initialize(args.coordinator, args.processes, args.process)
+    with sharding.over():
+        batches = clicks(args.dim, args.block, args.blocks)
+        reported(batches, args.dim, args.rank, args.block)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ that is exact.
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from kalvi import sharding
 
 
 class Predictor(eqx.Module):
@@ -39,6 +42,9 @@ class MultiLinear(Predictor):
         self, theta: Float[Array, " d"], x: Float[Array, "n i"]
     ) -> tuple[Float[Array, "n c"], Float[Array, "nc d"]]:
         n, width = x.shape
+        if sharding.divides(theta.shape[0]):
+            rows = self._cut(x)
+            return (rows @ theta).reshape(n, self.outputs), rows
         identity = jnp.eye(self.outputs, dtype=x.dtype)
         rows = jnp.einsum("ni,ck->ncki", x, identity)
         return self.mean(theta, x), rows.reshape(n * self.outputs, self.outputs * width)
@@ -46,6 +52,19 @@ class MultiLinear(Predictor):
     def mean(self, theta: Float[Array, " d"], x: Float[Array, "n i"]) -> Float[Array, "n c"]:
         """f itself."""
         return x @ theta.reshape(self.outputs, x.shape[1]).T
+
+    def _cut(self, x: Float[Array, "n i"]) -> Float[Array, "nc d"]:
+        """The rows where d is spread over devices: each has x whole and makes the columns it holds."""
+        (n, width), c = x.shape, self.outputs
+        own = c * width // sharding.pieces()
+
+        def columns(x):
+            at = jax.lax.axis_index(sharding.AXIS) * own + jnp.arange(own)
+            mine = at[None, :] // width == jnp.arange(c)[:, None]
+            rows = x[:, at % width][:, None, :] * mine[None].astype(x.dtype)
+            return rows.reshape(n * c, own)
+
+        return sharding.on_each(columns, (sharding.WHOLE,), sharding.COLUMNS)(x)
 
     def spread(self, x: Float[Array, "n i"], factor: Float[Array, "d k"]) -> Float[Array, "n c k"]:
         """rows · factor, the rows not written out."""

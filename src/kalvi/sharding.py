@@ -38,12 +38,17 @@ Tree = TypeVar("Tree")
 
 @contextmanager
 def over(devices: Any = None) -> Iterator[Mesh]:
-    """A context in which parameters are spread over `devices`, by default all there are.
+    """A context in which parameters are spread over `devices`: all there are, the first so many, or these.
 
     Inside it, priors are made with `spread`, blocks of rows with `columns`; estimators with a `rank` do so
     themselves. The number of parameters must be a multiple of the number of devices.
     """
-    devices = jax.devices() if devices is None else list(devices)
+    there = jax.devices()
+    if isinstance(devices, int):
+        if not 1 <= devices <= len(there):
+            raise ValueError(f"sharding.over({devices}): there are {len(there)} devices.")
+        devices = there[:devices]
+    devices = there if devices is None else list(devices)
     if not devices:
         raise ValueError("sharding.over needs at least one device; got none.")
     mesh = Mesh(np.array(devices), (AXIS,))
@@ -68,7 +73,7 @@ def check_divides(dim: int, whose: str) -> None:
         more = -dim % pieces()
         raise ValueError(
             f"{whose} has {dim} parameters, which {pieces()} devices cannot share evenly. Add {more} "
-            "columns of zeros, which keep their prior and change nothing else, or use fewer devices."
+            "columns of zeros, or use fewer devices."
         )
 
 
@@ -117,6 +122,19 @@ def columns(x: Any, shape: tuple[int, int] | None = None) -> jax.Array:
 def rows(x: np.ndarray) -> jax.Array:
     """A long array as a device array, cut along its rows where they are cut."""
     return _placed(x, NamedSharding(_mesh(), ROWS)) if divides(len(x)) else jnp.asarray(x)
+
+
+def zeros(shape: tuple[int, int], dtype: Any) -> jax.Array:
+    """Zeros, cut along their rows where they are cut, and nowhere whole."""
+    if not divides(shape[0]):
+        return jnp.zeros(shape, dtype)
+
+    def part(where: Any) -> np.ndarray:
+        return np.zeros(
+            [len(range(*s.indices(n))) for s, n in zip(where, shape, strict=True)], dtype
+        )
+
+    return jax.make_array_from_callback(shape, NamedSharding(_mesh(), ROWS), part)
 
 
 def gathered(tree: Tree) -> Tree:

@@ -167,9 +167,11 @@ def schedule(setting: Any, dim: int, rank: int | None, dtype: Any, outputs: int 
 def _structure(mean: np.ndarray, std: np.ndarray, rank: int | None) -> Updatable:
     if rank is None:
         return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
+    sharding.check_divides(len(mean), "this model")
     if rank == 0:
-        return sharding.spread(Diagonal(mean, std**2))
-    return sharding.spread(LowRankPrecision(mean, np.zeros((len(mean), rank), mean.dtype), std**-2))
+        return Diagonal(sharding.rows(mean), sharding.rows(std**2))
+    factor = sharding.zeros((len(mean), rank), mean.dtype)
+    return LowRankPrecision(sharding.rows(mean), factor, sharding.rows(std**-2))
 
 
 def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatable:
@@ -191,7 +193,7 @@ def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatabl
             f"prior is {type(prior).__name__} of rank {found}, but rank={rank}; "
             "use rank=None, or the posterior_ of a model with that rank."
         )
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), prior)
+    return sharding.spread(jax.tree.map(lambda leaf: leaf.astype(dtype), prior))
 
 
 def _rank(prior: Gaussian) -> int | None:
