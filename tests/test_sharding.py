@@ -169,6 +169,7 @@ def test_what_binary_entries_say(weighed):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.ConvergenceWarning")
 def test_a_whole_binary_factorisation():
     z = np.random.default_rng(7).integers(0, 2, size=(45, 30)).astype(float)
     one = kalvi.BinaryFactorization(2, random_state=0, max_sweeps=30).fit(z)
