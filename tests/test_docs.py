@@ -1,6 +1,6 @@
 """The documentation names everything, and what it shows is true.
 
-`make test` runs the README and the five-minute start; `make docs` all pages and docstrings (marked `docs`).
+`make test` runs the five-minute start; `make docs` the README, all pages and docstrings (marked `docs`).
 """
 
 import doctest
