@@ -186,6 +186,9 @@ def test_any_order_of_low_ranks_loses_about_the_same(dtype, seed):
 WIDE = Dense(np.zeros(2), np.eye(2))
 NARROW = Diagonal(np.zeros(2), np.ones(2))
 LOW = LowRankPrecision(np.zeros(2), np.ones((2, 1)), np.ones(2))
+STEEP = LowRankPrecision(np.zeros(2), np.full((2, 1), 3.0), np.full(2, 0.1))
+"""Whose diagonal contains that of N(0, I), but not in all directions."""
+FLAT = LowRankPrecision(np.zeros(2), np.zeros((2, 0)), np.ones(2))
 REFUSED = [
     ([], WIDE, ValueError, "merge needs at least one posterior"),
     ([WIDE, NARROW], WIDE, TypeError, "of one kind.*; got Dense, Diagonal"),
@@ -193,6 +196,15 @@ REFUSED = [
     ([LOW, LOW], WIDE, ValueError, "needs a prior without correlations; got a Dense"),
     ([LOW, LOW], LOW, ValueError, "needs a prior without correlations; got a LowRankPrecision"),
     ([WIDE, WIDE], Dense(np.zeros(2), np.eye(2) / 9), ValueError, "do not all contain the prior"),
+    (
+        [LOW, LOW],
+        Diagonal(np.zeros(2), np.full(2, 0.1)),
+        ValueError,
+        "do not all contain the prior",
+    ),
+    ([STEEP, STEEP], NARROW, ValueError, "do not all contain the prior"),
+    ([FLAT, FLAT], Diagonal(np.zeros(2), np.full(2, 0.1)), ValueError, "do not all contain"),
+    (WIDE, WIDE, TypeError, "needs a list of posteriors; got one Dense"),
     (
         [LOW, LowRankPrecision(np.zeros(2), np.ones((2, 2)), np.ones(2))],
         NARROW,
@@ -206,6 +218,28 @@ REFUSED = [
 def test_refused(posteriors, prior, error, message):
     with pytest.raises(error, match=message):
         merge(posteriors, prior)
+
+
+def test_low_ranks_merge_where_em_took_some_of_the_prior_into_the_factors():
+    # 0.7 of the prior's ψ in each of three: the summed ψ is 0.1, the whole precision positive
+    part = LowRankPrecision(np.array([1.0, 0.0]), np.array([[5.0], [0.0]]), np.array([0.7, 2.0]))
+    merged = merge([part] * 3, NARROW)
+    assert_close(merged.mean, [3 * 25.7 / (3 * 25.7 - 2), 0], 0.01)
+    raised = float(merged.precision.diagonal()[0]) - (3 * 25.7 - 2)
+    assert abs(raised - (0.35 - 0.1)) < 1e-9
+
+
+def test_precisions_of_no_factors_merge_as_variances_do():
+    prior = Diagonal(np.zeros(2), np.array([1.0, 4.0]))
+    means, precisions = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[2.0, 0.5], [3.0, 1.0]])
+    parts = [
+        LowRankPrecision(m, np.zeros((2, 0)), p) for m, p in zip(means, precisions, strict=True)
+    ]
+    merged = merge(parts, prior)
+    assert isinstance(merged, LowRankPrecision)
+    whole = precisions.sum(0) - [1.0, 0.25]
+    expected = (means * precisions).sum(0) / whole
+    same_gaussian(merged, expected, np.diag(1 / whole), rtol=1e-12)
 
 
 @pytest.mark.slow

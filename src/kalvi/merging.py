@@ -26,12 +26,18 @@ from kalvi.precision import matching
 
 MOST_COLUMNS = 1024
 """Factors that are projected at once, whose Gram matrix is that large."""
+LEAST = 0.5
+"""A merged ψ is no less than this share of the largest of the shards'. In exact arithmetic it is no less
+than the whole of it, but EM may have taken some of a ψ that is the prior's into the factors."""
+MOST_RAISED = 1.0
+"""Where that adds E to the diagonal and tr(E Σ) is more than this, the posteriors are refused. Below it the
+sum itself is positive definite, and about tr(E Σ)/2 nats from what is returned."""
 
 
-def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
+def merge(posteriors: Any, prior: Gaussian) -> Gaussian:
     """The posterior of all shards, from those of each and the prior that all of them started from.
 
-    Dense and Diagonal posteriors are merged exactly. LowRankPrecision ones need a prior without
+    A list of Dense or Diagonal posteriors is merged exactly. LowRankPrecision ones need a prior without
     correlations (a Diagonal, or a LowRankPrecision whose factor is zero). A linear model that learned
     its noise has a prior in units of that noise: fix `noise_scale` for shards that are to be merged.
 
@@ -42,6 +48,10 @@ def merge(posteriors: Sequence[Any], prior: Gaussian) -> Gaussian:
     each other, KL of the precision at most 0.05 nats more than twice that of one call (which is 0.03 in
     the median) and of the mean less than 1 (0.02 in the median). The diagonal of the precision is exact.
     """
+    if isinstance(posteriors, Gaussian):
+        raise TypeError(
+            f"merge needs a list of posteriors; got one {type(posteriors).__name__}. Put it into a list."
+        )
     posteriors = list(posteriors)
     check(posteriors, prior)
     dtype = np.result_type(*(q.mean.dtype for q in [*posteriors, prior]))
@@ -129,18 +139,22 @@ def _merge_diagonal(posteriors: Sequence[Gaussian], prior: Gaussian) -> Diagonal
 
 def _merge_low_rank(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankPrecision:
     """The mean with the precision of all, unprojected; then the projection."""
-    if len(posteriors) == 1:
-        return posteriors[0]
-    own, others = prior.precision.diag, len(posteriors) - 1
-    parts = [q.precision for q in posteriors]
-    # in exact arithmetic no less than the largest; EM may have taken a little of the prior's into factors
-    least = functools.reduce(jnp.maximum, [part.diag for part in parts]) / 2
-    diag = jnp.maximum(sum(part.diag for part in parts) - others * own, least)
+    first, others = posteriors[0], len(posteriors) - 1
+    if not others:
+        return first
+    if first.precision.factor.shape[1] == 0:
+        found = _merge_diagonal(posteriors, prior)
+        return first.with_parts(found.mean, first.precision.factor, found.precision.diag)
+    own, parts = prior.precision.diag, [q.precision for q in posteriors]
+    summed = sum(part.diag for part in parts) - others * own
+    least = LEAST * functools.reduce(jnp.maximum, [part.diag for part in parts])
+    diag = jnp.maximum(summed, least)
     shift = sum(q.solve(q.mean) for q in posteriors) - others * own * prior.mean
     w, *rest = (part.factor for part in parts)
     x = jnp.concatenate(rest, axis=1).T
-    mean = LowRankPlusDiagonal(diag, jnp.concatenate([w, x.T], axis=1)).inverse().matvec(shift)
+    covariance = LowRankPlusDiagonal(diag, jnp.concatenate([w, x.T], axis=1)).inverse()
+    contained = (diag - summed) @ covariance.diagonal() <= MOST_RAISED
+    mean = jnp.where(contained, covariance.matvec(shift), jnp.nan)
     gram = projections.gram(w, diag, x)
     target = projections.Target(w, diag, x, jnp.ones(x.shape[0], diag.dtype), gram)
-    first = posteriors[0]
     return first.with_parts(mean, *first.projection(target))
