@@ -52,7 +52,7 @@ def gp(report: Report, quick: bool) -> None:
     n = QUICK_N if quick else N
     with jax.enable_x64(True):
         _fixed(report, n)
-    _learned(report, n, (20, 50) if quick else (50, 300))
+    _learned(report, n // 2, (20, 50) if quick else (50, 300))
 
 
 def _fixed(report: Report, n: int) -> None:

@@ -170,7 +170,7 @@ def measure_river(rows: int) -> Outcome:
 
 def streams(report: Report, quick: bool) -> None:
     """Progressive losses, speed and memory of one pass over flights and texts."""
-    rows, bits, few = (60_000, 12, 2000) if quick else (500_000, 16, None)
+    rows, bits, few = (60_000, 12, 2000) if quick else (200_000, 14, None)
     full, forgetful = "kalvi, full covariance", f"kalvi, forgetting {FORGETTING:g}"
     contenders = {full: (bayesian, {}), forgetful: (bayesian, {"forgetting": FORGETTING})}
     contenders["kalvi, float32"] = (bayesian, {"dtype": "float32"})
