@@ -181,6 +181,68 @@ def test_refused(given, how, error, message):
         distributed.fit(kalvi.LogisticRegression(), *given, **how)
 
 
+KNOWN = kalvi.LinearRegression(noise_scale=1.0).partial_fit(X[:, :2], Y)
+
+
+def frame_of(**columns):
+    return dd.from_pandas(pd.DataFrame({"a": X[:, 0], **columns}), npartitions=3)
+
+
+def misread():
+    holed = X.copy()
+    holed[CHUNK + 4, 1] = np.nan
+    names = pd.Series(np.where(Y, "yes", "no"), dtype="string")
+    names[100] = pd.NA
+    wide = db.from_sequence([(X, Y)])
+    classes = {"classes": ["no", "yes"]}
+    logistic = kalvi.LogisticRegression()
+    bag = db.from_sequence([{"a": 1.0, "late": 0}] * 4, npartitions=2)
+    lost = r"piece 1 of 3, counted from 0: Input y contains NaN or nothing in row 20 \(1 such"
+    return [
+        (
+            LINEAR,
+            rows(holed),
+            {},
+            ValueError,
+            "piece 1 of 8, counted from 0: .*NaN in row 4, column 1",
+        ),
+        (logistic, (frame_of(late=names), "late"), {}, ValueError, lost),
+        (logistic, (frame_of(late=names), "late"), classes, ValueError, lost),
+        (logistic, (bag,), {}, TypeError, r"piece . of 2.*a tuple .X, y.*got dict.*to_rows= makes"),
+        (LINEAR, (bag,), {}, TypeError, r"piece . of 2.*a tuple .X, y.*got dict.*to_rows= makes"),
+        (KNOWN, (wide,), {}, ValueError, "X has 3 features, but LinearRegression is expecting 2"),
+    ]
+
+
+@pytest.mark.parametrize(("model", "given", "how", "error", "message"), misread())
+def test_refused_where_the_rows_are(model, given, how, error, message):
+    with pytest.raises(error, match=message):
+        distributed.fit(model, *given, **how)
+
+
+EKF = kalvi.LogisticRegression(scheme="ekf")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (EKF, r"scheme='ekf' does not seek.*or refine=0"),
+        (KNOWN, r"X has 3 features.*learned from 2"),
+    ],
+)
+def test_refused_before_rows_are_read(model, message):
+    x, y = rows()
+    unread = x.map_blocks(lambda _: pytest.fail("rows were read"), dtype=x.dtype, meta=x._meta)
+    with pytest.raises(ValueError, match=message):
+        distributed.fit(model, unread, y)
+
+
+def test_the_name_of_a_column_may_be_a_number():
+    frame = dd.from_pandas(pd.DataFrame(np.column_stack([X, Y])), npartitions=8)
+    found = distributed.fit(LINEAR, frame, 3, shards=2)
+    same_bits(numbers(found), numbers(distributed.fit(LINEAR, *rows(), shards=2)))
+
+
 def test_chunks_of_unknown_length_are_fine():
     x, y = rows()
     some = x[:, 0] > 0

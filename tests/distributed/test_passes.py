@@ -1,10 +1,12 @@
 """What shards say together, by the three verbs alone."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 from scipy import special
+from sklearn.exceptions import ConvergenceWarning
 
 import kalvi
 from kalvi import distributed
@@ -118,6 +120,32 @@ def test_places_may_be_empty_or_have_one_class():
     twice = learned(kalvi.LogisticRegression(**PLAIN), [parts[0], parts[3]], classes=[0, 1])
     assert_close(model.coef_, twice.coef_, 1e-12)
     assert model.log_evidence_ == twice.log_evidence_
+
+
+def test_rows_without_weight_are_no_rows():
+    x, y = LINEAR.x, LINEAR.y
+    nothing = (x[:40], y[:40], np.zeros(40))
+    parts = [[nothing], [nothing, (x[40:], y[40:], np.ones(N - 40))]]
+    model = learned(kalvi.LinearRegression(noise_scale=1.0, **PLAIN), parts)
+    for found in (model, refined(model, parts, 1)):
+        assert_close(found.coef_, exact(x[40:], y[40:])[0], 1e-9)
+
+
+def test_far_from_the_optimum_a_warning_says_so():
+    x, y = BINARY.x, BINARY.y
+    order = np.argsort(y, kind="stable")
+    parts = [[(x[piece], y[piece])] for piece in np.array_split(order, PLACES)]
+    merged = learned(kalvi.LogisticRegression(**PLAIN), parts, classes=[0, 1])
+    for rounds, far in ((0, True), (2, False)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = refined(merged, parts, rounds)
+        gradient, excess = optimality(found, x, y)
+        assert_close(found.elbo_gap_, gradient**2 + np.trace(excess @ excess) / 2, 1e-6)
+        assert far == (found.elbo_gap_ > 0.1 * D)
+        told = [str(one.message) for one in said if one.category is ConvergenceWarning]
+        assert len(told) == far
+        assert all("had not converged after 2 passes" in one and "Refine" in one for one in told)
 
 
 def test_adding_leaves_what_was_there():

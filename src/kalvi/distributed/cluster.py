@@ -4,13 +4,14 @@ A shard is a chain of tasks, one a piece of rows, each a pure function of the mo
 the task before it left and of its piece. Dask does again what a lost worker had done, with the same bits.
 """
 
+from itertools import count
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 
-from kalvi.distributed.inputs import Source, dask, source
-from kalvi.distributed.passes import Learn, Pass, Refinement, tree
+from kalvi.distributed.inputs import Source, check_complete, dask, named, source
+from kalvi.distributed.passes import Learn, Pass, Refinement, check, check_refinable, three, tree
 
 MOST_SHARDS = 16
 """Shards unless a number is asked for: the result does not depend on how many workers there are."""
@@ -57,17 +58,28 @@ def fit(
 
     Returns
     -------
-    The fitted model. Its `log_evidence_` is the sum of the shards', each as if alone; `elbo_` is there
-    after a refinement, the bound of all rows; `n_passes_` counts the passes.
+    The fitted model. Its `log_evidence_` is the sum of the shards', each as if alone; `n_passes_` counts
+    the passes. After a refinement `elbo_` is the bound on log p of all rows (of a model that had learned
+    before: of the new rows, given what it knew), and `elbo_gap_` the squared natural-gradient norm, about
+    twice the nats to the optimum; a ConvergenceWarning says where that is too much.
     """
     _check_counts(refine, shards)
+    check(model)
+    refines = bool(refine) and not model._one_pass_is_exact()
+    if refines:
+        check_refinable(model)
     found = source(X, y, sample_weight, to_rows)
+    known = "state_" in vars(model)
+    if known and found.width not in (None, model.n_features_in_):
+        raise ValueError(
+            f"X has {found.width} features, and the model has learned from {model.n_features_in_}."
+        )
     work = _Work(found, shards, client)
-    if is_classifier(model) and classes is None and "state_" not in vars(model):
+    if is_classifier(model) and classes is None and not known:
         classes = work.labels()
     first = Learn(model, classes)
     whole = first.finish(work.over(first))
-    if not refine or whole._one_pass_is_exact():
+    if not refines:
         return whole
     climb = Refinement(whole, known=model)
     for _ in range(refine + 1):
@@ -81,9 +93,9 @@ class _Work:
     def __init__(self, found: Source, shards: int | None, client: Any):
         self.found, self.client = found, client
         n = len(found.pieces)
-        count = min(n, MOST_SHARDS if shards is None else int(shards))
+        number = min(n, MOST_SHARDS if shards is None else int(shards))
         self.shards = [
-            found.pieces[part[0] : part[-1] + 1] for part in np.array_split(range(n), count)
+            found.pieces[part[0] : part[-1] + 1] for part in np.array_split(range(n), number)
         ]
 
     def over(self, stage: Pass) -> Any:
@@ -91,19 +103,17 @@ class _Work:
         delayed = dask().delayed
         shared = delayed(stage, traverse=False)
         add, join = delayed(_add), delayed(_join)
-        ends = []
+        ends, numbers, of = [], count(), len(self.found.pieces)
         for shard in self.shards:
             state = delayed(_begin)(shared)
             for piece in shard:
-                state = add(shared, state, piece)
+                state = add(shared, state, piece, next(numbers), of)
             ends.append(state)
         return self._computed(tree(lambda one, other: join(shared, one, other), ends))
 
     def labels(self) -> np.ndarray:
         """All labels that there are."""
-        delayed = dask().delayed
-        found = [delayed(np.unique)(targets) for targets in self.found.labels]
-        parts = self._computed(delayed(list)(found))
+        parts = self._computed(dask().delayed(list)(self.found.labels))
         return np.unique(np.concatenate([part for part in parts if len(part)] or [np.zeros(0)]))
 
     def _computed(self, wanted: Any) -> Any:
@@ -116,9 +126,11 @@ def _begin(stage: Pass) -> Any:
     return stage.begin()
 
 
-def _add(stage: Pass, found: Any, batches: list[tuple]) -> Any:
-    for rows in batches:
-        found = stage.add(found, rows)
+def _add(stage: Pass, found: Any, batches: list[Any], number: int, of: int) -> Any:
+    with named(number, of):
+        for rows in batches:
+            check_complete(three(rows)[1])
+            found = stage.add(found, rows)
     return found
 
 

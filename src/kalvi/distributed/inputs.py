@@ -1,17 +1,21 @@
 """Dask collections as lists of pieces, each a list of batches on the worker that has it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from kalvi.distributed.passes import three
 
 
 class Source(NamedTuple):
     """A collection in pieces that are computed where they are wanted."""
 
     pieces: list[Any]  # delayed lists of batches (X, y) or (X, y, sample_weight)
-    labels: list[Any]  # delayed targets of each piece
+    labels: list[Any]  # delayed labels of each piece
+    width: int | None  # features, where that is known before rows are read
 
 
 def dask() -> Any:
@@ -54,7 +58,7 @@ def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
         raise ValueError("y is missing: give a Dask or NumPy array of one target a row.")
     targets = _beside("y", y, x)
     weights = None if weight is None else _beside("sample_weight", weight, x)
-    return _zipped(x.to_delayed().ravel().tolist(), targets, weights)
+    return _zipped(x.to_delayed().ravel().tolist(), targets, weights, x.shape[1])
 
 
 def _beside(name: str, column: Any, x: Any) -> list[Any]:
@@ -91,10 +95,10 @@ def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
     _no_function(to_rows)
     if y is None:
         raise ValueError(f"y is missing: name the target, one of {', '.join(map(str, x.columns))}.")
-    names = [name for name in (y, weight) if isinstance(name, str)]
+    names = [name for name in (y, weight) if _is_name(name)]
     if missing := [name for name in names if name not in x.columns]:
         raise ValueError(f"no column {missing[0]!r}; there are {', '.join(map(str, x.columns))}.")
-    columns = [x[name] if isinstance(name, str) else name for name in (y, weight)]
+    columns = [x[name] if _is_name(name) else name for name in (y, weight)]
     for name, column in zip(("y", "sample_weight"), columns, strict=True):
         if column is not None and getattr(column, "npartitions", None) != x.npartitions:
             raise ValueError(
@@ -102,7 +106,12 @@ def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
             )
     rows = x.drop(columns=names) if names else x
     targets, weights = (None if c is None else c.to_delayed() for c in columns)
-    return _zipped(rows.to_delayed(), targets, weights)
+    return _zipped(rows.to_delayed(), targets, weights, len(rows.columns))
+
+
+def _is_name(given: Any) -> bool:
+    """Names of columns may be numbers."""
+    return given is not None and not dask().is_dask_collection(given) and np.ndim(given) == 0
 
 
 def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
@@ -112,8 +121,7 @@ def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
             "y and sample_weight are not given beside it."
         )
     delayed = dask().delayed
-    pieces = [delayed(_batches)(part, to_rows) for part in x.to_delayed()]
-    return Source(pieces, [delayed(_targets)(piece) for piece in pieces])
+    return _labelled([delayed(_batches)(part, to_rows) for part in x.to_delayed()])
 
 
 def _no_function(to_rows: Callable | None) -> None:
@@ -121,23 +129,57 @@ def _no_function(to_rows: Callable | None) -> None:
         raise ValueError("to_rows= is for the records of a bag; arrays and data frames are rows.")
 
 
-def _zipped(rows: list[Any], targets: Any, weights: list[Any] | None) -> Source:
+def _zipped(rows: list[Any], targets: Any, weights: list[Any] | None, width: int) -> Source:
     delayed = dask().delayed
     columns = [rows, targets] + ([] if weights is None else [weights])
-    return Source([delayed(_batch)(*parts) for parts in zip(*columns, strict=True)], targets)
+    return _labelled([delayed(_batch)(*parts) for parts in zip(*columns, strict=True)], width)
+
+
+def _labelled(pieces: list[Any], width: int | None = None) -> Source:
+    labels = dask().delayed(_labels)
+    return Source(pieces, [labels(piece, i, len(pieces)) for i, piece in enumerate(pieces)], width)
 
 
 def _batch(*columns: Any) -> list[tuple]:
     return [columns]
 
 
-def _batches(records: Any, to_rows: Callable | None) -> list[tuple]:
+def _batches(records: Any, to_rows: Callable | None) -> list[Any]:
     records = list(records)
     if to_rows is None:
         return records
     return [to_rows(records)] if records else []
 
 
-def _targets(batches: list[tuple]) -> np.ndarray:
-    found = [np.asarray(rows[1]) for rows in batches]
-    return np.concatenate(found) if found else np.zeros(0)
+def _labels(batches: list[Any], number: int, of: int) -> np.ndarray:
+    with named(number, of):
+        targets = [three(rows)[1] for rows in batches]
+        for y in targets:
+            check_complete(y)
+        return np.unique(np.concatenate([np.asarray(y) for y in targets] or [np.zeros(0)]))
+
+
+def check_complete(y: Any) -> None:
+    """Refuse missing targets: labels that are no numbers could not even be compared."""
+    values = np.ravel(np.asarray(y))
+    if values.dtype.kind == "O":
+        missing = np.array(
+            [v is None or type(v).__name__ == "NAType" or v != v for v in values], bool
+        )
+    else:
+        missing = values != values
+    if missing.any():
+        raise ValueError(
+            f"Input y contains NaN or nothing in row {np.argmax(missing)} "
+            f"({missing.sum()} such rows in all). Drop such rows first."
+        )
+
+
+@contextmanager
+def named(number: int, of: int) -> Iterator[None]:
+    """Complaints about rows say which piece these are in."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"piece {number} of {of}, counted from 0: {error}") from error

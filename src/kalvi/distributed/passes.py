@@ -30,7 +30,8 @@ A step that lowers the bound is not taken.
 The log evidence is the sum of the shards': each predicts its rows from the prior and its own earlier rows
 alone. It is lower than that of one stream by K − 1 beginnings, about ½ log n nats a coefficient each with n
 rows a shard; where neighbouring rows are alike and shards are runs of them, it may be higher. Further
-passes leave it as it is, and `elbo_` is the bound then.
+passes leave it as it is, and `elbo_` is the bound then: on log p of all rows, or, where a model had learned
+before, of the new rows given what it knew.
 """
 
 from abc import abstractmethod
@@ -40,7 +41,7 @@ from typing import Any
 import jax
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
 from kalvi.estimators import revisits
 from kalvi.estimators.base import StreamingEstimator
@@ -84,7 +85,7 @@ class Learn(Pass):
     """
 
     def __init__(self, model: Any, classes: Any = None):
-        _check(model)
+        check(model)
         self.known = model if "state_" in vars(model) else None
         self.model = clone(model)
         self.classes = None
@@ -95,9 +96,12 @@ class Learn(Pass):
         return clone(self.model)
 
     def add(self, found: Any, rows: Any) -> Any:
-        x, y, weight = _three(rows)
-        if _length(x) == 0:
+        x, y, weight = three(rows)
+        if _empty(x, weight):
             return found
+        if self.known is not None and "state_" not in vars(found):
+            _check_feature_names(self.known, x, reset=False)
+            _check_n_features(self.known, x, reset=False)
         new = object.__new__(type(found))
         new.__dict__.update(vars(found))
         named = {} if self.classes is None else {"classes": self.classes}
@@ -126,12 +130,10 @@ class Visit(Pass):
         return self.nothing
 
     def add(self, found: Any, rows: Any) -> Any:
-        x, y, weight = _three(rows)
-        return (
-            found
-            if _length(x) == 0
-            else revisits.visited(self.model, self.at, found, (x, y, weight))
-        )
+        x, y, weight = three(rows)
+        if _empty(x, weight):
+            return found
+        return revisits.visited(self.model, self.at, found, (x, y, weight))
 
     def join(self, one: Any, other: Any) -> Any:
         return jax.tree.map(np.add, one, other)
@@ -149,11 +151,7 @@ class Refinement:
 
     def __init__(self, model: Any, known: Any = None):
         check_is_fitted(model, "state_")
-        if model.scheme not in VARIATIONAL:
-            raise ValueError(
-                f"refinement goes to the optimum of the variational bound, which scheme={model.scheme!r} "
-                f"does not seek; use one of {', '.join(VARIATIONAL)}, or refine=0."
-            )
+        check_refinable(model)
         self.model = model
         self.climb: Any = revisits.begun(model, known if _fitted(known) else None)
 
@@ -169,7 +167,7 @@ class Refinement:
         return new
 
     def finish(self) -> Any:
-        """The model at the best Gaussian that was visited."""
+        """The model at the best Gaussian that was visited; warns where that is far from the optimum."""
         return revisits.ended(self.model, self.climb)
 
 
@@ -183,7 +181,30 @@ def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
     return parts[0]
 
 
-def _check(model: Any) -> None:
+def check_refinable(model: Any) -> None:
+    """Refuse a model whose scheme seeks something else than further passes do."""
+    if model.scheme not in VARIATIONAL:
+        raise ValueError(
+            f"refinement goes to the optimum of the variational bound, which scheme={model.scheme!r} "
+            f"does not seek; use one of {', '.join(VARIATIONAL)}, or refine=0."
+        )
+
+
+def three(rows: Any) -> tuple[Any, Any, Any]:
+    """X, y and the weights of a batch, if there are any."""
+    if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
+        raise TypeError(
+            "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
+            f"got {type(rows).__name__}"
+            + (f" of {len(rows)}." if isinstance(rows, tuple | list) else ".")
+            + " Of records in a bag, to_rows= makes batches."
+        )
+    x, y, *weight = rows
+    return x, y, weight[0] if weight else None
+
+
+def check(model: Any) -> None:
+    """Refuse what is no model whose shards add, and parameters that shards cannot have."""
     if not isinstance(model, StreamingEstimator):
         raise TypeError(
             "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
@@ -208,15 +229,8 @@ def _fitted(model: Any) -> bool:
     return model is not None and "state_" in vars(model)
 
 
-def _three(rows: Any) -> tuple[Any, Any, Any]:
-    if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
-        raise TypeError(
-            "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
-            f"got {type(rows).__name__}" + (f" of {len(rows)}." if isinstance(rows, tuple) else ".")
-        )
-    x, y, *weight = rows
-    return x, y, weight[0] if weight else None
-
-
-def _length(x: Any) -> int:
-    return x.shape[0] if hasattr(x, "shape") else len(x)
+def _empty(x: Any, weight: Any) -> bool:
+    """Whether there are no rows; those without weight are none."""
+    return np.shape(x)[0] == 0 or (
+        weight is not None and np.array_equal(weight, np.zeros(np.shape(x)[0]))
+    )
