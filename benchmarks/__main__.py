@@ -1,7 +1,7 @@
 """python -m benchmarks [--quick] [part ...]: every comparison, each in a process of its own.
 
-All parts together write docs/benchmarks.md, docs/images/scaling.svg and benchmarks/constants.json;
-parts that are named only print, and leave what they found under results/bench.
+All parts together write docs/benchmarks.md and docs/images/scaling.svg; parts that are named only print,
+and leave what they found under results/bench.
 """
 
 import argparse
@@ -17,14 +17,13 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.page import page, processor
+from benchmarks.page import page
 from benchmarks.parts import LONG, PARTS, Part
 from benchmarks.report import Report
 
 ALL = PARTS | LONG
 FOUND = Path("results/bench")
 PAGE, PICTURE = Path("docs/benchmarks.md"), Path("docs/images/scaling.svg")
-CONSTANTS = Path("benchmarks/constants.json")
 
 
 def main():
@@ -44,21 +43,17 @@ def main():
     if args.page:
         kept = {name: FOUND / f"{name}.json" for name in PARTS}
         found = {name: json.loads(path.read_text()) for name, path in kept.items() if path.exists()}
-        return publish(found, args.quick, None)
+        return publish(found, None)
     began = time.monotonic()
     found = {name: apart(name, ALL[name], args.quick) for name in args.parts or PARTS}
-    return None if args.parts else publish(found, args.quick, time.monotonic() - began)
+    return None if args.parts else publish(found, time.monotonic() - began)
 
 
-def publish(found: dict[str, dict], quick: bool, seconds: float | None) -> None:
-    """The page, its figure and the constants."""
+def publish(found: dict[str, dict], seconds: float | None) -> None:
+    """The page and its figure."""
     if (figure := FOUND / "scaling.svg").exists():
         shutil.copy(figure, PICTURE)
-    PAGE.write_text(page(PARTS, found, quick, seconds))
-    constants = {k: v for part in found.values() for k, v in part["constants"].items()}
-    if constants:
-        about = {"machine": processor(), "quick": quick}
-        CONSTANTS.write_text(json.dumps(about | constants, indent=2) + "\n")
+    PAGE.write_text(page(PARTS, found, seconds))
     print(f"wrote {PAGE}")
 
 
@@ -81,12 +76,14 @@ def apart(name: str, part: Part, quick: bool) -> dict:
         if process.returncode:
             error = RuntimeError(f"its process ended with {process.returncode}.")
             Report.read(path).failed(f"The rest of `{name}`", error)
-    return json.loads(path.read_text()) | {"minutes": (time.monotonic() - began) / 60}
+    found = json.loads(path.read_text()) | {"minutes": (time.monotonic() - began) / 60}
+    path.write_text(json.dumps(found, indent=1))
+    return found
 
 
 def here(name: str, quick: bool) -> None:
     """One part in this process."""
-    part, report = ALL[name], Report(FOUND / f"{name}.json")
+    part, report = ALL[name], Report(FOUND / f"{name}.json", quick)
     if part.needs and importlib.util.find_spec(part.needs) is None:
         report.line(f"`{part.needs}` is not there: left out.")
         return

@@ -40,15 +40,18 @@ below{how}. Nothing here is typed by hand.
 APART = ", part by part: what is shown here was run at different times"
 
 
-def page(parts: dict[str, Any], found: dict[str, dict], quick: bool, seconds: float | None) -> str:
+QUICK = (
+    "```{{warning}}\n{which}: quick runs, with small sizes and few rounds. They show that everything runs, "
+    "not how fast it is.\n```\n"
+)
+
+
+def page(parts: dict[str, Any], found: dict[str, dict], seconds: float | None) -> str:
     """The page; `parts` says order and titles. Without seconds, the parts ran at different times."""
     how = APART if seconds is None else " in one go"
     text = [OPENING.format(machine=machine(), close=CLOSE, how=how)]
-    if quick:
-        text.append(
-            "```{warning}\nA quick run, with small sizes and few rounds: it shows that everything runs,"
-            " not how fast it is.\n```\n"
-        )
+    if quick := [parts[name].title for name, part in found.items() if part["quick"]]:
+        text.append(QUICK.format(which=", ".join(quick)))
     text.append("## Where we lose\n")
     losses = [
         f"- {parts[name].title}. {loss}" for name, part in found.items() for loss in part["losses"]

@@ -1,4 +1,4 @@
-"""What a part of the benchmarks found: prose, tables, losses, and numbers for the documentation."""
+"""What a part of the benchmarks found: prose, tables and losses."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,11 @@ CLOSE = 0.001
 class Report:
     """Markdown, printed as it comes and kept for the page."""
 
-    def __init__(self, path: Path | None = None):
+    def __init__(self, path: Path | None = None, quick: bool = False):
         self.path = path  # written after every line, so that nothing found is lost
+        self.quick = quick
         self.text: list[str] = []
         self.losses: list[str] = []
-        self.constants: dict[str, Any] = {}
 
     @classmethod
     def read(cls, path: Path) -> "Report":
@@ -27,7 +27,7 @@ class Report:
         if path.exists():
             kept = json.loads(path.read_text())
             report.text, report.losses = kept["text"], kept["losses"]
-            report.constants = kept["constants"]
+            report.quick = kept["quick"]
         return report
 
     def line(self, text: str) -> None:
@@ -67,7 +67,7 @@ class Report:
         self.line(f"*{what} did not run here: {type(error).__name__}: {words}*".replace("|", "/"))
 
     def save(self) -> None:
-        kept = {"text": self.text, "losses": self.losses, "constants": self.constants}
+        kept = {"text": self.text, "losses": self.losses, "quick": self.quick}
         if self.path is not None:
             self.path.write_text(json.dumps(kept, indent=1))
 

@@ -155,7 +155,7 @@ def _draw(found) -> None:
 
 
 def _constants(report: Report, quick: bool) -> None:
-    """What the page on scaling multiplies with, measured at one size."""
+    """What one would estimate other sizes with, measured at one."""
     d, updates = 10**5 if quick else 10**6, []
     for rank, block in ((10, 64), (10, 256)) if quick else ((10, 64), (10, 256), (100, 256)):
         point = memory.apart(low_rank, Setting(d, rank, block))
@@ -179,12 +179,9 @@ def _constants(report: Report, quick: bool) -> None:
         "seconds_per_row": each,
         "seconds_per_row_parameter_squared": each / dim**2,
     }
-    report.constants = {"cores": 1, "dtype": "float32", "update": updates, "merge": pair}
-    report.constants["full_float64"] = square
     report.heading("Constants")
     report.line(
-        "Of one core, low rank in float32, rows given in memory; `benchmarks/constants.json` has the same"
-        " numbers. Peak bytes include the block of rows."
+        "Of one core, low rank in float32, rows given in memory. Peak bytes include the block of rows."
     )
     header = list(updates[0])
     report.table(
