@@ -24,6 +24,11 @@ hypothesis.settings.load_profile("kalvi")
 
 HARD = "tests/algorithms/test_rvga.py::test_hard_binary_problems_leave_a_proper_posterior"
 LONGEST = {
+    "tests/estimators/test_low_rank.py::test_a_hundred_thousand_sparse_features_never_become_dense",
+    "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[10]",
+    "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[5]",
+    "tests/tabular/test_learn.py::test_an_interrupted_run_goes_on_to_the_same_bits[2]",
+    "tests/algorithms/test_laplace.py::test_gradient_vanishes_and_covariance_is_the_inverse_hessian[probit]",
     "tests/experiments/test_rvga.py::test_claims_on_the_stored_rows[9]",
     HARD + "[mirror prox-float64]",
     HARD + "[mirror prox-float32]",

@@ -1,6 +1,6 @@
 """The documentation names everything, and what it shows is true.
 
-`make test` runs the five-minute start; `make docs` the README, all pages and docstrings (marked `docs`).
+Examples are run by `make docs` (marked `docs`), because they cost minutes of compilation.
 """
 
 import doctest
@@ -51,13 +51,10 @@ def test_the_reference_has_every_public_name(name):
     )
 
 
-def test_the_five_minute_start_runs():
-    assert pages.run(DOCS / "start.md") >= 3
-
-
 @pytest.mark.docs
-def test_the_readme_runs():
-    assert pages.run(ROOT / "README.md") >= 3
+@pytest.mark.parametrize("page", FIRST, ids=lambda page: page.name)
+def test_what_a_newcomer_reads_runs(page):
+    assert pages.run(page) >= 3
 
 
 @pytest.mark.docs

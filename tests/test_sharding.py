@@ -116,7 +116,13 @@ def test_factor_analysis():
         eight = kalvi.FactorAnalysis(2).partial_fit(x)
         assert len(eight.state_.posterior.mean.addressable_shards) == 8
     close(one.get_covariance(), eight.get_covariance(), 1e-10)
-    table, start = kalvi.Batch(jnp.asarray(x), jnp.ones(64), jnp.ones(64)), one.state_.posterior
+
+
+@pytest.mark.slow
+def test_the_maximum_likelihood_of_factor_analysis():
+    x = np.random.default_rng(2).normal(size=(64, 64)) * np.linspace(1, 3, 64)
+    start = fa.start(jnp.zeros(64), jnp.ones(64), 2, key=jax.random.key(0))
+    table = kalvi.Batch(jnp.asarray(x), jnp.ones(64), jnp.ones(64))
     # the first pass adds directions of rounding to its basis: the paths differ, the optimum does not
     limits = {"max_passes": 1000, "tolerance": 1e-13}
     alone = fa.batch_em(table, start, **limits)

@@ -268,7 +268,7 @@ def _sweep_pieces(visit: Callable, total: Any, read: Any, wide: Array, written: 
     return jax.tree.map(jnp.add, total, added), written
 
 
-def orthonormal(a: Float[Array, "d q"]) -> Float[Array, "d q"]:
+def orthonormal(a: Float[Array, "d q"]) -> Float[Array, "d k"]:
     """An orthonormal basis of the columns; where d is spread over devices, by a QR of their R's."""
     if not sharding.divides(a.shape[0]):
         return jnp.linalg.qr(a)[0]
