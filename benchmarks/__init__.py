@@ -9,7 +9,10 @@ import os
 CORES = int(os.environ.get("BENCH_CORES", "1"))
 """How many cores the process and everything in it may use."""
 
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-CORES:])
+ALL = os.sched_getaffinity(0)
+"""The cores there are, for processes that are started from here."""
+
+os.sched_setaffinity(0, sorted(ALL)[-CORES:])
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ[f"{library}_NUM_THREADS"] = str(CORES)
 if CORES == 1:
