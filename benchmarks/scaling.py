@@ -139,7 +139,9 @@ def _draw(found) -> None:
     @panel
     def curve(axes, x, y, title, ylabel):
         axes.loglog(x, y, "o-", color=INK)
-        axes.set(title=title, ylabel=ylabel)
+        axes.set(title=title, ylabel=ylabel, xticks=x, xticklabels=[f"{v:,.0f}" for v in x])
+        axes.xaxis.set_minor_formatter("")  # labels of a short axis would overlap
+        axes.tick_params(axis="x", labelrotation=30)
         axes.grid(color=FAINT, lw=0.6)
 
     times, rooms = [], []
