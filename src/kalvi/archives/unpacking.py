@@ -148,9 +148,10 @@ class Unpacker:
         found.check_format(full_check=True)
         return found
 
-    def _parts(self, fields: Any, wanted: Any, depth: int) -> dict[str, Any]:
-        """The fields of an object, which must be those wanted."""
-        if type(fields) is not dict or set(fields) != set(wanted):
+    def _parts(self, fields: Any, wanted: Any, depth: int, optional: Any = ()) -> dict[str, Any]:
+        """The fields of an object, which must be those wanted; an older file may lack the optional ones."""
+        known, found = set(wanted), set(fields) if type(fields) is dict else {None}
+        if not known - set(optional) <= found <= known:
             raise ValueError("an object has other fields than its class")
         return {name: self.unpack(fields[name], depth) for name in fields}
 
@@ -165,7 +166,7 @@ class Unpacker:
 
     def _record(self, depth: int, name: Any, fields: Any) -> Any:
         cls = known.find(name, "record")
-        parts = self._parts(fields, cls._fields, depth)
+        parts = self._parts(fields, cls._fields, depth, cls._field_defaults)
         return known.check(cls(**parts), "record")
 
     def _kernel(self, depth: int, name: Any, fields: Any) -> Any:

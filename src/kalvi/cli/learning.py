@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kalvi import files
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
 from kalvi.cli.voices import voice
 
@@ -14,14 +15,9 @@ DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
 FORMAT = click.option(
     "--format",
     "form",
-    type=click.Choice(["csv", "tsv", "parquet", "feather", "arrow", "jsonl", "libsvm", "npz"]),
+    type=click.Choice(list(files.FORMATS)),
     help="What DATA is, where neither its name nor its first bytes tell.",
 )
-SUFFIXES = (
-    *(".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".jsonl", ".ndjson"),
-    *(".json", ".libsvm", ".svm", ".npz", ".gz", ".zst", ".bz2"),
-)
-"""Endings of DATA that the name of a model does not keep."""
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress, no words.")
 CHECKPOINTS = (
@@ -314,10 +310,7 @@ def default_out(data: Sequence[str]) -> Path:
     """What a model is called that was given no name: as its data, in the folder where we are."""
     if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
         raise ValueError("give the model a name with --out.")
-    path = Path(data[0])
-    while path.suffix.lower() in SUFFIXES:
-        path = path.with_suffix("")
-    return Path(f"{path.name}.kalvi")
+    return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
 def check_out(learning: Any, out: Path, force: bool) -> None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from kalvi.files import BadData as BadData
+
 FAILURES = (
     pa.ArrowException,
     OSError,
@@ -26,10 +28,6 @@ FAILURES = (
 
 LONGEST = 40
 """So many characters of an offending value are shown."""
-
-
-class BadData(ValueError):
-    """Input that cannot be read; the message begins with the place ("flights.csv, row 123: ...")."""
 
 
 def place(name: str, row: int) -> str:

@@ -1,26 +1,21 @@
 """Where bytes come from: files, directories, patterns and standard input, compressed or not."""
 
-import glob
 import hashlib
 import io
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import BadData, refusing
+from kalvi.files import BadData, suffix_of
+from kalvi.readers.errors import refusing
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
-SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 HEAD = 2**16
 """A file is recognised by so many bytes at its beginning."""
-
-Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Once(io.RawIOBase):
@@ -177,47 +172,3 @@ class Input:
     def _peek(self, stream: Any) -> bytes:
         with refusing(self.name, "cannot be read"):
             return stream.read(HEAD)
-
-
-def expand(data: Data, known: Collection[str]) -> list[str]:
-    """The files that the user named, in reading order; `known` are the suffixes of data in a directory."""
-    if isinstance(data, str | os.PathLike):
-        return _expand_one(os.fspath(data), known)
-    files = [file for item in data for file in _expand_one(os.fspath(item), known)]
-    if not files:
-        raise BadData("no data: name at least one file, directory or pattern.")
-    if files.count("-") > 1 or len(set(files)) < len(files):
-        raise BadData("no file may be named twice: each row is read once.")
-    return files
-
-
-def _expand_one(path: str, known: Collection[str]) -> list[str]:
-    if path == "-" or os.path.isfile(path):
-        return [path]
-    if os.path.isdir(path):
-        return _directory(path, known)
-    if not os.path.exists(path) and glob.has_magic(path):
-        files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-        if not files:
-            raise BadData(f"{path}: no file has a name of this pattern.")
-        return files
-    if not os.path.lexists(path):
-        raise BadData(f"{path}: no such file.")
-    return [path]
-
-
-def _directory(path: str, known: Collection[str]) -> list[str]:
-    """The files of a directory sorted by name: hidden ones are not data, nor others beside known ones."""
-    with refusing(path, "cannot be listed"):
-        names = sorted(name for name in os.listdir(path) if name[0] not in "._")
-    files = [os.path.join(path, name) for name in names if os.path.isfile(os.path.join(path, name))]
-    data = [file for file in files if suffix_of(file) in known]
-    if not files:
-        raise BadData(f"{path}: is a directory without files.")
-    return data or files
-
-
-def suffix_of(file: str) -> str:
-    """The ending of a file's name, without one that says how it is compressed."""
-    path = Path(file.lower())
-    return Path(path.stem).suffix if path.suffix in SUFFIXES else path.suffix

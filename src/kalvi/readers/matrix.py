@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int8
 
+from kalvi.files import Data
 from kalvi.readers.errors import BadData, shorten
-from kalvi.readers.inputs import Data
 from kalvi.readers.kinds import FLAG, NUMBER, SPARSE, TEXT, TIME
 from kalvi.readers.source import Piece, Source, open_data
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
+from kalvi.files import SUFFIXES
 from kalvi.readers.base import BOM, Format
 from kalvi.readers.columnar import ArrowFile, ArrowStream, Parquet
 from kalvi.readers.delimited import Delimited
@@ -13,24 +14,6 @@ from kalvi.readers.libsvm import Libsvm
 from kalvi.readers.npz import Npz
 
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xff\xff\xff\xff": "arrow", b"PK": "npz"}
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".feather": "feather",
-    ".arrow": "arrow",
-    ".ipc": "arrow",
-    ".arrows": "arrow",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".libsvm": "libsvm",
-    ".svmlight": "libsvm",
-    ".svm": "libsvm",
-    ".npz": "npz",
-}
 FORMATS: dict[str, Callable[[], Format]] = {
     "csv": Delimited,
     "tsv": lambda: Delimited("\t"),

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kalvi.files import Data, expand
 from kalvi.readers import sniff
 from kalvi.readers.base import Ask, Format, Layout, Sample
 from kalvi.readers.errors import BadData, place
-from kalvi.readers.inputs import Data, Input, expand
+from kalvi.readers.inputs import Input
 
 
 class Piece(NamedTuple):
@@ -136,7 +137,7 @@ def open_data(
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
     inputs: list[Input] = []
     try:
-        inputs.extend(Input(path) for path in expand(data, sniff.SUFFIXES))
+        inputs.extend(Input(path) for path in expand(data))
         form = sniff.format_of(inputs, format)
         layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows, strict))
         if not layout.schema.names:

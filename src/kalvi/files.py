@@ -1,0 +1,84 @@
+"""The files that a user named: which they are, and the format that their endings say.
+
+Imports nothing large, so that a file that is not there is refused at once.
+"""
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+"""Endings that say how a file is compressed."""
+FORMATS = {
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "parquet": (".parquet", ".pq"),
+    "feather": (".feather",),
+    "arrow": (".arrow", ".ipc", ".arrows"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "libsvm": (".libsvm", ".svmlight", ".svm"),
+    "npz": (".npz",),
+}
+"""Formats of tables, and the endings of their files."""
+SUFFIXES = {suffix: name for name, suffixes in FORMATS.items() for suffix in suffixes}
+
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class BadData(ValueError):
+    """Input that cannot be read; the message begins with the place ("flights.csv, row 123: ...")."""
+
+
+def expand(data: Data) -> list[str]:
+    """The files that are meant by names, directories and patterns, in reading order; each is there."""
+    if isinstance(data, str | os.PathLike):
+        return _expand_one(os.fspath(data))
+    files = [file for item in data for file in _expand_one(os.fspath(item))]
+    if not files:
+        raise BadData("no data: name at least one file, directory or pattern.")
+    if files.count("-") > 1 or len(set(files)) < len(files):
+        raise BadData("no file may be named twice: each row is read once.")
+    return files
+
+
+def suffix_of(file: str) -> str:
+    """The ending of a file's name, without one that says how it is compressed."""
+    path = Path(file.lower())
+    return Path(path.stem).suffix if path.suffix in CODECS else path.suffix
+
+
+def stem_of(file: str) -> str:
+    """The name of a file without its folder and without endings of data ("days/may.csv.gz": "may")."""
+    path = Path(file)
+    while path.suffix.lower() in (*SUFFIXES, *CODECS, ".txt"):
+        path = path.with_suffix("")
+    return path.name
+
+
+def _expand_one(path: str) -> list[str]:
+    if path == "-" or os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        return _directory(path)
+    if not os.path.exists(path) and glob.has_magic(path):
+        files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        if not files:
+            raise BadData(f"{path}: no file has a name of this pattern.")
+        return files
+    if not os.path.lexists(path):
+        raise BadData(f"{path}: no such file.")
+    return [path]
+
+
+def _directory(path: str) -> list[str]:
+    """The files of a directory sorted by name: hidden ones are not data, nor others beside known ones."""
+    try:
+        names = sorted(name for name in os.listdir(path) if name[0] not in "._")
+    except OSError as error:
+        raise BadData(f"{path}: cannot be listed ({(error.strerror or '').lower()}).") from error
+    files = [os.path.join(path, name) for name in names if os.path.isfile(os.path.join(path, name))]
+    data = [file for file in files if suffix_of(file) in SUFFIXES]
+    if not files:
+        raise BadData(f"{path}: is a directory without files.")
+    return data or files
