@@ -11,11 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.namespaces import AnyArray
 from kalvi.precision import matching, own_precision
 
-Scalar = Float[Array, ""]
-Block = Float[Array, "b d"]
-PerRow = Float[Array, " b"]
+Scalar = Float[AnyArray, ""]
+Block = Float[AnyArray, "b d"]
+PerRow = Float[AnyArray, " b"]
+Between = Float[AnyArray, "b b"]
 Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of each c rows' γ
 
 
@@ -35,7 +37,7 @@ class Gaussian(eqx.Module):
         """n independent draws."""
 
     @abstractmethod
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+    def marginal(self, x: Block) -> tuple[PerRow, Between]:
         """Mean and covariance of the predictors x θ of a block of rows."""
 
     @abstractmethod
@@ -71,7 +73,7 @@ class Gaussian(eqx.Module):
         """diag Σ."""
 
     @abstractmethod
-    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    def marginal_variance(self, x: Block) -> PerRow:
         """The variance of each predictor xᵢ θ, without their covariances."""
 
     @own_precision
@@ -115,7 +117,7 @@ class View(NamedTuple):
     """A block of rows as a Gaussian sees it: the law of its predictors, and how to learn from them."""
 
     mean: PerRow
-    cov: Float[Array, "b b"]
+    cov: Between
     absorb: Callable[[PerRow, Curvature], "Updatable"]  # of coefficients c and curvature γ
 
 
@@ -127,7 +129,7 @@ class Updatable(Gaussian):
         """The predictors of the rows, and the verb that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
 
     @own_precision
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+    def marginal(self, x: Block) -> tuple[PerRow, Between]:
         return self.view(x)[:2]
 
     @own_precision
