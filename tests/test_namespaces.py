@@ -62,17 +62,16 @@ def test_numpy_predictions_are_the_integrals(observed, structure):
         law = stats.norm(row @ mean, np.sqrt(row @ cov @ row))
         ends = law.mean() - 9 * law.std(), law.mean() + 9 * law.std() + 2 * law.var()
         first, second = (
-            integrate.quad(lambda f, k=k: _raw(observed, f, k) * law.pdf(f), *ends, epsabs=1e-12)[0]
-            for k in (1, 2)
+            integrate.quad(_integrand, *ends, (observed, law, k), epsabs=1e-12)[0] for k in (1, 2)
         )
         np.testing.assert_allclose(found[0][i], first, rtol=1e-7, atol=1e-7)
         np.testing.assert_allclose(found[1][i], second - first**2, rtol=1e-6, atol=1e-6)
 
 
-def _raw(observed, f, k: int):
-    """The k-th moment of y given f."""
+def _integrand(f, observed, law, k: int):
+    """The k-th moment of y given f, times the density of f."""
     mean, variance = observed.moments(f)
-    return mean if k == 1 else variance + mean**2
+    return (mean if k == 1 else variance + mean**2) * law.pdf(f)
 
 
 def test_sparse_rows_and_many_blocks():

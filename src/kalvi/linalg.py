@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kalvi import sharding
-from kalvi.namespaces import AnyArray, is_jax, namespace_of, repeat, scipy_of
+from kalvi.namespaces import AnyArray, is_jax, namespace_of, repeat
 
 CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 """How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
@@ -160,7 +160,10 @@ def semidefinite_root(a: Float[AnyArray, "*n c c"]) -> Float[AnyArray, "*n c c"]
 
 def cho_solve(root: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float[AnyArray, "n *k"]:
     """(root rootᵀ)⁻¹ b for a lower-triangular root."""
-    return scipy_of(root, b).linalg.cho_solve((root, True), b)
+    if is_jax(root, b):
+        return jsl.cho_solve((root, True), b)
+    # not SciPy's, whose BLAS has threads of its own that contend with NumPy's
+    return np.linalg.solve(root.T, np.linalg.solve(root, b))
 
 
 def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array, "d p"]:

@@ -14,6 +14,8 @@ import jax.scipy.special
 import numpy as np
 import scipy
 
+from kalvi.forks import refuse_inherited_backend
+
 AnyArray = jax.Array | np.ndarray
 """An array of either library, for the annotations of formulas that take both."""
 
@@ -37,7 +39,7 @@ def scipy_of(*arrays: Any) -> Any:
 
 def as_array(value: Any) -> AnyArray:
     """The value as an array of JAX; one of NumPy stays what it is."""
-    return value if isinstance(value, np.ndarray) else jnp.asarray(value)
+    return value if isinstance(value, np.ndarray) else on_device(value)
 
 
 def repeat(n: int, step: Callable[[Any, T], T], start: T) -> T:
@@ -66,6 +68,7 @@ def on_host(tree: T) -> T:
 
 def on_device(tree: T) -> T:
     """The tree with JAX's arrays in place of NumPy's."""
+    refuse_inherited_backend()
     return jax.tree.map(jnp.asarray, tree)
 
 
