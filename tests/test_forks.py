@@ -1,5 +1,6 @@
 """Predictions of models out of files never start JAX's backend, and forked children never hang."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -82,8 +83,6 @@ def test_the_files_predict_as_before_and_start_no_backend(files):
             assert not backend_started(), path
         print(json.dumps(found))
     """
-    import json
-
     found = json.loads(alone(code))
     assert len(found) == 9
     for name, (cls, how, y) in LINEAR.items():
@@ -130,7 +129,7 @@ def test_forked_children_of_a_process_that_loaded_predict(files):
     assert alone(code) == "done\n"
 
 
-def test_a_forked_child_of_a_process_that_fitted_says_so():
+def test_a_forked_child_of_a_process_that_fitted_says_so(tmp_path):
     code = """
         import multiprocessing, numpy as np, kalvi
         from kalvi.forks import backend_started
@@ -147,6 +146,9 @@ def test_a_forked_child_of_a_process_that_fitted_says_so():
             prior.variance(), prior.logdet()
         def gp(_):
             kalvi.GaussianProcessRegressor().fit(x, [1.0, 2.0, 3.0])
+        kalvi.save("{path}", model)
+        def load(_):
+            return kalvi.load("{path}").predict(x).tolist()
         with multiprocessing.get_context("fork").Pool(1) as pool:
             for task in (learn, make, measure, gp):
                 try:
@@ -157,10 +159,11 @@ def test_a_forked_child_of_a_process_that_fitted_says_so():
                 else:
                     raise AssertionError(task)
             assert pool.map(model.predict, [x])[0].tolist() == wanted
+            assert pool.map(load, [0]) == [wanted]
         model.partial_fit(x, [1.0, 2.0, 3.0])  # the parent goes on
         print("done")
     """
-    assert alone(code) == "done\n"
+    assert alone(code.replace("{path}", str(tmp_path / "m.kalvi"))) == "done\n"
 
 
 def test_a_child_forked_before_jax_was_started_has_jax():

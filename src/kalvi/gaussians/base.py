@@ -11,8 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.linalg import LowRankPlusDiagonal
-from kalvi.namespaces import AnyArray
+from kalvi.namespaces import AnyArray, is_jax
 from kalvi.precision import matching, own_precision
+
+ON_HOST = "arrays of numpy"
+"""What a pickled Gaussian says beside its fields; older pickles do not have it."""
 
 Scalar = Float[AnyArray, ""]
 Block = Float[AnyArray, "b d"]
@@ -46,12 +49,16 @@ class Gaussian(eqx.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """NumPy arrays, so that unpickling does not depend on JAX's global precision."""
-        return jax.tree.map(np.asarray, dict(self.__dict__))
+        return jax.tree.map(np.asarray, dict(self.__dict__)) | {ON_HOST: not is_jax(self.mean)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        with matching(state["mean"].dtype):
-            for name, value in jax.tree.map(jnp.asarray, state).items():
-                object.__setattr__(self, name, value)
+        """JAX's arrays again, unless they were NumPy's, as in a model that only predicts."""
+        state = dict(state)
+        if not state.pop(ON_HOST, False):
+            with matching(state["mean"].dtype):
+                state = jax.tree.map(jnp.asarray, state)
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
 
     @property
     def dim(self) -> int:
