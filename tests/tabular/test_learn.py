@@ -266,7 +266,7 @@ def test_predictions_of_a_file(file, frame, tmp_path):
     assert piece.outcome.ignored == ("price",)
     x, _ = model.inputs(open_data(path).sample, str)
     p = model.estimator.predict_proba(x)[:, 1]
-    np.testing.assert_array_equal(table["probability"], p)
+    np.testing.assert_array_equal(table["p_yes"], p)
     np.testing.assert_array_equal(table["predicted"], np.where(p > 0.5, "yes", "no"))
     q = model.estimator.posterior_
     f = np.column_stack([x, np.ones(ROWS)])

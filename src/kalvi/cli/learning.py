@@ -9,6 +9,7 @@ import click
 
 from kalvi import files
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
+from kalvi.cli.outputs import check_model, require
 from kalvi.cli.voices import voice
 
 DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
@@ -19,6 +20,7 @@ FORMAT = click.option(
     help="What DATA is, where neither its name nor its first bytes tell.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+AGAIN = click.option("--again", is_flag=True, help="Count rows again that were learned before.")
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress, no words.")
 CHECKPOINTS = (
     click.option(
@@ -106,8 +108,9 @@ def fit(
     """
     with refusing():
         out = out or default_out(data)
-        learning = module("kalvi.tabular.learn")
-        check_out(learning, out, force)
+        check_new_model(out, [*files.expand(data), *[like] * (like is not None)], force)
+        require(like)
+        check_runs(out, force)
         source, model = _begin(data, like, options)
         begin_pass(model, source, out, data, options)
 
@@ -118,31 +121,47 @@ def fit(
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="Another file for the new model."
 )
+@click.option("--force", is_flag=True, help="Replace another model that is at --out.")
+@AGAIN
 @FORMAT
 @checkpoints
 @JSON
 @QUIET
-def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any) -> None:
+def update(
+    model: Path,
+    data: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    again: bool,
+    **options: Any,
+) -> None:
     """Learn from the rows of DATA what MODEL has not seen.
 
-    MODEL stays as it is until all rows are learned, and is then replaced at once.
+    MODEL stays as it is until all rows are learned, and is then replaced at once. A file that it has
+    learned already is refused: its rows would count twice. Rows of standard input are not recognised.
 
     \b
     kalvi update flights.kalvi july.parquet
     """
     with refusing():
+        require(model)
+        inputs, out = files.expand(data), out or model
+        if out.exists() and out.samefile(model):
+            check_model(model, inputs, force=True)
+        else:
+            check_model(out, [model, *inputs], force=force)
         learning = module("kalvi.tabular.learn")
         held = learning.load_model(model)
-        check_place(out or model)
-        _check_new(out or model, out is None)
-        _check_runs(learning, out or model, False)
+        check_runs(out, False)
         if not held.streams():
             raise ValueError(
                 f"{model} is a model of all rows at once ({held.model}), which cannot learn more of them; "
                 "fit one with all the data."
             )
         source = learning.open_for(held, data, options["form"])
-        begin_pass(held, source, out or model, data, options)
+        if not again:
+            module("kalvi.tabular.provenance").check_not_learned(held, source, model)
+        begin_pass(held, source, out, data, options)
 
 
 @click.command()
@@ -160,6 +179,8 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
     kalvi resume flights.kalvi
     """
     with refusing():
+        if data:
+            files.expand(data)
         learning = module("kalvi.tabular.learn")
         held = learning.unfinished(model)
         if held is None:
@@ -313,31 +334,14 @@ def default_out(data: Sequence[str]) -> Path:
     return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
-def check_out(learning: Any, out: Path, force: bool) -> None:
-    """Refuse a place where a new model cannot or should not be written."""
-    check_place(out)
-    _check_new(out, force)
-    _check_runs(learning, out, force)
+def check_new_model(out: Path, inputs: list[Any], force: bool) -> None:
+    """Refuse a place where a model that is fitted anew cannot or must not be written."""
+    check_model(out, inputs, force=force, instead="learn more with kalvi update, ")
 
 
-def check_place(out: Path) -> None:
-    """Refuse a file that has no folder to be in."""
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"{out}: there is no folder {out.parent} to write to.")
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; give the model a file's name with --out.")
-
-
-def _check_new(out: Path, force: bool) -> None:
-    if out.exists() and not force:
-        raise ValueError(
-            f"{out} exists; learn more with kalvi update, choose another name with --out, or "
-            "replace it with --force."
-        )
-
-
-def _check_runs(learning: Any, out: Path, force: bool) -> None:
+def check_runs(out: Path, force: bool) -> None:
     """Refuse to begin where a run is not finished; with force, the new one will take its place."""
+    learning = module("kalvi.tabular.learn")
     if not force and learning.unfinished(out) is not None:
         raise ValueError(
             f"{out} has a run that is not finished; go on with kalvi resume {out}, or give it up by "

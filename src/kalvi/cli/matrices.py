@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from kalvi import files
 from kalvi.cli import silk_words
 from kalvi.cli.console import compiled_once, module, refusing, say_json, written
 from kalvi.cli.learning import (
@@ -13,12 +14,13 @@ from kalvi.cli.learning import (
     JSON,
     QUIET,
     begin_pass,
-    check_out,
-    check_place,
+    check_new_model,
+    check_runs,
     checkpoints,
     default_out,
     settings_of,
 )
+from kalvi.cli.outputs import check_table, require
 
 OUT = click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The model; DATA.kalvi if not given."
@@ -74,8 +76,9 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
     """
     with refusing():
         out = out or default_out(data)
-        learning, factors = module("kalvi.tabular.learn"), module("kalvi.tabular.factor")
-        check_out(learning, out, force)
+        check_new_model(out, files.expand(data), force)
+        check_runs(out, force)
+        factors = module("kalvi.tabular.factor")
         source = module("kalvi.tabular.opening").opened(
             list(data),
             format=options["form"],
@@ -145,9 +148,11 @@ def silk(
     """
     with refusing():
         out = out or default_out(matrix)
+        inputs = [*files.expand(matrix), *_location_files(options)]
+        check_new_model(out, inputs, force)
+        tables = _tables(options, out, inputs, force)
+        check_runs(out, force)
         learning, matrices = module("kalvi.tabular.learn"), module("kalvi.tabular.matrix")
-        check_out(learning, out, force)
-        tables = _tables(options, out)
         model = _factorised(matrices, matrix, options, verbose=not (quiet or as_json))
         for path, kind in tables.items():
             _write(matrices, model, path, kind)
@@ -187,14 +192,22 @@ def _count(factors: str) -> int | str:
     return int(factors)
 
 
-def _tables(options: dict[str, Any], out: Path) -> dict[Path, str]:
+def _location_files(options: dict[str, Any]) -> list[Path]:
+    """The files of locations, each of which must be there."""
+    named = (options["row_locations"], options["col_locations"])
+    paths = [Path(name) for name in named if name not in (None, "order")]
+    require(*paths)
+    return paths
+
+
+def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) -> dict[Path, str]:
     """The tables to write beside the model, each in a file of its own that can be written."""
     kinds = ("predictions", "row_factors", "col_factors")
     asked = [(options[kind], kind) for kind in kinds if options[kind] is not None]
-    if len({path.absolute() for path, _ in asked} | {out.absolute()}) <= len(asked):
+    if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
         raise ValueError("the model and the tables need a file of their own each.")
-    for path, _ in asked:
-        check_place(path)
+    for path, kind in asked:
+        check_table(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
     return dict(asked)
 
 

@@ -67,6 +67,10 @@ class Source:
         """What tells these files from others: for each its path, its size and a digest of its head."""
         return [source.fingerprint() for source in self._inputs]
 
+    def grown_from(self, old: dict[str, Any]) -> str | None:
+        """The name of the file that had an older fingerprint and has grown since, if there is one."""
+        return next((s.name for s in self._inputs if s.has_grown_from(old)), None)
+
     def close(self) -> None:
         """Close the files."""
         for source in self._inputs:

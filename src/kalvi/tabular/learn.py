@@ -8,7 +8,7 @@ rows are learned; both are written whole or not at all. A run has a number of it
 the number of the model beside it is of a run that ended, and nothing is left to do.
 """
 
-import glob
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -100,9 +100,13 @@ def types_of(model: Learner) -> dict[str, str]:
 def open_for(
     model: Learner, data: Sequence[str], format: str | None, types: dict[str, str] | None = None
 ) -> Source:
-    """Files with the columns of a model; those that are not there are missed when rows are read."""
-    how: dict[str, Any] = {"drop": exact(model.choices.drop), "strict": False}
+    """Files with the columns of a model; those that are not there are missed when rows are read.
+
+    Columns that were dropped when it was fitted are not read, unless `types` names them.
+    """
     wanted = {**types_of(model), **(types or {})}
+    drop = tuple(name for name in exact(model.choices.drop) if name not in (types or {}))
+    how: dict[str, Any] = {"drop": drop, "strict": False}
     return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
 
 
@@ -202,9 +206,11 @@ def unfinished(path: str | Path) -> Unfinished | None:
 
 
 def _sweep(out: Path) -> None:
-    """Remove what a killed run left half-written."""
-    for part in out.absolute().parent.glob(f".{glob.escape(out.name)}*.tmp"):
-        part.unlink(missing_ok=True)
+    """Remove what a killed run left half-written: the files of `archives.container.replacing`."""
+    ours = re.compile(rf"\.{re.escape(out.name)}(\.checkpoint)?\.[0-9a-f]{{12}}\.tmp")
+    for part in out.absolute().parent.iterdir():
+        if ours.fullmatch(part.name):
+            part.unlink(missing_ok=True)
 
 
 def _stream(

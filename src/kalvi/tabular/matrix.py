@@ -147,7 +147,9 @@ def _rules(model: MatrixModel) -> Rules:
 
 
 @opened.register(MatrixModel)
-def _opened(model: MatrixModel, data: tuple[str, ...], format: str | None) -> Source | None:
+def _opened(
+    model: MatrixModel, data: tuple[str, ...], format: str | None, keep: tuple[str, ...] = ()
+) -> Source | None:
     if data:
         raise ValueError(
             "a model of kalvi silk takes no DATA: it predicts the entries of its own matrix."
