@@ -394,3 +394,15 @@ def test_a_refused_call_changes_nothing(x, y, weight):
         with pytest.raises(ValueError):
             method(x, y, sample_weight=weight)
         assert pickle.dumps(model) == before
+
+
+def test_an_unknown_parameter_names_the_class_that_was_called():
+    names = ("LinearRegression", "LogisticRegression", "PoissonRegression")
+    tries = "".join(
+        f"try: kalvi.{name}(nonsense=1)\nexcept TypeError as error: print(error)\n"
+        for name in names
+    )  # in a process of its own, because checked shapes wrap the functions here
+    code = [sys.executable, "-c", f"import kalvi\n{tries}"]
+    said = subprocess.run(code, capture_output=True, text=True, check=True).stdout.splitlines()
+    expected = "{}.__init__() got an unexpected keyword argument 'nonsense'"
+    assert said == [expected.format(name) for name in names]

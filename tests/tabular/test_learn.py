@@ -273,7 +273,7 @@ def test_predictions_of_a_file(file, frame, tmp_path):
     std = np.sqrt(np.einsum("ni,ij,nj->n", f, q.cov, f))
     for name, z in (("lower", -1.6448536269514722), ("upper", 1.6448536269514722)):
         odds = f @ np.asarray(q.mean) + z * std
-        np.testing.assert_allclose(table[name], 1 / (1 + np.exp(-odds)), rtol=1e-9)
+        np.testing.assert_allclose(table[f"{name}_yes"], 1 / (1 + np.exp(-odds)), rtol=1e-9)
     f[-1, model.encoder.names().index("city=(new level)")] = 0
     without = f[-1] @ np.asarray(q.cov) @ f[-1]
     np.testing.assert_allclose(std[-1] ** 2, without + 1, rtol=1e-9)  # the prior of a new level
