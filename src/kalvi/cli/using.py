@@ -197,6 +197,11 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
 def _write(tables: Any, pieces: Any, out: Path | None) -> Any:
     """The predictions on standard output, or in a file that appears when it is whole."""
     if out is None:
-        return tables.write(pieces, sys.stdout.buffer, ".csv")
+        try:
+            return tables.write(pieces, sys.stdout.buffer, ".csv")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), "standard output") from error
     with written(out) as file:
         return tables.write(pieces, file, out.suffix)
