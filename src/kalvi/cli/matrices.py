@@ -8,6 +8,8 @@ import click
 from kalvi.cli import silk_words
 from kalvi.cli.console import compiled_once, module, refusing, say_json, written
 from kalvi.cli.learning import (
+    AS,
+    COLUMNS,
     DATA,
     FORMAT,
     JSON,
@@ -44,6 +46,8 @@ SET = click.option(
 @click.option("--features", "-f", multiple=True, help="Columns to use: names or patterns (x*).")
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
+@AS
+@COLUMNS
 @click.option(
     "--raw", is_flag=True, help="Keep the columns' own units; else the first rows' units."
 )
@@ -76,21 +80,19 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
         out = out or default_out(data)
         learning, factors = module("kalvi.tabular.learn"), module("kalvi.tabular.factor")
         check_out(learning, out, force)
-        source = module("kalvi.tabular.opening").opened(
-            list(data),
-            format=options["form"],
-            types=dict.fromkeys(options["number"], "number"),
-            drop=options["drop"],
-        )
+        opening = module("kalvi.tabular.opening")
+        types, dropped = opening.words_of(options["columns"], options["as"], (), options["number"])
         choices = factors.FactorChoices(
             components=options["components"],
             method=options["method"],
             features=options["features"],
-            drop=options["drop"],
+            drop=(*options["drop"], *dropped),
             missing=options["missing"],
             raw=options["raw"],
             parameters=settings_of(options["settings"]),
         )
+        how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+        source = opening.opened(list(data), format=options["form"], **how)
         model = factors.FactorModel.begin(source, choices)
         begin_pass(model, source, out, data, options)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kalvi.cli import words
 from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json, written
 from kalvi.cli.learning import FORMAT, JSON, QUIET, check_place
 from kalvi.cli.voices import voice
@@ -73,6 +74,7 @@ def predict(
     elif not quiet:
         for line in outcome.lines():
             click.echo(line, err=True)
+        words.say_notes(source)
         if out is not None:
             click.echo(f"wrote {out}", err=True)
 

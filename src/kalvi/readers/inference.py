@@ -287,13 +287,18 @@ def _notes(column: pa.ChunkedArray, taken: Taken, strays: str) -> tuple[str, ...
     if taken.notation.type == TEXT:
         levels = [shorten(marker) for marker in markers if marker not in MISSING]
         return (f"{', '.join(levels)} as a level, not missing",) if levels else ()
-    notes = [f"{shorten(marker)} is missing, {n:,} times" for marker, n in markers.items()]
+    notes = [f"{_entries(n)} {shorten(marker)} missing" for marker, n in markers.items()]
     if taken.share < 1:
         found = column.filter(parse(column, taken.notation).strays)
-        become = " and count as missing" if strays == "missing" and taken.share >= SHARE else ""
+        missing = strays == "missing" and taken.share >= SHARE
         few = ", ".join(shorten(entry) for entry, _ in _tally(found)[:3])
-        notes.append(f"{len(found):,} entries such as {few} are not{become}")
+        become = "counted as missing" if missing else "refused"
+        notes.append(f"{_entries(len(found))} such as {few} {become}")
     return tuple(notes)
+
+
+def _entries(n: int) -> str:
+    return "1 entry" if n == 1 else f"{n:,} entries"
 
 
 def _tally(column: pa.ChunkedArray) -> list[tuple[str, int]]:

@@ -115,8 +115,8 @@ class Layout(NamedTuple):
     def notes(self) -> list[str]:
         """What a person should know of the entries that were not of the kind of their column."""
         return [
-            f"column {shorten(name)}: {seen.count:,} of the entries read are not "
-            f"{called(self.notations[name].type)} and count as missing: "
+            f"column {shorten(name)}: entries that are not {called(self.notations[name].type)} count as "
+            f"missing, {seen.count:,} of those read: "
             + ", ".join(map(shorten, seen.examples))
             + (" ..." if seen.more else "")
             for name, seen in self.strays.items()

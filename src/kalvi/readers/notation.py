@@ -59,6 +59,8 @@ class Notation(NamedTuple):
     @property
     def example(self) -> str:
         """A number as it would be written."""
+        if self == Notation("number", symbol=PERCENT):
+            return "86%"
         digits = f"1{self.thousands}234{self.decimal}5"
         return digits + self.symbol if self.symbol == PERCENT else self.symbol + digits
 

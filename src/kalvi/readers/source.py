@@ -57,9 +57,10 @@ class Source:
         if held:
             yield _piece(held, start)
 
-    def words(self) -> dict[str, str]:
+    def words(self, names: Collection[str]) -> dict[str, str]:
         """How other files must be read to give the same: columns whose notation is not the plain one."""
-        found = {name: notation.word for name, notation in self._layout.notations.items()}
+        known = self._layout.notations
+        found = {name: known[name].word for name in names if name in known}
         return {name: word for name, word in found.items() if ":" in word}
 
     def notes(self) -> list[str]:

@@ -8,25 +8,27 @@ those from 1969 to 2068, as POSIX has it.
 # pyright: reportAttributeAccessIssue=false
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-CLOCK = (
-    r"(?:,?[ T]+(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2}(?:\.\d+)?))?(?: ?(?P<p>[AaPp][Mm]))?)?"
-)
+HOUR = r"(?P<H>[01]?\d|2[0-3])"
+MINUTE, SECOND = r"(?P<M>[0-5]\d)", r"(?P<S>[0-5]\d(?:\.\d+)?)"
+CLOCK = rf"(?:,?[ T]+{HOUR}:{MINUTE}(?::{SECOND})?(?: ?(?P<p>[AaPp][Mm]))?)?"
 """A time of day that may follow a date."""
 PARTS = {
-    "d": r"(?P<d>\d{1,2})",
-    "m": r"(?P<m>\d{1,2})",
+    "d": r"(?P<d>0?[1-9]|[12]\d|3[01])",
+    "m": r"(?P<m>0?[1-9]|1[0-2])",
     "Y": r"(?P<Y>\d{4})",
     "y": r"(?P<y>\d{2})",
     "b": r"(?P<b>[A-Za-z]{3,9})\.?",
     "B": r"(?P<b>[A-Za-z]{3,9})\.?",
-    "H": r"(?P<H>\d{1,2})",
-    "I": r"(?P<H>\d{1,2})",
-    "M": r"(?P<M>\d{2})",
-    "S": r"(?P<S>\d{2}(?:\.\d+)?)",
+    "H": HOUR,
+    "I": HOUR,
+    "M": MINUTE,
+    "S": SECOND,
     "p": r"(?P<p>[AaPp][Mm])",
 }
 ISO = r"^\d{4}-\d{2}-\d{2}(?:[ T]\d{2}(?::\d{2}(?::\d{2}(?:\.\d+)?)?)?)?"
@@ -99,7 +101,10 @@ def iso_text(text: pa.ChunkedArray, form: str) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(date, clock, "T")
 
 
-def _year(part):
+Part = Callable[[str, str], Any]
+
+
+def _year(part: Part) -> Any:
     short = part("y", "")
     century = pc.if_else(pc.greater_equal(short, "69"), "19", "20")
     return pc.binary_join_element_wise(
@@ -107,7 +112,7 @@ def _year(part):
     )
 
 
-def _month(part):
+def _month(part: Part) -> Any:
     name = pc.utf8_lower(part("b", ""))
     which = pc.index_in(name, value_set=pa.array(list(MONTHS)))
     number = pa.array(list(MONTHS.values())).take(pc.fill_null(which, 0).combine_chunks())
@@ -117,7 +122,7 @@ def _month(part):
     return pc.if_else(pc.equal(name, ""), part("m", ""), number)
 
 
-def _hour(part):
+def _hour(part: Part) -> Any:
     """Of 24, whether written so or with am and pm."""
     hour, half = part("H", "00"), pc.utf8_lower(part("p", ""))
     noon = pc.if_else(pc.equal(hour, "12"), "00", hour)

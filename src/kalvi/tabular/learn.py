@@ -20,6 +20,8 @@ import scipy.sparse as sp
 
 from kalvi import checkpoints
 from kalvi.readers import Source, open_data
+from kalvi.readers.layout import refuse_all
+from kalvi.readers.notation import WORDS
 from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
 from kalvi.tabular.model import Rows
@@ -89,12 +91,18 @@ def new_job(
 
 
 def types_of(model: Learner) -> dict[str, str]:
-    """Which columns of other files must be read as numbers, and which as categories."""
-    groups = {
-        g.name: "category" for g in model.encoder.groups if g.described()["kind"] == "category"
-    }
-    numbers = zip(model.encoder.numbers.names, model.encoder.numbers.kinds, strict=True)
-    return groups | {name: "number" for name, kind in numbers if kind == "number"} | model.types()
+    """How the columns of other files must be read: their words, as in `readers.notation`."""
+    encoder = model.encoder
+    columns = {group.name: group.described()["kind"] for group in encoder.groups}
+    columns |= dict(zip(encoder.numbers.names, encoder.numbers.kinds, strict=True))
+    known = {name: kind for name, kind in columns.items() if kind in WORDS}
+    return known | model.types() | model.notation
+
+
+def strays_of(model: Learner) -> Callable[[str], str]:
+    """What becomes of entries that are not of the kind of their column, in files that a model reads."""
+    columns = set(model.columns())
+    return lambda name: model.choices.strays(name) if name in columns else "keep"
 
 
 def open_for(
@@ -102,6 +110,7 @@ def open_for(
 ) -> Source:
     """Files with the columns of a model; those that are not there are missed when rows are read."""
     how: dict[str, Any] = {"drop": exact(model.choices.drop), "strict": False}
+    how["strays"] = strays_of(model)
     wanted = {**types_of(model), **(types or {})}
     return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
 
@@ -138,9 +147,12 @@ def _check_settings(model: Learner) -> None:
         raise ValueError(str(error)) from error
 
 
-def reopen(job: Job, data: tuple[str, ...] = ()) -> Source:
+def reopen(
+    job: Job, data: tuple[str, ...] = (), strays: Callable[[str], str] = refuse_all
+) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
+    how["strays"] = strays
     source = open_data(list(data or job.data), sample_rows=SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):
