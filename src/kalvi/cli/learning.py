@@ -27,6 +27,7 @@ AS = click.option(
     metavar="NAME=TYPE",
     help="What a column is: number, category, time, text or drop; also number:1.234,5, time:%d/%m/%Y.",
 )
+WRITTEN = "How DATA writes a column otherwise than MODEL knows it: number:1.234,5, time:%d/%m/%Y."
 COLUMNS = click.option(
     "--columns",
     type=click.Path(path_type=Path),
@@ -133,6 +134,7 @@ def fit(
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="Another file for the new model."
 )
+@click.option("--as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
 @FORMAT
 @checkpoints
 @JSON
@@ -156,7 +158,8 @@ def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any)
                 f"{model} is a model of all rows at once ({held.model}), which cannot learn more of them; "
                 "fit one with all the data."
             )
-        source = learning.open_for(held, data, options["form"])
+        types, _ = module("kalvi.tabular.opening").words_of(None, options["as"])
+        source = learning.open_for(held, data, options["form"], types)
         begin_pass(held, source, out or model, data, options)
 
 
@@ -213,6 +216,7 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         parameters=_parameters(options),
     )
     how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+    how["advice"] = choices.advice
     source = opening.opened(list(data), format=options["form"], **how)
     return source, tabular.TableModel.begin(source, choices)
 

@@ -92,6 +92,7 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
             parameters=settings_of(options["settings"]),
         )
         how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+        how["advice"] = choices.advice
         source = opening.opened(list(data), format=options["form"], **how)
         model = factors.FactorModel.begin(source, choices)
         begin_pass(model, source, out, data, options)

@@ -8,7 +8,7 @@ import click
 
 from kalvi.cli import words
 from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json, written
-from kalvi.cli.learning import FORMAT, JSON, QUIET, check_place
+from kalvi.cli.learning import FORMAT, JSON, QUIET, WRITTEN, check_place
 from kalvi.cli.voices import voice
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -26,6 +26,7 @@ MODEL = click.argument("model", type=click.Path(path_type=Path))
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Of the intervals.",
 )
+@click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
 @FORMAT
 @JSON
 @QUIET
@@ -35,6 +36,7 @@ def predict(
     out: Path | None,
     keep: tuple[str, ...],
     level: float,
+    written_as: tuple[str, ...],
     form: str | None,
     as_json: bool,
     quiet: bool,
@@ -61,7 +63,8 @@ def predict(
         compiled_once()
         tables = module("kalvi.tabular.predict")
         held = module("kalvi.tabular.learn").load_model(model)
-        source = tables.opened(held, data, form)
+        types, _ = module("kalvi.tabular.opening").words_of(None, written_as)
+        source = tables.opened(held, data, form, types)
         silent = quiet or as_json or (out is None and sys.stdout.isatty())
         total, guarded = source.n_rows if source else None, module("kalvi.tabular.valid").guarded
         with row_bar(silent, total) as bar, guarded(model):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -82,3 +82,13 @@ def counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
     for batch in batches:
         yield batch
         bar.update(min(len(batch.y), n - bar.n))
+
+
+def refuse_lazy(**tables: Any) -> None:
+    """Refuse tables whose rows have not been computed yet, such as a polars LazyFrame."""
+    for name, table in tables.items():
+        if callable(getattr(table, "collect", None)) and not hasattr(table, "__array__"):
+            raise TypeError(
+                f"{name} is a {type(table).__name__}, whose rows are not computed yet; give "
+                f"{name}.collect()."
+            )

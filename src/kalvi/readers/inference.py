@@ -81,6 +81,12 @@ def layout_of(
             found.read[name] = notation.parsed_as if share == 1 else TEXT
             if ask.strays(name) == "missing" and share >= SHARE:
                 found.lenient.add(name)
+            elif ask.strays(name) == "missing":
+                found.advice[name] = (
+                    f"or leave the column out: only {share:.0%} of its first entries fit"
+                )
+            else:
+                found.advice[name] = ask.advice.replace("NAME", name)
         else:
             notation = _declared(field, ask.types.get(name), first)
             asked = " asked for" if name in ask.types else ""
@@ -129,9 +135,8 @@ def _settled(name: str, column: pa.ChunkedArray, ask: Ask, first: str) -> Taken:
         if not used:
             return Taken(CATEGORY, "written in several ways")
         text = str(doubt).replace("NAME", name)
-        raise BadData(
-            f"{first}: column {shorten(name)} {text}, --as {name}=category or --drop {name}."
-        ) from None
+        other = "" if name in ask.types else f", --as {name}=category or --drop {name}"
+        raise BadData(f"{first}: column {shorten(name)} {text}{other}.") from None
 
 
 def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Taken:

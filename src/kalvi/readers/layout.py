@@ -35,6 +35,9 @@ class Ask(NamedTuple):
     rows: int
     strict: bool = True  # whether all columns of `types` must be there
     strays: Callable[[str], str] = refuse_all
+    advice: str = (
+        "or read the column otherwise (--as NAME=category, --drop NAME)"  # where one is refused
+    )
 
 
 class About(NamedTuple):
@@ -73,13 +76,14 @@ class Layout(NamedTuple):
     notations: dict[str, Notation]
     about: dict[str, About]
     lenient: set[str]  # columns whose stray entries count as missing
+    advice: dict[str, str]  # what a user can do about stray entries of other columns
     strays: dict[str, Strays]
 
     @classmethod
     def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "Layout":
         """All columns as the text that stands in the file."""
         schema, read = pa.schema([(name, TEXT) for name in names]), dict.fromkeys(names, TEXT)
-        return cls(schema, read, drop, first, {}, {}, set(), {})
+        return cls(schema, read, drop, first, {}, {}, set(), {}, {})
 
     def check(self, names: list[str], where: str) -> None:
         """Refuse a file whose columns are not these, in whatever order."""
@@ -108,7 +112,7 @@ class Layout(NamedTuple):
             return values
         if name not in self.lenient:
             row = pc.index(strays, True).as_py()
-            raise stray(where(row), name, notation, column[row].as_py())
+            raise stray(where(row), name, notation, column[row].as_py(), self.advice.get(name))
         self.strays.setdefault(name, Strays()).add(column.filter(strays))
         return values
 
@@ -123,14 +127,13 @@ class Layout(NamedTuple):
         ]
 
 
-def stray(where: str, name: str, notation: Notation, value: object) -> BadData:
+def stray(where: str, name: str, notation: Notation, value: object, advice: str | None) -> BadData:
     """The refusal of an entry that is not written as its column is."""
     kind = called(notation.type)
     as_what = f"{kind} ({notation.word.partition(':')[2]})" if ":" in notation.word else kind
     return BadData(
         f"{where}: column {shorten(name)} is read as {as_what}, but {shorten(value)} stands here; mend the "
-        f"entry, have such entries counted as missing (--missing impute; --skip-unlabelled in the target), "
-        f"or read the column otherwise (--as {name}=category, --drop {name})."
+        f"entry{', ' + advice if advice else ''}."
     )
 
 

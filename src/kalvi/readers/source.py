@@ -138,6 +138,7 @@ def open_data(
     sample_rows: int = 10_000,
     strict: bool = True,
     strays: Callable[[str], str] = refuse_all,
+    advice: str | None = None,
 ) -> Source:
     """The rows in a file, a directory, a pattern, several of them, or "-" for standard input.
 
@@ -145,7 +146,8 @@ def open_data(
     recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
     rows unless `types` says a word for them (`readers.notation`), of columns that must be there if it is
     `strict`; the columns in `drop` are not read. `strays` says of a column what becomes of entries that
-    are not of its kind: "refuse", "missing", or "keep" the column as text.
+    are not of its kind: "refuse", "missing", or "keep" the column as text; `advice` is what a user
+    can do about those that are refused.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
@@ -153,7 +155,8 @@ def open_data(
     try:
         inputs.extend(Input(path) for path in expand(data))
         form = sniff.format_of(inputs, format)
-        layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows, strict, strays))
+        ask = Ask(types or {}, frozenset(drop), sample_rows, strict, strays)
+        layout = form.infer(inputs, ask if advice is None else ask._replace(advice=advice))
         if not layout.schema.names:
             raise BadData(f"{inputs[0].name}: has no columns.")
         return Source(inputs, form, layout, sample_rows)

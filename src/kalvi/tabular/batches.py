@@ -1,5 +1,6 @@
 """Files as Batches, for loops of one's own."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ class Stream:
 
     def _open(self) -> Any:
         named = {name: self._options[name] for name in ("format", "types", "drop")}
-        return opened(self._data, **named, strays=self._choices.strays)
+        choices = self._choices
+        return opened(self._data, **named, strays=choices.strays, advice=choices.advice)
 
 
 def stream(
@@ -121,6 +123,11 @@ def stream(
     >>> float(state.rows)
     3.0
     """
+    if not isinstance(data, str | os.PathLike | Sequence):
+        raise TypeError(
+            f"data must be a path, a pattern or several of them; got {type(data).__name__}. Write a table "
+            "to a file first (a data frame with .to_parquet, a LazyFrame with .sink_parquet)."
+        )
     if missing not in ("error", "impute"):
         raise ValueError(f"missing must be 'error' or 'impute'; got {missing!r}.")
     if not isinstance(block_size, int | np.integer) or block_size < 1:

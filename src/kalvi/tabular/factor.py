@@ -55,6 +55,13 @@ class FactorChoices(NamedTuple):
     raw: bool = False
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
 
+    @property
+    def advice(self) -> str:
+        """What a user can do about such entries."""
+        return (
+            "have them counted as missing (--missing impute), or leave the column out (--drop NAME)"
+        )
+
     def strays(self, name: str) -> str:
         """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
         if not is_chosen(name, self.features, self.drop):

@@ -32,6 +32,8 @@ PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
 PATIENCE = 20
 """Checkpoints take at most about one part in so many of the time."""
+ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
+"""What a user can do about an entry that is not of the kind of a model's column."""
 MOST_BYTES = 2**31
 """Models that need all rows at once hold at most so much of them."""
 
@@ -81,7 +83,7 @@ def new_job(
         out=str(out),
         data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
         format=format,
-        types=types_of(model),
+        types=types_of(model) | source.words(model.columns()),
         drop=exact(model.choices.drop),
         fingerprint=tuple(source.fingerprint()),
         piece=piece if dense else PIECE_ROWS,
@@ -110,7 +112,7 @@ def open_for(
 ) -> Source:
     """Files with the columns of a model; those that are not there are missed when rows are read."""
     how: dict[str, Any] = {"drop": exact(model.choices.drop), "strict": False}
-    how["strays"] = strays_of(model)
+    how |= {"strays": strays_of(model), "advice": ADVICE}
     wanted = {**types_of(model), **(types or {})}
     return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
 
@@ -152,7 +154,7 @@ def reopen(
 ) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
-    how["strays"] = strays
+    how |= {"strays": strays, "advice": ADVICE}
     source = open_data(list(data or job.data), sample_rows=SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):

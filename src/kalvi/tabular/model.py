@@ -37,6 +37,14 @@ class Choices(NamedTuple):
     max_width: int = 2**20
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
 
+    @property
+    def advice(self) -> str:
+        """What a user can do about such entries."""
+        return (
+            "have such entries counted as missing (--missing impute, or --skip-unlabelled for the target), "
+            "or read the column otherwise (--as NAME=category, --drop NAME)"
+        )
+
     def strays(self, name: str) -> str:
         """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
         if name == self.target:

@@ -24,12 +24,13 @@ def opened(
     types: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
     strays: Callable[[str], str] = refuse_all,
+    advice: str | None = None,
 ) -> Source:
     """The source without the columns that `drop` names; patterns in it are left to the encoder."""
     names = exact(drop)
     if names:
         _check_names(data, format, names)
-    how: dict[str, Any] = {"types": types, "drop": names, "strays": strays}
+    how: dict[str, Any] = {"types": types, "drop": names, "strays": strays, "advice": advice}
     return open_data(data, format=format, sample_rows=SAMPLED, **how)
 
 

@@ -93,19 +93,26 @@ def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
 
 
 @singledispatch
-def opened(model: Any, data: tuple[str, ...], format: str | None) -> Source | None:
+def opened(
+    model: Any, data: tuple[str, ...], format: str | None, types: dict[str, str] | None = None
+) -> Source | None:
     """The rows to predict; None of a model that predicts what it was fitted to."""
     if not data:
         raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-    return open_for(model, data, format)
+    return open_for(model, data, format, types)
 
 
 @opened.register(TableModel)
-def _opened(model: TableModel, data: tuple[str, ...], format: str | None) -> Source:
+def _opened(
+    model: TableModel,
+    data: tuple[str, ...],
+    format: str | None,
+    types: dict[str, str] | None = None,
+) -> Source:
     """The target is read as text, so that nothing in it can end the run."""
     if not data:
         raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-    return open_for(model, data, format, {model.target.name: "category"})
+    return open_for(model, data, format, {**(types or {}), model.target.name: "category"})
 
 
 @singledispatch
@@ -202,7 +209,7 @@ def _scored(model: TableModel, table: pa.Table, mean: np.ndarray) -> tuple[int, 
     name = model.target.name
     if name not in table.column_names or not pa.types.is_string(table[name].type):
         return 0, 0.0
-    y, there = model.target.judged(table[name])
+    y, there = model.target.judged(table[name], model.notation.get(name, "number"))
     if not there.any():
         return 0, 0.0
     n = int(there.sum())
