@@ -55,6 +55,10 @@ COMPATIBLE = {"number": ("number", "flag"), "time": ("time",)}
 class Doubt(ValueError):
     """What can be read in several ways in a column, and the words that settle it."""
 
+    def __init__(self, what: str, *words: str):
+        super().__init__(what)
+        self.words = words
+
 
 class Taken(NamedTuple):
     """What a column of text is taken for and why, and the share of its entries that are of that kind."""
@@ -134,9 +138,11 @@ def _settled(name: str, column: pa.ChunkedArray, ask: Ask, first: str) -> Taken:
     except Doubt as doubt:
         if not used:
             return Taken(CATEGORY, "written in several ways")
-        text = str(doubt).replace("NAME", name)
-        other = "" if name in ask.types else f", --as {name}=category or --drop {name}"
-        raise BadData(f"{first}: column {shorten(name)} {text}{other}.") from None
+        remedies = [f"--as '{name}={word}'" for word in doubt.words]
+        if name not in ask.types:
+            remedies += [f"--as {name}=category", f"--drop {name}"]
+        say = f"; say {', '.join(remedies[:-1])} or {remedies[-1]}" if remedies else ""
+        raise BadData(f"{first}: column {shorten(name)} {doubt}{say}.") from None
 
 
 def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Taken:
@@ -194,9 +200,7 @@ def _leading_zeros(rest: pa.ChunkedArray) -> str:
     if n >= RARE_ZEROS * len(rest):
         return f"leading zeros, as in {first}"
     if whole >= SHARE * len(rest):
-        raise Doubt(
-            f"has whole numbers, but {first} begins with a zero as labels do; say --as NAME=number"
-        )
+        raise Doubt(f"has whole numbers, but {first} begins with a zero as labels do", "number")
     return ""
 
 
@@ -248,7 +252,7 @@ def _check_one_notation(
             shorten(rest.filter(mask)[0].as_py()) for mask in (tried[best].is_valid(), other)
         )
         raise Doubt(
-            f"has {kind}s written in several ways, such as {one} and {two}; write them in one, or say"
+            f"has {kind}s written in several ways, such as {one} and {two}; write them in one"
         )
 
 
@@ -265,10 +269,8 @@ def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
         as_good = values.null_count == own.null_count or pc.any(better).as_py()
         if as_good and pc.any(differ).as_py():
             entry = rest[pc.index(differ, True).as_py()].as_py()
-            raise Doubt(
-                f"has entries such as {shorten(entry)} that can be read in two ways; say "
-                f"--as 'NAME={best.word}' or --as 'NAME={other.word}'"
-            )
+            what = f"has entries such as {shorten(entry)} that can be read in two ways"
+            raise Doubt(what, best.word, other.word)
 
 
 def _words(rest: pa.ChunkedArray) -> Taken:
