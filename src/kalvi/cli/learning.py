@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kalvi import files
+from kalvi.cli import words
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
 from kalvi.cli.outputs import check_model, require
 from kalvi.cli.voices import voice
@@ -22,6 +23,19 @@ FORMAT = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 AGAIN = click.option("--again", is_flag=True, help="Count rows again that were learned before.")
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress, no words.")
+AS = click.option(
+    "--as",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help="What a column is: number, category, time, text or drop; also number:1.234,5, time:%d/%m/%Y.",
+)
+WRITTEN = "How DATA writes a column otherwise than MODEL knows it: number:1.234,5, time:%d/%m/%Y."
+COLUMNS = click.option(
+    "--columns",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What columns are: CSV with the columns name and type, or JSON.",
+)
 CHECKPOINTS = (
     click.option(
         "--checkpoint-rows",
@@ -66,6 +80,8 @@ def checkpoints(command: Any) -> Any:
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--category", "-c", multiple=True, help="Columns of numbers that are categories.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
+@AS
+@COLUMNS
 @click.option("--weight", "-w", help="A column of weights, 0 or more.")
 @click.option("--classes", help="All labels, with commas, where the first rows lack some.")
 @click.option(
@@ -108,8 +124,9 @@ def fit(
     """
     with refusing():
         out = out or default_out(data)
-        check_new_model(out, [*files.expand(data), *[like] * (like is not None)], force)
-        require(like)
+        beside = [path for path in (like, options["columns"]) if path is not None]
+        check_new_model(out, [*files.expand(data), *beside], force)
+        require(*beside)
         check_runs(out, force)
         source, model = _begin(data, like, options)
         begin_pass(model, source, out, data, options)
@@ -123,6 +140,7 @@ def fit(
 )
 @click.option("--force", is_flag=True, help="Replace another model that is at --out.")
 @AGAIN
+@click.option("--as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
 @FORMAT
 @checkpoints
 @JSON
@@ -158,7 +176,8 @@ def update(
                 f"{model} is a model of all rows at once ({held.model}), which cannot learn more of them; "
                 "fit one with all the data."
             )
-        source = learning.open_for(held, data, options["form"])
+        types, _ = module("kalvi.tabular.opening").words_of(None, options["as"])
+        source = learning.open_for(held, data, options["form"], types)
         if not again:
             module("kalvi.tabular.provenance").check_not_learned(held, source, model)
         begin_pass(held, source, out, data, options)
@@ -190,7 +209,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
             raise ValueError(
                 f"the rows of this run came from standard input; pipe the same to kalvi resume {model} -"
             )
-        source = learning.reopen(held.job, data)
+        source = learning.reopen(held.job, data, learning.strays_of(held.model))
         run_pass(learning, held.model, source, held.job, options)
 
 
@@ -202,17 +221,14 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         pattern = learning.load_model(like)
         _check_like(pattern, like, options)
         return learning.open_for(pattern, data, options["form"]), pattern.fresh()
-    if both := set(options["category"]) & set(options["number"]):
-        raise ValueError(f"'{both.pop()}' cannot be a category and a number.")
-    types = dict.fromkeys(options["category"], "category") | dict.fromkeys(
-        options["number"], "number"
+    types, dropped = opening.words_of(
+        options["columns"], options["as"], options["category"], options["number"]
     )
-    source = opening.opened(list(data), format=options["form"], types=types, drop=options["drop"])
     choices = tabular.Choices(
         target=options["target"],
         model=options["model"],
         features=options["features"],
-        drop=options["drop"],
+        drop=(*options["drop"], *dropped),
         weight=options["weight"],
         classes=tuple((options["classes"] or "").split(",")) if options["classes"] else (),
         missing=options["missing"],
@@ -221,6 +237,9 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         max_width=options["max_width"],
         parameters=_parameters(options),
     )
+    how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+    how["advice"] = choices.advice
+    source = opening.opened(list(data), format=options["form"], **how)
     return source, tabular.TableModel.begin(source, choices)
 
 
@@ -232,7 +251,18 @@ def _check_like(pattern: Any, like: Path, options: dict[str, Any]) -> None:
         raise ValueError(
             f"{like} is of the target '{pattern.target.name}'; got --target {options['target']}."
         )
-    decided = ("model", "rank", "features", "drop", "category", "number", "weight", "classes")
+    decided = (
+        "model",
+        "rank",
+        "features",
+        "drop",
+        "category",
+        "number",
+        "as",
+        "columns",
+        "weight",
+        "classes",
+    )
     given = [
         name for name in (*decided, "hash_bits", "settings") if options[name] not in (None, ())
     ]
@@ -301,9 +331,10 @@ def run_pass(learning: Any, model: Any, source: Any, job: Any, options: dict[str
         source.close()
     summary = module("kalvi.tabular.summary").summary(model, Path(job.out).name)
     if options["as_json"]:
-        say_json(summary | {"out": job.out})
+        say_json(summary | {"out": job.out, "taken_for": words.reasons(source)})
     elif not quiet:
         said.say_fitted(summary, job.out)
+        words.say_notes(source)
 
 
 def _stopped(model: Any, job: Any) -> str:

@@ -9,6 +9,8 @@ from kalvi import files
 from kalvi.cli import silk_words
 from kalvi.cli.console import compiled_once, module, refusing, say_json, written
 from kalvi.cli.learning import (
+    AS,
+    COLUMNS,
     DATA,
     FORMAT,
     JSON,
@@ -46,6 +48,8 @@ SET = click.option(
 @click.option("--features", "-f", multiple=True, help="Columns to use: names or patterns (x*).")
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
+@AS
+@COLUMNS
 @click.option(
     "--raw", is_flag=True, help="Keep the columns' own units; else the first rows' units."
 )
@@ -76,24 +80,24 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
     """
     with refusing():
         out = out or default_out(data)
-        check_new_model(out, files.expand(data), force)
+        beside = [options["columns"]] if options["columns"] is not None else []
+        check_new_model(out, [*files.expand(data), *beside], force)
+        require(*beside)
         check_runs(out, force)
-        factors = module("kalvi.tabular.factor")
-        source = module("kalvi.tabular.opening").opened(
-            list(data),
-            format=options["form"],
-            types=dict.fromkeys(options["number"], "number"),
-            drop=options["drop"],
-        )
+        factors, opening = module("kalvi.tabular.factor"), module("kalvi.tabular.opening")
+        types, dropped = opening.words_of(options["columns"], options["as"], (), options["number"])
         choices = factors.FactorChoices(
             components=options["components"],
             method=options["method"],
             features=options["features"],
-            drop=options["drop"],
+            drop=(*options["drop"], *dropped),
             missing=options["missing"],
             raw=options["raw"],
             parameters=settings_of(options["settings"]),
         )
+        how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+        how["advice"] = choices.advice
+        source = opening.opened(list(data), format=options["form"], **how)
         model = factors.FactorModel.begin(source, choices)
         begin_pass(model, source, out, data, options)
 

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from kalvi import files
+from kalvi.cli import words
 from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json, written
-from kalvi.cli.learning import AGAIN, FORMAT, JSON, QUIET
+from kalvi.cli.learning import AGAIN, FORMAT, JSON, QUIET, WRITTEN
 from kalvi.cli.outputs import check_model, check_page, check_table, require
 from kalvi.cli.voices import voice
 
@@ -29,6 +30,7 @@ MODEL = click.argument("model", type=click.Path(path_type=Path))
     help="Of the intervals.",
 )
 @FORCE
+@click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
 @FORMAT
 @JSON
 @QUIET
@@ -39,6 +41,7 @@ def predict(
     keep: tuple[str, ...],
     level: float,
     force: bool,
+    written_as: tuple[str, ...],
     form: str | None,
     as_json: bool,
     quiet: bool,
@@ -67,7 +70,8 @@ def predict(
         compiled_once()
         tables = module("kalvi.tabular.predict")
         held = module("kalvi.tabular.learn").load_model(model)
-        source = tables.opened(held, data, form, keep)
+        types, _ = module("kalvi.tabular.opening").words_of(None, written_as)
+        source = tables.opened(held, data, form, types, keep)
         silent = quiet or as_json or (out is None and sys.stdout.isatty())
         total, guarded = source.n_rows if source else None, module("kalvi.tabular.valid").guarded
         with row_bar(silent, total) as bar, guarded(model):
@@ -80,6 +84,7 @@ def predict(
     elif not quiet:
         for line in outcome.lines():
             click.echo(line, err=True)
+        words.say_notes(source)
         if out is not None:
             click.echo(f"wrote {out}", err=True)
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from kalvi.cli.console import module
+
 NAMES = {
     "logistic": "logistic regression",
     "linear": "linear regression",
@@ -20,11 +22,16 @@ def say_kinds(model: Any, source: Any) -> None:
     """The types that were found in the first rows."""
     n = source.sample.num_rows
     click.echo(f"{_count(len(source.files), 'file')}, types by the first {n:,} rows:", err=True)
-    columns = model.encoder.described()
-    for column in columns[:SHOWN]:
-        click.echo(f"  {column['name'][:28]:<28} {_kind(column)}", err=True)
-    if len(columns) > SHOWN:
-        click.echo(f"  ... and {len(columns) - SHOWN} columns more", err=True)
+    columns, hidden = model.encoder.described(), 0
+    for i, column in enumerate(columns):
+        about = source.about[column["name"]]
+        if i < SHOWN or about.notes:
+            said = f"{_kind(column)}  ({_why(about)})"
+            click.echo(f"  {column['name'][:28]:<28} {said}", err=True)
+        else:
+            hidden += 1
+    if hidden:
+        click.echo(f"  ... and {_count(hidden, 'more column')}", err=True)
 
 
 def say_columns(model: Any, source: Any) -> None:
@@ -33,7 +40,23 @@ def say_columns(model: Any, source: Any) -> None:
     target = model.target.name
     classes = model.choices.classes or getattr(model.target, "labels", ())
     named = f" ({', '.join(classes[:6])}{' ...' if len(classes) > 6 else ''})" if classes else ""
-    click.echo(f"  {target[:28]:<28} the target: {NAMES[model.model]}{named}", err=True)
+    why = _why(source.about[target])
+    click.echo(f"  {target[:28]:<28} the target: {NAMES[model.model]}{named}  ({why})", err=True)
+
+
+def say_notes(source: Any) -> None:
+    """Entries that were not of the kind of their column, if there were some."""
+    for note in source.notes() if source is not None else ():
+        click.echo(f"note: {note}", err=True)
+
+
+def reasons(source: Any) -> dict[str, str]:
+    """Why each column was taken for what it is, for scripts."""
+    return {name: _why(about) for name, about in source.about.items()}
+
+
+def _why(about: Any) -> str:
+    return "; ".join((about.why, *about.notes))
 
 
 def loss(model: Any) -> str:
@@ -107,17 +130,21 @@ def _size(summary: dict[str, Any]) -> str:
 def _kind(column: dict[str, Any]) -> str:
     """A column in a few words."""
     missing = f", {column['missing']:,} missing" if column.get("missing") else ""
-    if column["kind"] == "category":
+    kind, noun = column["kind"], {"category": "level", "text": "word"}.get(column["kind"])
+    if noun is not None:
         if column["hashed"]:
-            return f"category, hashed into {2 ** column['bits']:,} places{missing}"
+            return f"{kind}, hashed into {2 ** column['bits']:,} places{missing}"
         common = ", ".join(str(level)[:16] for level, _ in column["commonest"][:4])
-        more = " ..." if column["levels"] > 4 else ""
-        return f"category  {_count(column['levels'], 'level')}: {common}{more}{missing}"
+        n = column[f"{noun}s"]
+        return f"{kind}  {_count(n, noun)}: {common}{' ...' if n > 4 else ''}{missing}"
     if column["kind"] in ("vector", "sparse"):
         width = column.get("width")
         return f"{column['kind']}" + (f" of {width:,} numbers" if width else "") + missing
-    centre, scale = column.get("mean", column.get("centre")), column.get("std", column.get("scale"))
-    law = "" if centre is None else f"  {centre:.4g} ± {scale:.3g}"
+    law = ""
+    if "centre" in column:
+        scale = 0.0 if column.get("constant") else column["scale"]
+        ends = column.get("mean", column["centre"]), column.get("std", scale)
+        law = f"  {module('kalvi.columns.numbers').in_words(column['kind'], *ends)}"
     return f"{column['kind']}{law}{missing}"
 
 

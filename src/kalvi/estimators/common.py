@@ -91,3 +91,13 @@ def counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
     for batch in batches:
         yield batch
         bar.update(min(len(batch.y), n - bar.n))
+
+
+def refuse_lazy(**tables: Any) -> None:
+    """Refuse tables whose rows have not been computed yet, such as a polars LazyFrame."""
+    for name, table in tables.items():
+        if callable(getattr(table, "collect", None)) and not hasattr(table, "__array__"):
+            raise TypeError(
+                f"{name} is a {type(table).__name__}, whose rows are not computed yet; give "
+                f"{name}.collect()."
+            )

@@ -46,6 +46,11 @@ class Learner(Model, Protocol):
     @property
     def record(self) -> Record: ...
 
+    @property
+    def notation(self) -> dict[str, str]:
+        """The words of columns that are written in other than the plain way."""
+        ...
+
     def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Any:
         """A piece of the stream as numbers; what it cannot be is refused with its place."""
         ...

@@ -20,6 +20,8 @@ import scipy.sparse as sp
 
 from kalvi import checkpoints
 from kalvi.readers import Source, open_data
+from kalvi.readers.layout import refuse_all
+from kalvi.readers.notation import WORDS
 from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
 from kalvi.tabular.model import Rows
@@ -30,6 +32,8 @@ PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
 PATIENCE = 20
 """Checkpoints take at most about one part in so many of the time."""
+ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
+"""What a user can do about an entry that is not of the kind of a model's column."""
 MOST_BYTES = 2**31
 """Models that need all rows at once hold at most so much of them."""
 
@@ -79,7 +83,7 @@ def new_job(
         out=str(out),
         data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
         format=format,
-        types=types_of(model),
+        types=types_of(model) | source.words(model.columns()),
         drop=exact(model.choices.drop),
         fingerprint=tuple(source.fingerprint()),
         piece=piece if dense else PIECE_ROWS,
@@ -89,12 +93,18 @@ def new_job(
 
 
 def types_of(model: Learner) -> dict[str, str]:
-    """Which columns of other files must be read as numbers, and which as categories."""
-    groups = {
-        g.name: "category" for g in model.encoder.groups if g.described()["kind"] == "category"
-    }
-    numbers = zip(model.encoder.numbers.names, model.encoder.numbers.kinds, strict=True)
-    return groups | {name: "number" for name, kind in numbers if kind == "number"} | model.types()
+    """How the columns of other files must be read: their words, as in `readers.notation`."""
+    encoder = model.encoder
+    columns = {group.name: group.described()["kind"] for group in encoder.groups}
+    columns |= dict(zip(encoder.numbers.names, encoder.numbers.kinds, strict=True))
+    known = {name: kind for name, kind in columns.items() if kind in WORDS}
+    return known | model.types() | model.notation
+
+
+def strays_of(model: Learner) -> Callable[[str], str]:
+    """What becomes of entries that are not of the kind of their column, in files that a model reads."""
+    columns = set(model.columns())
+    return lambda name: model.choices.strays(name) if name in columns else "keep"
 
 
 def open_for(
@@ -107,6 +117,7 @@ def open_for(
     wanted = {**types_of(model), **(types or {})}
     drop = tuple(name for name in exact(model.choices.drop) if name not in (types or {}))
     how: dict[str, Any] = {"drop": drop, "strict": False}
+    how |= {"strays": strays_of(model), "advice": ADVICE}
     return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
 
 
@@ -142,9 +153,12 @@ def _check_settings(model: Learner) -> None:
         raise ValueError(str(error)) from error
 
 
-def reopen(job: Job, data: tuple[str, ...] = ()) -> Source:
+def reopen(
+    job: Job, data: tuple[str, ...] = (), strays: Callable[[str], str] = refuse_all
+) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
+    how |= {"strays": strays, "advice": ADVICE}
     source = open_data(list(data or job.data), sample_rows=SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):

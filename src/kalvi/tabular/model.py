@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from kalvi.columns.encoder import Encoder, Settings, kinds_of
+from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target, label, numbers
 from kalvi.readers import BadData, Source
@@ -37,6 +37,22 @@ class Choices(NamedTuple):
     max_width: int = 2**20
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
 
+    @property
+    def advice(self) -> str:
+        """What a user can do about such entries."""
+        return (
+            "have such entries counted as missing (--missing impute, or --skip-unlabelled for the target), "
+            "or read the column otherwise (--as NAME=category, --drop NAME)"
+        )
+
+    def strays(self, name: str) -> str:
+        """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
+        if name == self.target:
+            return "missing" if self.skip_unlabelled else "refuse"
+        if name != self.weight and not is_chosen(name, self.features, self.drop):
+            return "keep"
+        return "missing" if self.missing == "impute" and name != self.weight else "refuse"
+
 
 class Rows(NamedTuple):
     """A piece of the stream as numbers, and the encoder after it."""
@@ -59,6 +75,7 @@ class TableModel(NamedTuple):
     estimator: Any
     record: Record
     run: str = ""  # the number of the run that it came out of
+    notation: dict[str, str] = {}  # noqa: RUF012 (columns written in other than the plain way)
 
     @classmethod
     def begin(cls, source: Source, choices: Choices) -> "TableModel":
@@ -79,7 +96,8 @@ class TableModel(NamedTuple):
             kinds, sample, cls._settings(choices, kind), lambda i: f"{source.name}, row {i + 1}"
         )
         estimator = kind.estimator(target, encoder.width, choices.parameters)
-        return cls(model, choices, target, encoder, estimator, Record.none())
+        begun = cls(model, choices, target, encoder, estimator, Record.none())
+        return begun._replace(notation=source.words(begun.columns()))
 
     @staticmethod
     def _settings(choices: Choices, kind: Kind) -> Settings:

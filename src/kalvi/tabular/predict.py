@@ -95,7 +95,11 @@ def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
 
 @singledispatch
 def opened(
-    model: Any, data: tuple[str, ...], format: str | None, keep: tuple[str, ...] = ()
+    model: Any,
+    data: tuple[str, ...],
+    format: str | None,
+    types: dict[str, str] | None = None,
+    keep: tuple[str, ...] = (),
 ) -> Source | None:
     """The rows to predict; None of a model that predicts what it was fitted to.
 
@@ -106,7 +110,7 @@ def opened(
         raise ValueError("give the rows to predict: a file, several, or - for standard input.")
     carried = {name: "category" for name in keep if name not in model.encoder.columns()}
     target = {model.target.name: "category"} if isinstance(model, TableModel) else {}
-    return open_for(model, data, format, carried | target)
+    return open_for(model, data, format, {**(types or {}), **carried, **target})
 
 
 @singledispatch
@@ -210,7 +214,7 @@ def _scored(model: TableModel, table: pa.Table, mean: np.ndarray) -> tuple[int, 
     name = model.target.name
     if name not in table.column_names or not pa.types.is_string(table[name].type):
         return 0, 0.0
-    y, there = model.target.judged(table[name])
+    y, there = model.target.judged(table[name], model.notation.get(name, "number"))
     if not there.any():
         return 0, 0.0
     n = int(there.sum())

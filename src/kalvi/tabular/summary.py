@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from kalvi import __version__
 from kalvi.columns.encoder import FREE
 from kalvi.columns.groups import NEW_LEVEL
+from kalvi.columns.numbers import in_words
 from kalvi.columns.targets import Classes
 from kalvi.estimators.predictive import predicted
 from kalvi.intervals import normal
@@ -166,10 +167,12 @@ def warnings(model: TableModel) -> list[str]:
             far = abs(column["mean"] - column["centre"]) / column["scale"]
             wide = column["std"] / column["scale"]
             if max(far, wide) > UNITS_APART:
+                scale = 0.0 if column.get("constant") else column["scale"]
                 found.append(
-                    f"'{column['name']}' is {column['mean']:.4g} ± {column['std']:.4g} over all rows, but "
-                    f"was {column['centre']:.4g} ± {column['scale']:.4g} in the first, by which it is "
-                    "standardised; shuffle the rows, or widen the prior (--set prior_scale=...)."
+                    f"'{column['name']}' is {in_words(column['kind'], column['mean'], column['std'])} over "
+                    f"all rows, but was {in_words(column['kind'], column['centre'], scale)} in the first, "
+                    "by which it is standardised; shuffle the rows, or widen the prior "
+                    "(--set prior_scale=...)."
                 )
         if column["kind"] == "category" and column.get("levels", 0) > 0.5 * model.record.rows > 50:
             found.append(
