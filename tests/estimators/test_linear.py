@@ -394,3 +394,13 @@ def test_a_refused_call_changes_nothing(x, y, weight):
         with pytest.raises(ValueError):
             method(x, y, sample_weight=weight)
         assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_large_counts_do_not_look_unconverged(rank, dtype):
+    """Rounding hides the bound's rise long before the posterior is at its optimum; warnings are errors."""
+    y = np.random.default_rng(0).poisson(1e5 * np.exp(X @ [0.3, -0.2, 0.1]))
+    model = kalvi.PoissonRegression(rank=rank, dtype=dtype).fit(X, y)
+    assert 1 < model.n_passes_ < 50
+    assert np.all(np.abs(model.coef_ - [0.3, -0.2, 0.1]) < 5 / np.sqrt(120 * 1e5))
