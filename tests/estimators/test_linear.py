@@ -406,3 +406,13 @@ def test_an_unknown_parameter_names_the_class_that_was_called():
     said = subprocess.run(code, capture_output=True, text=True, check=True).stdout.splitlines()
     expected = "{}.__init__() got an unexpected keyword argument 'nonsense'"
     assert said == [expected.format(name) for name in names]
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_large_counts_do_not_look_unconverged(rank, dtype):
+    """Rounding hides the bound's rise long before the posterior is at its optimum; warnings are errors."""
+    y = np.random.default_rng(0).poisson(1e5 * np.exp(X @ [0.3, -0.2, 0.1]))
+    model = kalvi.PoissonRegression(rank=rank, dtype=dtype).fit(X, y)
+    assert 1 < model.n_passes_ < 50
+    assert np.all(np.abs(model.coef_ - [0.3, -0.2, 0.1]) < 5 / np.sqrt(120 * 1e5))

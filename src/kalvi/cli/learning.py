@@ -100,6 +100,11 @@ def checkpoints(command: Any) -> Any:
     type=click.IntRange(1),
     help="Most places of a row.",
 )
+@click.option(
+    "--one-pass",
+    is_flag=True,
+    help="Stream: do not go on to the optimum, as tables that fit in memory do.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any other parameter.")
 @click.option(
     "--like", type=click.Path(path_type=Path), help="Columns, units and settings of a MODEL."
@@ -112,10 +117,13 @@ def checkpoints(command: Any) -> Any:
 def fit(
     data: tuple[str, ...], out: Path | None, like: Path | None, force: bool, **options: Any
 ) -> None:
-    """Learn a model from the rows of DATA in one pass.
+    """Learn a model from the rows of DATA.
 
     DATA is CSV or TSV (also .gz, .zst), Parquet, Feather or Arrow, JSON lines, libsvm or .npz; a file,
-    several, a directory, a pattern in quotes, or - for standard input. It is never read whole.
+    several, a directory, a pattern in quotes, or - for standard input.
+
+    Rows are learned as they come, in one pass. Where they fit in memory (2 GiB as dense numbers), the model
+    goes on from there to the optimum of the variational bound; --one-pass leaves that out.
 
     \b
     kalvi fit flights.parquet --target late
@@ -266,16 +274,22 @@ def _check_like(pattern: Any, like: Path, options: dict[str, Any]) -> None:
     given = [
         name for name in (*decided, "hash_bits", "settings") if options[name] not in (None, ())
     ]
-    given += ["missing"] * (options["missing"] != "error")
+    given += ["missing"] * (options["missing"] != "error") + ["one_pass"] * options["one_pass"]
     if given:
         raise ValueError(f"--like decides --{given[0].replace('_', '-')} too; leave it out.")
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """The estimator's parameters: --rank, and those of --set."""
-    return ({} if options["rank"] is None else {"rank": options["rank"]}) | settings_of(
-        options["settings"]
-    )
+    """The estimator's parameters: --rank, --one-pass, and those of --set."""
+    rank = {} if options["rank"] is None else {"rank": options["rank"]}
+    found = rank | settings_of(options["settings"])
+    if not options["one_pass"]:
+        return found
+    if found.get("passes", 1) != 1:
+        raise ValueError(f"--one-pass contradicts --set passes={found['passes']}; leave one out.")
+    if options["model"] == "gp":
+        raise ValueError("--one-pass is for models that stream; a Gaussian process needs all rows.")
+    return found | ({} if options["model"] == "neural" else {"passes": 1})
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, Any]:

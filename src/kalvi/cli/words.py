@@ -76,6 +76,8 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     )
     if summary["log_loss"] is not None:
         click.echo(f"progressive log loss {summary['log_loss']:.6f} nats a row")
+    if summary.get("reached"):
+        click.echo(f"posterior: {summary['reached']['text']}")
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}", err=True)
     click.echo(f"wrote {out}")
@@ -91,14 +93,19 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
         facts.append(("parameters", f"{summary['parameters']:,} ({shape})"))
     if summary["classes"]:
         facts.insert(0, ("classes", ", ".join(summary["classes"])))
+    named = {"log_evidence": "log evidence", "log_loss": "log loss", "noise_scale": "noise scale"}
     for name, form in (("log_evidence", ",.2f"), ("log_loss", ".6f"), ("noise_scale", ".6g")):
         if summary[name] is not None:
-            facts.append((name.replace("_", " "), f"{summary[name]:{form}}"))
-    facts.append(("seconds", f"{summary['seconds']:.1f}"))
+            progressive = " (progressive: each row predicted before it is learned)"
+            said = progressive if name == "log_loss" else ""
+            facts.append((named[name], f"{summary[name]:{form}}{said}"))
+    facts += [*_reached(summary.get("reached")), ("seconds", f"{summary['seconds']:.1f}")]
     if summary["diagnosis"]:
         said = summary["diagnosis"]
         verdict = click.style(said["verdict"], fg=VERDICTS.get(said["verdict"]))
         facts.append(("Pareto k", f"{said['pareto_k']:.2f} ({verdict})"))
+        if said.get("one_pass"):
+            facts.append(("one pass", said["one_pass"]["text"]))
     for name, value in facts:
         click.echo(f"  {name:<14}{value}")
     click.echo("columns")
@@ -107,6 +114,14 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     say_effects(summary["effects"], most)
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}")
+
+
+def _reached(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The bound on the log evidence, if it was climbed, and where the posterior is."""
+    if not found:
+        return []
+    bound = [("bound", f"{found['bound']:,.2f} on the log evidence")] if "bound" in found else []
+    return [*bound, ("posterior", found["text"])]
 
 
 def say_effects(effects: list[dict[str, Any]], most: int = 15) -> None:

@@ -111,6 +111,13 @@ class FactorModel(NamedTuple):
         """Whether rows are learned as they come."""
         return self.choices.method != "batch_em"
 
+    def revisits(self, n_rows: int) -> bool:
+        """Rows that are streamed are seen once."""
+        return False
+
+    def climbed(self, pieces: list[Rows]) -> "FactorModel":
+        raise TypeError("factors of a stream have no further passes")
+
     def merges(self) -> bool:
         """Factors of shards are not combined."""
         return False

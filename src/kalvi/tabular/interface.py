@@ -59,6 +59,14 @@ class Learner(Model, Protocol):
         """The model after a piece that comes after `start` rows of the stream."""
         ...
 
+    def revisits(self, n_rows: int) -> bool:
+        """Whether so many rows, once they are streamed, are gone over again to the optimum."""
+        ...
+
+    def climbed(self, pieces: list[Any]) -> Any:
+        """The model after the streamed rows are gone over again, to the optimum."""
+        ...
+
     def fitted(self, pieces: list[Any]) -> Any:
         """The model of all rows at once."""
         ...

@@ -52,6 +52,7 @@ class Job(NamedTuple):
     every_rows: int
     every_seconds: float
     done: int = 0
+    climbs: bool = False  # goes on to the optimum after the pass, if the rows fit in memory
 
 
 class Unfinished(NamedTuple):
@@ -89,6 +90,7 @@ def new_job(
         piece=piece if dense else PIECE_ROWS,
         every_rows=every_rows,
         every_seconds=every_seconds,
+        climbs=not model.record.rows,  # the optimum is that from the prior: not that of an update
     )
 
 
@@ -227,11 +229,32 @@ def _sweep(out: Path) -> None:
             part.unlink(missing_ok=True)
 
 
+class _Held:
+    """The rows of a run that are kept for the climb to the optimum, as long as they are few enough."""
+
+    def __init__(self, n_rows: int | None, wanted: bool):
+        self.pieces: list[Rows] | None = [] if wanted else None
+        self._known, self._count, self._bytes = n_rows or 0, 0, 0
+
+    def add(self, rows: Rows, model: Learner) -> None:
+        """Keep a piece that `model` has learned, or nothing any more if all would be too many."""
+        if self.pieces is None:
+            return
+        self._count += len(rows.y)
+        if not model.revisits(max(self._count, self._known)):
+            self.pieces = None
+            return
+        self._bytes += _check_memory(self._bytes, rows)
+        self.pieces.append(rows._replace(table=rows.table.schema.empty_table()))
+
+
 def _stream(
     model: Learner, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
 ) -> Learner:
-    """The model after all pieces; saved where it is time, or someone asks to stop."""
+    """The model after all pieces, saved where it is time or someone asks to stop, and after the climb."""
     done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
+    wanted = job.climbs and (not done or model.revisits(max(done, source.n_rows or 0)))
+    held = _Held(source.n_rows, wanted)
 
     def save() -> None:
         nonlocal saved_rows, saved_at, pause
@@ -242,13 +265,19 @@ def _stream(
         pause = max(job.every_seconds, PATIENCE * (saved_at - began))
 
     try:
-        for rows, end in ahead(_numbers(model, source, job), stop):
-            model, done = model.learned(rows, done), end
-            tell(model, done, source.fraction())
+        for rows, end in ahead(_numbers(model, source, job, again=wanted), stop):
+            if end > job.done:
+                model, done = model.learned(rows, done), end
+                tell(model, done, source.fraction())
+            held.add(rows, model)
             if stop.asked:
                 raise Interrupted
             if done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
                 save()
+        if held.pieces and model.record.rows:
+            if done > saved_rows:
+                save()  # what the pass has learned must not depend on the climb
+            (model,) = ahead(_climbed(model, held.pieces), stop)
     except Interrupted:
         if done > saved_rows:
             save()
@@ -256,30 +285,50 @@ def _stream(
     return model
 
 
+def _climbed(model: Learner, pieces: list[Rows]) -> Iterator[Learner]:
+    yield model.climbed(pieces)
+
+
 def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> Learner:
     """The model of all rows, held in memory."""
     gathered: list[Rows] = []
     size = 0
     for rows, done in ahead(_numbers(model, source, job), stop):
-        gathered.append(rows._replace(table=rows.table[:0]))
+        gathered.append(rows._replace(table=rows.table.schema.empty_table()))
         model = model._replace(encoder=rows.encoder)
-        size += 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
+        size += _check_memory(size, rows)
         tell(model, done, source.fraction())
         if stop.asked:
             raise Interrupted
-        if size > MOST_BYTES:
-            raise ValueError(
-                f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
-                "give it fewer rows, or a model that learns them as they come (--model logistic, "
-                "linear or poisson, one pass)."
-            )
     return model.fitted(gathered)
 
 
-def _numbers(model: Learner, source: Source, job: Job) -> Iterator[tuple[Rows, int]]:
-    """The pieces that are not learned yet, as numbers, each with the rows of the stream up to its end."""
+def _check_memory(held: int, rows: Rows) -> int:
+    """The bytes of a piece, unless they are too many beside those already held."""
+    size = 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
+    if held + size > MOST_BYTES:
+        raise ValueError(
+            f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
+            "give it fewer rows, or have it learn them as they come (--model logistic, linear or "
+            "poisson, with --one-pass)."
+        )
+    return size
+
+
+def _numbers(
+    model: Learner, source: Source, job: Job, *, again: bool = False
+) -> Iterator[tuple[Rows, int]]:
+    """The pieces as numbers, each with the rows of the stream up to its end.
+
+    Those that were learned before an interruption come first, if they are wanted `again`: with the levels
+    known by now they are the numbers that they were.
+    """
     encoder = model.encoder
-    for piece in source.pieces(job.piece, skip=job.done):
-        rows = model.read(piece.table, piece.place, encoder)
-        encoder = rows.encoder
-        yield rows, piece.start + piece.table.num_rows
+    for piece in source.pieces(job.piece, skip=0 if again else job.done):
+        rows, end = (
+            model.read(piece.table, piece.place, encoder),
+            piece.start + piece.table.num_rows,
+        )
+        if end > job.done:
+            encoder = rows.encoder
+        yield rows, end

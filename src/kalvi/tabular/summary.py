@@ -17,6 +17,7 @@ from kalvi.intervals import normal
 from kalvi.likelihoods import Normal
 from kalvi.precision import matching
 from kalvi.tabular.model import TableModel
+from kalvi.tabular.reached import measured, one_pass_error, reached, sentence
 from kalvi.tabular.record import LEVELS, Record
 
 MOST_EFFECTS, LEVEL = 200, 0.95
@@ -35,7 +36,7 @@ def summary(model: Any, name: str, diagnosis: Any = None) -> dict[str, Any]:
 @summary.register(TableModel)
 def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, Any]:
     record, estimator = model.record, model.estimator
-    evidence = model.evidence() if record.rows else None
+    evidence, found = model.evidence() if record.rows else None, reached(model)
     return {
         "kalvi": __version__,
         "name": name,
@@ -46,6 +47,7 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
         "passes": int(getattr(estimator, "n_passes_", 1)),
+        "reached": found and found | {"text": sentence(found)},
         "parameters": _parameters(model),
         "rank": getattr(estimator, "rank", None),
         "log_evidence": evidence,
@@ -150,7 +152,12 @@ def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | N
     found = model.estimator.diagnose(
         x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
     )
+    how, error = reached(model), None
+    if how is not None and how["how"] == "one pass":
+        error = one_pass_error(model, (x, sample.y, sample.weight))
     return {
+        "shift": _float(found.shift),
+        "one_pass": error and error | {"text": measured(error)},
         "pareto_k": _float(found.pareto_k),
         "verdict": found.verdict,
         "draws": int(found.n_draws),
@@ -161,7 +168,10 @@ def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | N
 
 def warnings(model: TableModel) -> list[str]:
     """What a person should look into."""
-    found = []
+    how = reached(model)
+    found = (
+        [f"{sentence(how)}; set passes higher."] if how and not how.get("converged", True) else []
+    )
     for column in model.encoder.described():
         if column["kind"] in ("number", "time") and "mean" in column:
             far = abs(column["mean"] - column["centre"]) / column["scale"]

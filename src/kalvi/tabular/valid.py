@@ -247,6 +247,7 @@ def job_rules(job: Any) -> Rules:
     """Of what a run does, and how far it has come."""
     yield "the run", bool(job.data) and all(_is_word(word) for word in job.types.values())
     yield "the run", job.piece >= 1 and job.every_rows >= 1 and job.done >= 0
+    yield "the run", isinstance(job.climbs, bool)
     yield "the run", bool(np.isfinite(job.every_seconds)) and job.every_seconds >= 0
     yield "the run", plain(job.fingerprint) and all("path" in file for file in job.fingerprint)
 
