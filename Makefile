@@ -19,7 +19,7 @@ all: check test docs
 	@touch $@
 
 demo: .venv/all.stamp
-	@$(BIN)/kalvi demo
+	@$(BIN)/kalvi demo --force
 
 # tests compile far more than they compute: light optimisation saves a quarter of their time
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
@@ -53,12 +53,12 @@ bench: .venv-bench/bench.stamp
 	.venv-bench/bin/python -m benchmarks $(ARGS)
 
 reproduce: .venv/experiments.stamp
-	$(BIN)/kalvi reproduce rvga $(ARGS)
-	$(BIN)/kalvi reproduce lrvga $(ARGS)
-	$(BIN)/kalvi reproduce factor_analysis $(ARGS)
-	$(BIN)/kalvi reproduce vifa $(ARGS)
-	$(BIN)/kalvi reproduce klprox $(ARGS)
-	$(BIN)/kalvi reproduce silk $(ARGS)
+	$(BIN)/kalvi reproduce rvga --force $(ARGS)
+	$(BIN)/kalvi reproduce lrvga --force $(ARGS)
+	$(BIN)/kalvi reproduce factor_analysis --force $(ARGS)
+	$(BIN)/kalvi reproduce vifa --force $(ARGS)
+	$(BIN)/kalvi reproduce klprox --force $(ARGS)
+	$(BIN)/kalvi reproduce silk --force $(ARGS)
 
 # the pages with the pictures of the gallery, then every code block of every page and docstring
 docs: .venv/docs.stamp .venv/dev.stamp

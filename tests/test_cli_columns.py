@@ -49,7 +49,8 @@ def written(tmp_path, frame):
 
 
 def predicted(model, path, tmp_path):
-    about = json.loads(ok("predict", model, path, "-o", tmp_path / "p.csv", "--json").stdout)
+    out = ("-o", tmp_path / "p.csv", "--force")
+    about = json.loads(ok("predict", model, path, *out, "--json").stdout)
     return pd.read_csv(tmp_path / "p.csv"), about
 
 
@@ -123,7 +124,7 @@ def test_a_column_that_is_not_there(models, frame, tmp_path):
         (
             "when",
             7,
-            "new.csv, row 1: column 'when' is double here, but the model knows it as timestamp",
+            "new.csv, row 1: column 'when' is read as a time, but '7' stands here; mend the entry",
         ),
         ("on", 17, "new.csv, row 1: column 'on' is 17, but the model knows it as true or false"),
         (
@@ -222,7 +223,7 @@ def test_options_that_cannot_be(models, tmp_path, arguments, words):
     ("arguments", "words"),
     [
         (["--keep", "mean"], "the data have no column 'mean'"),
-        (["--out", "p.weird"], "written as .csv, .parquet or .jsonl; got '.weird'"),
+        (["--out", "p.weird"], "--out must end in .csv, .parquet or .jsonl; got p.weird"),
         (["--out", "nowhere/p.csv"], "there is no folder nowhere to write to"),
     ],
 )

@@ -148,17 +148,21 @@ def test_predict(model, data, frame, tmp_path):
     out = tmp_path / "p.parquet"
     about = json.loads(ok("predict", model, data, "-o", out, "--json").stdout)
     table = pq.read_table(out).to_pandas()
-    assert list(table) == ["predicted", "probability", "sd", "lower", "upper"]
+    parts = [f"{part}_{label}" for part in ("p", "sd", "lower", "upper") for label in ("no", "yes")]
+    assert list(table) == ["predicted", *parts]
     assert about["rows"] == about["labelled"] == len(table) == ROWS
-    p = np.where(frame["sold"] == "yes", table["probability"], 1 - table["probability"])
+    p = np.where(frame["sold"] == "yes", table["p_yes"], table["p_no"])
     assert about["log_loss"] == pytest.approx(-np.mean(np.log(p)))
     printed = text.stdout.splitlines()
-    assert printed[0].replace('"', "") == "city,predicted,probability,sd,lower,upper"
+    assert printed[0].replace('"', "") == ",".join(["city", "predicted", *parts])
+    np.testing.assert_allclose(table["p_no"] + table["p_yes"], 1)
+    np.testing.assert_allclose(table["lower_no"] + table["upper_yes"], 1)
+    assert np.all(table["predicted"] == np.where(table["p_yes"] > 0.5, "yes", "no"))
     assert len(printed) == ROWS + 1
     lines = ok("predict", model, data, "-o", tmp_path / "p.jsonl", "-q")
     assert lines.output == ""
     first = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[0])
-    assert first["probability"] == table["probability"][0]
+    assert first["p_yes"] == table["p_yes"][0]
 
 
 def test_predictions_of_unknown_things_are_reported(model, tmp_path):
@@ -188,10 +192,12 @@ def test_inspect_and_report(model, tmp_path):
 
 def test_merge(model, data, tmp_path):
     ok("fit", data, "-t", "sold", "--like", model, "-o", tmp_path / "b", "-q")
-    ok("merge", model, tmp_path / "b", "-o", tmp_path / "both")
+    message = sentence(run("merge", model, tmp_path / "b", "-o", tmp_path / "both"))
+    assert "have both learned rows.csv, and its rows would count twice" in message
+    ok("merge", model, tmp_path / "b", "-o", tmp_path / "both", "--again")
     assert kalvi.load(tmp_path / "both").record.rows == 2 * ROWS
     message = sentence(run("merge", model, tmp_path / "b", "-o", tmp_path / "both"))
-    assert "exists; choose another name, or replace it with --force" in message
+    assert "exists; choose another name with --out, or replace it with --force" in message
 
 
 def test_linear_and_poisson(frame, tmp_path):
@@ -204,7 +210,7 @@ def test_linear_and_poisson(frame, tmp_path):
     for target, kind in (("price", "linear"), ("count", "poisson")):
         out = tmp_path / f"{kind}.kalvi"
         ok("fit", path, "-t", target, "-m", kind, "-f", "size", "-o", out, "-q")
-        ok("predict", out, path, "-o", tmp_path / "p.csv", "--level", "0.8", "-q")
+        ok("predict", out, path, "-o", tmp_path / "p.csv", "--level", "0.8", "-q", "--force")
         said = pd.read_csv(tmp_path / "p.csv")
         assert list(said) == ["mean", "sd", "lower", "upper"]
         inside = np.mean((said["lower"] <= table[target]) & (table[target] <= said["upper"]))

@@ -217,13 +217,13 @@ REFUSED = [
 @pytest.mark.parametrize(("posteriors", "prior", "error", "message"), REFUSED)
 def test_refused(posteriors, prior, error, message):
     with pytest.raises(error, match=message):
-        merge(posteriors, prior)
+        merge(posteriors, prior, again=True)
 
 
 def test_low_ranks_merge_where_em_took_some_of_the_prior_into_the_factors():
     # 0.7 of the prior's ψ in each of three: the summed ψ is 0.1, the whole precision positive
     part = LowRankPrecision(np.array([1.0, 0.0]), np.array([[5.0], [0.0]]), np.array([0.7, 2.0]))
-    merged = merge([part] * 3, NARROW)
+    merged = merge([part] * 3, NARROW, again=True)
     assert_close(merged.mean, [3 * 25.7 / (3 * 25.7 - 2), 0], 0.01)
     raised = float(merged.precision.diagonal()[0]) - (3 * 25.7 - 2)
     assert abs(raised - (0.35 - 0.1)) < 1e-9
@@ -264,3 +264,16 @@ def shards_of_noise(prior, k):
         for _ in range(k)
     ]
     return [run.fit(rule, prior, [row]).posterior for row in rows]
+
+
+def test_the_same_posterior_twice_is_refused():
+    prior = kalvi.Dense(np.zeros(2), np.eye(2))
+    rows = kalvi.Dense(np.array([1.0, 0.5]), np.diag([0.5, 0.25]))
+    same = kalvi.Dense(np.array([1.0, 0.5]), np.diag([0.5, 0.25]))
+    other = kalvi.Dense(np.array([1.0, 0.5]), np.diag([0.5, 0.3]))
+    with pytest.raises(ValueError, match="posteriors 0 and 2 are the same, number for number"):
+        kalvi.merge([rows, other, same], prior)
+    twice = kalvi.merge([rows, same], prior, again=True)
+    np.testing.assert_allclose(twice.cov, np.diag([1 / 3, 1 / 7]), rtol=1e-12, atol=1e-15)
+    none = kalvi.merge([prior, prior, rows], prior)  # shards without rows are alike
+    np.testing.assert_allclose(none.cov, rows.cov, rtol=1e-12, atol=1e-15)

@@ -15,6 +15,14 @@ over the data
 give the bound fit − KL(q ‖ prior) and the target Λ* = I + G, h* = Λ* m + g − m. The squared
 natural-gradient norm |g − m|²_Σ + ½ |Σ^{1/2}(Λ* − Λ)Σ^{1/2}|² bounds the gap in nats near the optimum and
 stops the ascent.
+
+Rounding. The terms of a row's log-likelihood may be far larger than their sum (y f − e^f − log y!, of a
+count of 10⁷, is −9 of terms of 10⁸). The bound is known only to eps times the norm of the terms' sizes tᵢ.
+That says nothing of how well the gradient is known: its terms of row i, |gᵢ| and γᵢ times the size sᵢ of
+the predictor, are rounded to eps each, which changes the norm by eps² Σ vᵢ (|gᵢ| + γᵢ sᵢ)². Rounding each
+entry of Λ and of its factors by eps √(Λⱼⱼ Λₖₖ), and h by as much times m, changes it by eps² (τ s² + τ²/2),
+τ = Σ Σⱼⱼ Λⱼⱼ and s = Σ √Λₖₖ |mₖ|. Below the sum of these the norm is noise, and the ascent has converged.
+Where a fall of the bound is within its rounding, a step is taken if it lowers the norm.
 """
 
 from abc import abstractmethod
@@ -37,11 +45,19 @@ RIDGE = 1e-12
 """Keeps Anderson's least squares solvable when past steps repeat; it changes the way, not the optimum."""
 MEMORY = 8
 """Past steps that Anderson's method combines."""
-
+ULPS = 8
+"""Units of the last place that the rounding of many terms is taken to add up to."""
 
 BOLD = 20
 """Passes that may go to a better target than that of the natural gradient while steps to it are taken.
 It need not be reached: given the others, the optima of rows that share a latent may chase one another."""
+
+
+class Rounding(NamedTuple):
+    """The squared error that rounding puts on a bound and that on its gap, in units of eps²."""
+
+    bound: Scalar | float = 0.0  # Σ t²
+    gap: Scalar | float = 0.0  # Σ v (|g| + γ s)²
 
 
 class Sums(NamedTuple):
@@ -50,6 +66,7 @@ class Sums(NamedTuple):
     fit: Scalar
     gradient: Vector
     curvature: Matrix
+    rounding: Rounding = Rounding()
 
 
 class Place(eqx.Module):
@@ -59,6 +76,8 @@ class Place(eqx.Module):
     felt: Float[Array, " k"]  # the way to the target in units of the Gaussian's own deviations
     gap: Scalar  # the squared natural-gradient norm, or a bound on it
     blur: Scalar  # nats that rounding may put on the bound, beside that of a sum over the rows
+    hidden: Scalar  # nats by which the bound may fall unseen, which a step may if it lowers the gap
+    floor: Scalar  # the gap that rounding leaves at the optimum
 
     @property
     @abstractmethod
@@ -119,6 +138,33 @@ class Point(Place):
         return self.gradient, (self.precision - self.target) / 2
 
 
+def rounding_of(
+    value: Float[Array, " n"],
+    gradient: Float[Array, "n *c"],
+    curvature: Float[Array, "n *c"],
+    size: Float[Array, "n *c"],
+    var: Float[Array, "n *c"],
+) -> Rounding:
+    """The `Rounding` of rows, given their expected terms and the size and variance of their predictors.
+
+    Of an observation with several predictors, the curvature is the sum of the sizes of each row of γ.
+    """
+    terms = jnp.abs(gradient) + jnp.abs(curvature) * (1 + size + jnp.sqrt(var))
+    total = (terms + jnp.abs(gradient) * size).reshape(len(value), -1).sum(axis=1)
+    return Rounding(jnp.sum((jnp.abs(value) + total) ** 2), jnp.sum(var * terms**2))
+
+
+def unseen(elbo: Scalar, squares: Scalar | float) -> Scalar:
+    """Nats to which a bound is known, given the squares of its terms (`Rounding.bound`)."""
+    size = 1 + jnp.abs(jnp.where(jnp.isfinite(elbo), elbo, 0))
+    return ULPS * float(jnp.finfo(elbo.dtype).eps) * (size + jnp.sqrt(squares))
+
+
+def slack(rows: Scalar) -> Scalar:
+    """Rounding in a sum of so many terms of about one nat."""
+    return ULPS * float(jnp.finfo(rows.dtype).eps) * (1 + rows)
+
+
 def climb_gaussian(
     visit: Callable[[Vector, Matrix], Sums], precision: Matrix, shift: Vector, **limits: Any
 ) -> tuple[Point, Int[Array, ""], Bool[Array, ""]]:
@@ -147,22 +193,20 @@ def climb(
     at(natural parameters) makes a point; `rows` is how much data its sums are over, and `rough` the error
     of their integrals, relative to the bound or to a nat a row.
     """
-    # rounding in a sum of n terms is what the bound can be known to
     n = 1 + rows
-    slack = 8 * float(jnp.finfo(start.dtype).eps) * n
+    least = slack(rows) / n
 
     def close(here: Somewhere) -> Bool[Array, ""]:
-        return here.gap <= jnp.maximum(jnp.maximum(tolerance, slack**2), here.blur)
+        return here.gap <= jnp.maximum(tolerance, here.floor)
 
     def advance(state):
-        here, past, length, passes, proposal, bold = state
+        here, past, length, passes, proposal, bold, _ = state
         first, combined = passes == 0, past.count > 0
         there = at(proposal)
-        fall = (here.elbo - there.elbo - here.blur) / (n + jnp.abs(here.elbo))
-        rising = fall <= slack / n
-        if rough:
-            rising = rising | ((fall <= rough) & (there.gap < here.gap))
-        rising = rising | first
+        size = n + jnp.abs(here.elbo)
+        fall = (here.elbo - there.elbo - here.blur) / size
+        closer, halved = there.gap < here.gap, there.gap < here.gap / 2
+        rising = (fall <= least) | (closer & (fall <= rough + here.hidden / size)) | first
         secant = jnp.where(first, 1.0, _secant(here, there))
         longer = jnp.clip(length * jnp.clip(secant, 0.3, 2.0), 0.01, 1.0)
         shorter = length * jnp.clip(secant, 0.1, 0.5)
@@ -171,17 +215,20 @@ def climb(
         here = jax.tree.map(lambda a, b: jnp.where(rising, a, b), there, here)
         length = jnp.where(combined, length, jnp.where(rising, longer, shorter))
         length = jnp.where(still == bold, length, 1.0)  # a new target, a whole step
-        return here, past, length, passes + 1, _step(here, past, length, still), still
+        step = _step(here, past, length, still)
+        return here, past, length, passes + 1, step, still, ~(halved | first)
 
     def going(state):
-        here, _, length, passes, _, _ = state
-        return (passes == 0) | (~close(here) & (passes < max_passes) & (length > 1e-8))
+        here, _, length, passes, _, _, stuck = state
+        # the floor is an estimate: what can still be halved is no rounding
+        done = (here.gap <= tolerance) | (stuck & close(here))
+        return (passes == 0) | (~done & (passes < max_passes) & (length > 1e-8))
 
     # the first point is made in the loop as well: what makes points is compiled once
     nowhere = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(at, start))
-    length, bold = jnp.ones((), start.dtype), jnp.asarray(True)
-    state = (nowhere, _nothing(nowhere, memory), length, 0, start, bold)
-    here, _, _, passes, _, _ = jax.lax.while_loop(going, advance, state)
+    length, bold, stuck = jnp.ones((), start.dtype), jnp.asarray(True), jnp.asarray(False)
+    state = (nowhere, _nothing(nowhere, memory), length, 0, start, bold, stuck)
+    here, _, _, passes, *_ = jax.lax.while_loop(going, advance, state)
     return here, jnp.asarray(passes), close(here)
 
 
@@ -195,7 +242,15 @@ def _at(visit: Callable[[Vector, Matrix], Sums], precision: Matrix, shift: Vecto
     change = root.T @ away @ root / float(np.sqrt(2))
     felt = jnp.concatenate([root.T @ (sums.gradient - mean), change.ravel()])
     elbo, exact = sums.fit - divergence, jnp.zeros_like(divergence)
-    return Point(elbo, felt, felt @ felt, exact, precision, shift, mean, root @ root.T, sums)
+    eps = ULPS * float(jnp.finfo(shift.dtype).eps)
+    hidden = exact + eps * jnp.sqrt(sums.rounding.bound)
+    sizes = jnp.sqrt(jnp.diagonal(precision))
+    inflation = jnp.sum((sizes[:, None] * root) ** 2)  # τ
+    floor = eps**2 * (
+        sums.rounding.gap + inflation * (sizes @ jnp.abs(mean)) ** 2 + inflation**2 / 2
+    )
+    law = (precision, shift, mean, root @ root.T)
+    return Point(elbo, felt, felt @ felt, exact, hidden, floor, *law, sums)
 
 
 class _Past(NamedTuple):

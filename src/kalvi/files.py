@@ -37,9 +37,24 @@ def expand(data: Data) -> list[str]:
     files = [file for item in data for file in _expand_one(os.fspath(item))]
     if not files:
         raise BadData("no data: name at least one file, directory or pattern.")
-    if files.count("-") > 1 or len(set(files)) < len(files):
-        raise BadData("no file may be named twice: each row is read once.")
+    first: dict[object, str] = {}
+    for file in files:
+        known = first.get(_identity(file))
+        if known is not None:
+            names = file if known == file else f"{known} and {file}"
+            raise BadData(
+                f"no file may be named twice, because each row is read once; got {names}."
+            )
+        first[_identity(file)] = file
     return files
+
+
+def _identity(file: str) -> object:
+    """What two names of one file share, whatever links and folders lead to it."""
+    if file == "-" or not os.path.exists(file):
+        return file
+    status = os.stat(file)
+    return status.st_dev, status.st_ino
 
 
 def suffix_of(file: str) -> str:

@@ -17,6 +17,11 @@ but equal, with a faint tail where the prior outweighs the likelihood, whose sha
 weighting costs less than a tenth of the draws and the ratios have a mean (k < 1), q is called good
 whatever k.
 
+Nor does k say where the centre is: a Gaussian that is too wide and half a deviation off has ratios with a
+short tail. So q is good only if weighting moves no mean by more than 0.2 deviations. Weights w of S draws
+that say nothing move d means by at most about √(2 log 2d) times the error √(Σ (w − 1/S)²) of each, which is
+allowed for.
+
 The law is fitted by Zhang & Stephens (2009), "A new and efficient estimation method for the generalized
 Pareto distribution": with b = −k/σ, the mean of b under the profile likelihood on a grid of values
 
@@ -41,6 +46,8 @@ SPREAD = 3
 GRID = 30
 FEWEST = 100
 """Draws at least: fewer have too short a tail."""
+MOVED = 0.2
+"""Standard deviations that weighting may move a mean of a good approximation."""
 EQUAL = 1e-6
 """Ratios whose tail spreads by less than this share are equal but for rounding, which has no tail."""
 
@@ -63,6 +70,8 @@ class Diagnosis(NamedTuple):
     """How many draws of the true posterior those of the Gaussian are worth once they are weighted."""
     n_draws: int
     n_rows: int
+    shift: float = 0.0
+    """The furthest that weighting the draws moves a mean, in standard deviations."""
 
 
 def psis(log_ratios: Float[np.ndarray, " s"]) -> Smoothed:
@@ -109,12 +118,20 @@ def _quantiles(places: np.ndarray, k: float) -> np.ndarray:
     return logs if k == 0 else np.expm1(k * logs) / k
 
 
-def diagnosis(log_ratios: Float[np.ndarray, " s"], n_rows: int) -> Diagnosis:
-    """What the ratios of a posterior of `n_rows` rows to its approximation say of the latter."""
+def diagnosis(
+    log_ratios: Float[np.ndarray, " s"], n_rows: int, shifts: Float[np.ndarray, " d"] | None = None
+) -> Diagnosis:
+    """What the ratios of a posterior of `n_rows` rows to its approximation say of the latter.
+
+    `shifts` is how far weighting moves each mean, in standard deviations.
+    """
     log_weights, k = psis(log_ratios)
     n = len(log_weights)
     limit = min(1 - 1 / math.log10(n), USABLE)
     ess = 1 / float(np.sum(np.exp(2 * log_weights)))
-    good = k < min(GOOD, limit) or (k < 1 and ess > EVEN * n)
+    moved = np.zeros(1) if shifts is None else np.abs(shifts)
+    error = np.sqrt(max(1 / ess - 1 / n, 0) * 2 * np.log(2 * len(moved)))
+    there = bool(moved.max() <= MOVED + error)
+    good = there and (k < min(GOOD, limit) or (k < 1 and ess > EVEN * n))
     verdict = "good" if good else "usable" if k <= limit else "poor"
-    return Diagnosis(float(k), verdict, ess, n, n_rows)
+    return Diagnosis(float(k), verdict, ess, n, n_rows, float(moved.max()))

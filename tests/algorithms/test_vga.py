@@ -8,11 +8,13 @@ from scipy import special
 
 from kalvi import metrics, run
 from kalvi.algorithms import vga as module
+from kalvi.algorithms.base import Batch
 from kalvi.algorithms.rvga import RVGA
 from kalvi.algorithms.sites import EKF
 from kalvi.algorithms.vga import vga
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Normal, Poisson, StudentT
+from kalvi.precision import matching
 from tests import oracles, problems
 from tests.laws import same_gaussian
 from tests.problems import batch
@@ -143,3 +145,52 @@ def test_separable_data_with_a_flat_prior():
     found = run.call(vga, Bernoulli(), prior, batch(p.x, y), prior)
     assert found.converged
     assert np.all((p.x @ np.asarray(found.posterior.mean) > 0) == (y == 1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("count", [1.0, 1e2, 1e4, 1e5, 1e7])
+@pytest.mark.parametrize("weight", [1e-4, 1.0, 1e3])
+def test_it_stops_where_the_stationarity_equations_hold_to_rounding(count, weight, dtype):
+    """With E e^f = e^(m + v/2) in NumPy; sizes as in the text of `climbing`, in standard deviations."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=(100, 3)), np.ones(100)]).astype(dtype)
+    y = rng.poisson(count * np.exp(0.3 * x[:, 0] - 0.2 * x[:, 1])).astype(dtype)
+    scale = np.array([1.0, 1.0, 1.0, 10.0])
+    with matching(dtype):
+        rows = _rows(x, y, np.full(100, weight, dtype))
+        prior = Dense(np.zeros(4, dtype), np.diag(scale**2).astype(dtype))
+        start = run.fit(RVGA(Poisson()), prior, [rows]).posterior
+        found = run.call(_to_rounding, Poisson(), prior, rows, start)
+    assert found.converged and int(found.passes) < 100
+    x, y, mean, cov = (
+        np.asarray(a, float) for a in (x, y, found.posterior.mean, found.posterior.cov)
+    )
+    rate = weight * np.exp(x @ mean + np.einsum("ni,ij,nj->n", x, cov, x) / 2)
+    target = np.diag(scale**-2.0) + x.T @ (rate[:, None] * x)
+    gradient = x.T @ (weight * y - rate) - mean / scale**2
+    root = np.linalg.cholesky(cov)
+    size = np.sqrt(np.diag(target)) @ np.abs(mean)
+    eps = float(np.finfo(dtype).eps)
+    assert np.linalg.norm(root.T @ gradient) < 30 * eps * (1 + size)
+    np.testing.assert_allclose(root.T @ target @ root, np.eye(4), atol=30 * eps * (1 + size))
+
+
+def _rows(*arrays):
+    return Batch(*(jnp.asarray(a) for a in arrays))
+
+
+def _to_rounding(likelihood, prior, rows, start):
+    return vga(likelihood, prior, rows, start, tolerance=0.0, max_passes=jnp.asarray(200))
+
+
+def test_a_bound_that_rounding_hides_still_has_to_be_climbed():
+    """In float32 these counts leave 10 nats of the bound to rounding, and the start is 60 sd away."""
+    x = np.ones((50, 1), np.float32)
+    unit = np.eye(1, dtype=np.float32)
+    with matching(np.float32):
+        rows = _rows(x, np.full(50, 1e6, np.float32), np.ones(50, np.float32))
+        prior = Dense(np.zeros(1, np.float32), 100 * unit)
+        start = Dense(np.array([np.log(1e6) + 0.01], np.float32), 2e-8 * unit)
+        found = run.call(_to_rounding, Poisson(), prior, rows, start)
+    assert found.converged and float(found.gap) < 1e-2
+    assert abs(float(found.posterior.mean[0]) - np.log(1e6)) < 0.3 * np.sqrt(2e-8)

@@ -394,3 +394,25 @@ def test_a_refused_call_changes_nothing(x, y, weight):
         with pytest.raises(ValueError):
             method(x, y, sample_weight=weight)
         assert pickle.dumps(model) == before
+
+
+def test_an_unknown_parameter_names_the_class_that_was_called():
+    names = ("LinearRegression", "LogisticRegression", "PoissonRegression")
+    tries = "".join(
+        f"try: kalvi.{name}(nonsense=1)\nexcept TypeError as error: print(error)\n"
+        for name in names
+    )  # in a process of its own, because checked shapes wrap the functions here
+    code = [sys.executable, "-c", f"import kalvi\n{tries}"]
+    said = subprocess.run(code, capture_output=True, text=True, check=True).stdout.splitlines()
+    expected = "{}.__init__() got an unexpected keyword argument 'nonsense'"
+    assert said == [expected.format(name) for name in names]
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_large_counts_do_not_look_unconverged(rank, dtype):
+    """Rounding hides the bound's rise long before the posterior is at its optimum; warnings are errors."""
+    y = np.random.default_rng(0).poisson(1e5 * np.exp(X @ [0.3, -0.2, 0.1]))
+    model = kalvi.PoissonRegression(rank=rank, dtype=dtype).fit(X, y)
+    assert 1 < model.n_passes_ < 50
+    assert np.all(np.abs(model.coef_ - [0.3, -0.2, 0.1]) < 5 / np.sqrt(120 * 1e5))

@@ -107,7 +107,7 @@ def test_further_passes_of_a_linear_model_find_its_mean_and_noise():
 
 
 def test_one_pass_above_the_stated_size(monkeypatch):
-    monkeypatch.setattr("kalvi.estimators.base.REVISIT_BYTES", 8 * N * D - 1)
+    monkeypatch.setattr("kalvi.estimators.refining.REVISIT_BYTES", 8 * N * D - 1)
     assert kalvi.LogisticRegression(rank=1).fit(X, BINARY).n_passes_ == 1
 
 

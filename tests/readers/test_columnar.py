@@ -91,8 +91,8 @@ def test_text_may_be_read_as_numbers_and_back(tmp_path):
     assert piece.table.to_pydict() == {"a": [1.0, None, 2.5], "b": ["1", "2", "3"]}
     other = files.written(tmp_path / "b.parquet", files.parquet_bytes(rows))
     assert refused([path, other], types={"a": "number"}) == (
-        "b.parquet, row 4: column 'a' is read as a number, but 'x' stands here (--category a reads the "
-        "column as text)."
+        "b.parquet, row 4: column 'a' is read as a number, but 'x' stands here; mend the entry, or read "
+        "the column otherwise (--as a=category, --drop a)."
     )
     assert refused([other], types={"a": "number"}).startswith("b.parquet, row 4: ")
 

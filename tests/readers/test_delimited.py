@@ -51,10 +51,11 @@ def test_the_user_may_say_the_kind(tmp_path):
     rows = read(tmp_path, "zip,x\n01,1\n02,2\n", types={"zip": "category", "x": "number"})
     assert rows.to_pydict() == {"zip": ["01", "02"], "x": [1.0, 2.0]}
     path = files.written(tmp_path / "a.csv", "a,b\n1,1\n2,x\n")
-    assert refused(path, types={"b": "number"}) == (
-        "a.csv, row 2: column 'b' is read as a number, but 'x' stands here (--category b reads the column "
-        "as text)."
+    message = refused(path, types={"b": "number"})
+    assert message.startswith(
+        "a.csv, row 2: column 'b' is read as a number, but 'x' stands here; mend"
     )
+    assert message.endswith("or read the column otherwise (--as b=category, --drop b).")
 
 
 def test_marks_of_encoding_line_ends_and_blank_lines_are_no_data(tmp_path):
@@ -94,8 +95,8 @@ def test_malformed_text_is_refused_with_its_place(text, message, tmp_path):
 
 
 BAD_ROWS = {
-    "abc,no": "column 'x' is read as a number, but 'abc' stands here "
-    "(--category x reads the column as text).",
+    "abc,no": "column 'x' is read as a number, but 'abc' stands here; mend the entry, or read the column "
+    "otherwise (--as x=category, --drop x).",
     "1": "has 1 field where the header has 2.",
     '1,"a\nb",3': "has 3 fields where the header has 2.",
     "1,\0": "has a NUL byte; is it binary, or text other than UTF-8?",

@@ -79,7 +79,7 @@ def test_it_learns_what_the_estimator_does(file, frame, tmp_path):
             *[frame["city"] == name for name in ("Bonn", "Köln", "Ulm")],
         ]
     ).astype(float)
-    own = kalvi.LogisticRegression(passes=1).fit(x, frame["sold"] == "yes")
+    own = kalvi.LogisticRegression().fit(x, frame["sold"] == "yes")
     named = dict(zip(model.encoder.names(), model.estimator.coef_[0], strict=True))
     found = [named[name] for name in ("size", "city=Bonn", "city=Köln", "city=Ulm")]
     np.testing.assert_allclose(found, own.coef_[0], rtol=1e-8)
@@ -266,14 +266,14 @@ def test_predictions_of_a_file(file, frame, tmp_path):
     assert piece.outcome.ignored == ("price",)
     x, _ = model.inputs(open_data(path).sample, str)
     p = model.estimator.predict_proba(x)[:, 1]
-    np.testing.assert_array_equal(table["probability"], p)
+    np.testing.assert_array_equal(table["p_yes"], p)
     np.testing.assert_array_equal(table["predicted"], np.where(p > 0.5, "yes", "no"))
     q = model.estimator.posterior_
     f = np.column_stack([x, np.ones(ROWS)])
     std = np.sqrt(np.einsum("ni,ij,nj->n", f, q.cov, f))
     for name, z in (("lower", -1.6448536269514722), ("upper", 1.6448536269514722)):
         odds = f @ np.asarray(q.mean) + z * std
-        np.testing.assert_allclose(table[name], 1 / (1 + np.exp(-odds)), rtol=1e-9)
+        np.testing.assert_allclose(table[f"{name}_yes"], 1 / (1 + np.exp(-odds)), rtol=1e-9)
     f[-1, model.encoder.names().index("city=(new level)")] = 0
     without = f[-1] @ np.asarray(q.cov) @ f[-1]
     np.testing.assert_allclose(std[-1] ** 2, without + 1, rtol=1e-9)  # the prior of a new level

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from kalvi import linalg
 from kalvi.algorithms.sites import Scheme
+from kalvi.climbing import Rounding, rounding_of
 from kalvi.gaussians import Dense, Gaussian
 from kalvi.namespaces import AnyArray, map_blocks, namespace_of
 from kalvi.predictors import MultiLinear
@@ -108,3 +109,15 @@ def laws(
 
     cov = map_blocks(visit, blocks)
     return predictor.mean(q.mean, x), cov.reshape(-1, *cov.shape[2:])[:n]
+
+
+def rounding_of_groups(
+    value: PerGroup,
+    gradient: Float[Array, "n c"],
+    curvature: Float[Array, "n c c"],
+    mean: Float[Array, "n c"],
+    cov: Float[Array, "n c c"],
+) -> Rounding:
+    """What rounding is relative to in the sums over observations with several predictors."""
+    bend = jnp.sum(jnp.abs(curvature), axis=2)
+    return rounding_of(value, gradient, bend, jnp.abs(mean), jnp.einsum("ncc->nc", cov))

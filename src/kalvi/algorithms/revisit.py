@@ -29,9 +29,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from kalvi import linalg
+from kalvi import climbing, linalg
 from kalvi.algorithms.base import Batch, Rule, weighted
-from kalvi.algorithms.groups import laws
+from kalvi.algorithms.groups import laws, rounding_of_groups
 from kalvi.divergences import kl
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Likelihood
@@ -54,6 +54,7 @@ class Sums(NamedTuple):
     gradient: Vector  # Σ w g x
     bend: Vector  # Σ w γ x²
     product: Float[Array, "d p"]  # Σ w γ x (xᵀ U)
+    rounding: Scalar | float = 0.0  # `climbing.Rounding.bound`
 
 
 class Point(NamedTuple):
@@ -64,6 +65,7 @@ class Point(NamedTuple):
     gradient: Vector
     diagonal: Vector  # of S
     product: Float[Array, "d p"]  # S U
+    rounding: Scalar | float = 0.0
 
 
 class Climb(eqx.Module):
@@ -117,8 +119,8 @@ class Revisit(Rule[Climb]):
 
     def turn(self, state: Climb) -> Climb:
         """Judge the Gaussian that was visited, and choose the next."""
-        there = _point(state)
-        rises = there.elbo >= state.here.elbo - _slack(state)
+        there, old = _point(state), state.here.elbo
+        rises = there.elbo >= old - climbing.unseen(old, state.here.rounding)
         moved, turned = _remember(state, there)  # also of a step that is taken back
         here = jax.tree.map(lambda a, b: jnp.where(rises, a, b), there, state.here)
         length = jnp.where(rises, 1.0, state.length / 1.5)
@@ -130,27 +132,31 @@ class Revisit(Rule[Climb]):
             moved,
             turned,
             length,
-            jnp.where(rises, there.elbo - state.here.elbo, state.gained),
+            jnp.where(rises, there.elbo - old, state.gained),
             state.passes + 1,
         )
 
 
 def _visit_rows(likelihood: Likelihood, q: LowRankPrecision, batch: Batch) -> Sums:
     expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
-    expected = expect(batch.y, batch.x @ q.mean, q.marginal_variance(batch.x))
+    x, mean, var = batch.x, batch.x @ q.mean, q.marginal_variance(batch.x)
+    expected = expect(batch.y, mean, var)
     value, gradient, curvature = (weighted(batch.weight, a) for a in expected)
-    rows = linalg.scale_rows(curvature, batch.x @ _scaled_factor(q))
-    return Sums(jnp.sum(value), batch.x.T @ gradient, curvature @ batch.x**2, batch.x.T @ rows)
+    rows = linalg.scale_rows(curvature, x @ _scaled_factor(q))
+    rounding = climbing.rounding_of(value, gradient, curvature, jnp.abs(mean), var).bound
+    return Sums(jnp.sum(value), x.T @ gradient, curvature @ x**2, x.T @ rows, rounding)
 
 
 def _visit_groups(likelihood: VectorLikelihood, q: LowRankPrecision, batch: Batch) -> Sums:
     predictor, x = MultiLinear(likelihood.outputs), batch.x
     expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
-    expected = expect(batch.y, *laws(q, predictor, x))
-    value, gradient, curvature = (weighted(batch.weight, a) for a in expected)
+    law = laws(q, predictor, x)
+    value, gradient, curvature = (weighted(batch.weight, a) for a in expect(batch.y, *law))
     rows = jnp.einsum("nck,nkp->ncp", curvature, predictor.spread(x, _scaled_factor(q)))
     bend = predictor.gather(x**2, jnp.einsum("ncc->nc", curvature))
-    return Sums(jnp.sum(value), predictor.gather(x, gradient), bend, predictor.gather(x, rows))
+    rounding = rounding_of_groups(value, gradient, curvature, *law).bound
+    sums = predictor.gather(x, gradient), bend, predictor.gather(x, rows)
+    return Sums(jnp.sum(value), *sums, rounding)
 
 
 def going(state: Climb, tolerance: float) -> Bool[Array, ""]:
@@ -159,23 +165,18 @@ def going(state: Climb, tolerance: float) -> Bool[Array, ""]:
 
 
 def converged(state: Climb, tolerance: float) -> Bool[Array, ""]:
-    """Whether the climb ended because there was nothing more to gain."""
-    return jnp.isfinite(state.here.elbo) & (state.gained <= tolerance) & (state.length > SHORTEST)
+    """Whether the last pass gained no more than `tolerance` nats, or than the bound is known to."""
+    least = jnp.maximum(tolerance, climbing.unseen(state.here.elbo, state.here.rounding))
+    return jnp.isfinite(state.here.elbo) & (state.gained <= least) & (state.length > SHORTEST)
 
 
 def _nothing(q: LowRankPrecision) -> Sums:
     zero = jnp.zeros_like(q.mean)
-    return Sums(zero[0], zero, zero, jnp.zeros_like(q.precision.factor))
+    return Sums(zero[0], zero, zero, jnp.zeros_like(q.precision.factor), zero[0])
 
 
 def _scaled_factor(q: LowRankPrecision) -> Float[Array, "d p"]:
     return linalg.scale_rows(1 / q.precision.diag, q.precision.factor)
-
-
-def _slack(state: Climb) -> Scalar:
-    """Rounding in the bound."""
-    eps = jnp.finfo(state.here.elbo.dtype).eps
-    return 64 * eps * (1 + jnp.abs(jnp.where(jnp.isfinite(state.here.elbo), state.here.elbo, 0)))
 
 
 def _point(state: Climb) -> Point:
@@ -188,6 +189,7 @@ def _point(state: Climb) -> Point:
         sums.gradient - away,
         sums.bend + prior.precision.diagonal(),
         sums.product + prior.precision.matvec(_scaled_factor(q)),
+        sums.rounding,
     )
 
 

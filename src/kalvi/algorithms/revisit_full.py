@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi import linalg
+from kalvi import climbing, linalg
 from kalvi.algorithms.base import Batch, Rule, weighted
-from kalvi.algorithms.groups import laws
+from kalvi.algorithms.groups import laws, rounding_of_groups
 from kalvi.divergences import kl
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
@@ -43,6 +43,7 @@ class FullSums(NamedTuple):
     value: Scalar  # Σ w E log p
     gradient: Vector  # Σ w g x
     curvature: Matrix  # Σ w γ x xᵀ
+    rounding: Scalar | float = 0.0  # `climbing.Rounding.bound`
 
 
 class FullPoint(NamedTuple):
@@ -52,6 +53,7 @@ class FullPoint(NamedTuple):
     elbo: Scalar
     gradient: Vector
     target: Matrix  # S
+    rounding: Scalar | float = 0.0
 
 
 class FullClimb(eqx.Module):
@@ -94,22 +96,24 @@ class RevisitFull(Rule[FullClimb]):
         expect = jax.vmap(lambda y, m, v: self.likelihood.expect(y, m, v))
         x = batch.x
         if not isinstance(self.likelihood, VectorLikelihood):
-            expected = expect(batch.y, x @ q.mean, q.marginal_variance(x))
-            value, gradient, curvature = (weighted(batch.weight, a) for a in expected)
-            return FullSums(jnp.sum(value), x.T @ gradient, x.T @ linalg.scale_rows(curvature, x))
+            mean, var = x @ q.mean, q.marginal_variance(x)
+            value, gradient, bend = (weighted(batch.weight, a) for a in expect(batch.y, mean, var))
+            rounding = climbing.rounding_of(value, gradient, bend, jnp.abs(mean), var).bound
+            curvature = x.T @ linalg.scale_rows(bend, x)
+            return FullSums(jnp.sum(value), x.T @ gradient, curvature, rounding)
         predictor = MultiLinear(self.likelihood.outputs)
-        expected = expect(batch.y, *laws(q, predictor, x))
-        value, gradient, curvature = (weighted(batch.weight, a) for a in expected)
-        whole = jnp.einsum("ncl,ni,nj->cilj", curvature, x, x, optimize="optimal")
-        return FullSums(jnp.sum(value), predictor.gather(x, gradient), whole.reshape(q.dim, q.dim))
+        law = laws(q, predictor, x)
+        value, gradient, bend = (weighted(batch.weight, a) for a in expect(batch.y, *law))
+        rounding = rounding_of_groups(value, gradient, bend, *law).bound
+        whole = jnp.einsum("ncl,ni,nj->cilj", bend, x, x, optimize="optimal")
+        curvature = whole.reshape(q.dim, q.dim)
+        return FullSums(jnp.sum(value), predictor.gather(x, gradient), curvature, rounding)
 
     def turn(self, state: FullClimb) -> FullClimb:
         """Judge the Gaussian that was visited, and choose the next."""
         there = _point(state)
         old = state.here.elbo
-        eps = jnp.finfo(old.dtype).eps
-        slack = 64 * eps * (1 + jnp.abs(jnp.where(jnp.isfinite(old), old, 0)))  # rounding
-        rises = there.elbo >= old - slack
+        rises = there.elbo >= old - climbing.unseen(old, state.here.rounding)
         here = jax.tree.map(lambda a, b: jnp.where(rises, a, b), there, state.here)
         length = jnp.where(rises, jnp.minimum(2 * state.length, 1), state.length / 2)
         gained = jnp.where(rises, there.elbo - old, state.gained)
@@ -126,7 +130,7 @@ class RevisitFull(Rule[FullClimb]):
 
 def _nothing(q: Dense) -> FullSums:
     zero = jnp.zeros_like(q.mean)
-    return FullSums(zero[0], zero, jnp.zeros_like(q.root))
+    return FullSums(zero[0], zero, jnp.zeros_like(q.root), zero[0])
 
 
 def _point(state: FullClimb) -> FullPoint:
@@ -138,6 +142,7 @@ def _point(state: FullClimb) -> FullPoint:
         sums.value - kl(q, prior),
         sums.gradient - own @ (q.mean - prior.mean),
         sums.curvature + own,
+        sums.rounding,
     )
 
 

@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kalvi import climbing, linalg
 from kalvi.algorithms.base import Batch, weighted
-from kalvi.algorithms.groups import laws
-from kalvi.climbing import Sums
+from kalvi.algorithms.groups import laws, rounding_of_groups
+from kalvi.climbing import Rounding, Sums
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
 from kalvi.predictors import MultiLinear
@@ -121,16 +121,21 @@ def _rows(
 ) -> Callable[[Vector, Matrix], Sums]:
     """One pass over the rows, in the prior's own coordinates."""
     offset, z = offset + batch.x @ prior.mean, batch.x @ prior.root
-    blocks = _blocks(ROWS_AT_ONCE, z, offset, extra, batch.y, batch.weight)
+    reach = jnp.sqrt(jnp.sum(z**2, axis=1))
+    blocks = _blocks(ROWS_AT_ONCE, z, reach, offset, extra, batch.y, batch.weight)
     expect = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))
 
     def visit(mean: Vector, root: Matrix) -> Sums:
         def add(total, block):
-            z, offset, extra, y, weight = block
-            expected = expect(y, offset + z @ mean, jnp.sum((z @ root) ** 2, axis=1) + extra)
+            z, reach, offset, extra, y, weight = block
+            var = jnp.sum((z @ root) ** 2, axis=1) + extra
+            expected = expect(y, offset + z @ mean, var)
             value, pull, bend = (weighted(weight, a) for a in expected)
-            curvature = total.curvature + z.T @ linalg.scale_rows(bend, z)
-            return Sums(total.fit + jnp.sum(value), total.gradient + z.T @ pull, curvature), None
+            size = jnp.abs(offset) + reach * jnp.sqrt(mean @ mean)
+            rounding = climbing.rounding_of(value, pull, bend, size, var)
+            curvature = z.T @ linalg.scale_rows(bend, z)
+            sums = Sums(jnp.sum(value), z.T @ pull, curvature, rounding)
+            return jax.tree.map(jnp.add, total, sums), None
 
         return jax.lax.scan(add, _nothing(mean), blocks)[0]
 
@@ -151,19 +156,21 @@ def _groups(
 
         def add(total, block):
             x, y, weight = block
-            expected = expect(y, *laws(q, predictor, x))
-            value, pull, bend = (weighted(weight, a) for a in expected)
+            law = laws(q, predictor, x)
+            value, pull, bend = (weighted(weight, a) for a in expect(y, *law))
+            rounding = rounding_of_groups(value, pull, bend, *law)
             curvature = jnp.einsum("nck,ni,nj->cikj", bend, x, x).reshape(len(mean), -1)
-            gradient = total.gradient + predictor.gather(x, pull)
-            return Sums(total.fit + jnp.sum(value), gradient, total.curvature + curvature), None
+            sums = Sums(jnp.sum(value), predictor.gather(x, pull), curvature, rounding)
+            return jax.tree.map(jnp.add, total, sums), None
 
-        fit, gradient, curvature = jax.lax.scan(add, _nothing(mean), blocks)[0]
-        return Sums(fit, prior.root.T @ gradient, prior.root.T @ curvature @ prior.root)
+        fit, gradient, curvature, rounding = jax.lax.scan(add, _nothing(mean), blocks)[0]
+        own = prior.root.T @ gradient, prior.root.T @ curvature @ prior.root
+        return Sums(fit, *own, rounding)
 
     return visit
 
 
 def _nothing(mean: Vector) -> Sums:
-    return Sums(
-        jnp.zeros_like(mean[0]), jnp.zeros_like(mean), jnp.zeros((mean.size,) * 2, mean.dtype)
-    )
+    zero = jnp.zeros_like(mean[0])
+    matrix = jnp.zeros((mean.size,) * 2, mean.dtype)
+    return Sums(zero, jnp.zeros_like(mean), matrix, Rounding(zero, zero))

@@ -63,21 +63,33 @@ class Header(NamedTuple):
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A new file in the place of `path`, once it is whole and on the disk; until then the old one stays."""
-    path = Path(os.path.realpath(path))
+    named, path = path, Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            if path.exists():
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with _told_of(named, temporary):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                if path.exists():
+                    os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     _sync_folder(path.parent)
+
+
+@contextmanager
+def _told_of(path: str | Path, temporary: Path) -> Iterator[None]:
+    """Trouble with the file being written, such as a full disk, is told of the file that was asked for."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in (None, str(temporary), temporary):
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -160,9 +172,11 @@ def read(path: str | Path) -> tuple[Header, dict[str, np.ndarray]]:
 def _header(file: BinaryIO) -> Header:
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > MOST_HEADER or 8 + length > size:
-        raise ValueError(f"it has {size} bytes and a header of {length}")
-    raw = file.read(length)
+    if size < 8 or length > MOST_HEADER or file.read(1) != b"{":
+        raise ValueError("it does not begin as a file of kalvi does")
+    if 8 + length > size:
+        raise ValueError(f"it was cut short: it has {size} bytes and its header alone {8 + length}")
+    raw = b"{" + file.read(length - 1)
     found = parse(raw)
     if not isinstance(found, dict):
         raise ValueError("its header is not a table")

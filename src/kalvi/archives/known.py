@@ -89,6 +89,7 @@ MODULES = frozenset(
         "columns.groups",
         "columns.numbers",
         "columns.targets",
+        "columns.words",
         "tabular.factor",
         "tabular.learn",
         "tabular.matrix",

@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from tqdm import tqdm
+
+from kalvi.interrupts import STOPPED, ending_at_once
 
 NEEDS = {
     "pyarrow": "kalvi[files]",
@@ -24,15 +26,18 @@ NEEDS = {
 
 
 class Refusal(click.ClickException):
-    """An error the user can do something about."""
+    """An error the user can do something about, in one sentence."""
 
     exit_code = 2
+
+    def __init__(self, message: str):
+        super().__init__(_with_homes(" ".join(message.split())))
 
 
 class Stopped(click.ClickException):
     """The user asked to stop, and nothing was lost."""
 
-    exit_code = 1
+    exit_code = STOPPED
 
     def show(self, file: Any = None) -> None:
         click.echo(self.format_message(), err=True)
@@ -70,7 +75,7 @@ def refusing() -> Iterator[None]:
     except MemoryError as error:
         raise Refusal(f"the machine has not enough memory for this: {error}") from error
     except ValueError as error:
-        raise Refusal(_sentence(str(error))) from error
+        raise Refusal(str(error)) from error
     except KeyboardInterrupt as error:
         raise Stopped("stopped; nothing was written.") from error
 
@@ -78,7 +83,8 @@ def refusing() -> Iterator[None]:
 def module(name: str) -> Any:
     """A module that may need more than the plain installation, loaded when a command wants it."""
     try:
-        return importlib.import_module(name)
+        with ending_at_once():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         extra = NEEDS.get((error.name or "").split(".")[0], "kalvi[experiments]")
         raise ValueError(
@@ -155,13 +161,26 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
+    if hasattr(value, "dtype"):  # a NumPy number
         return _plain(value.item())
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
 
 
-def _sentence(message: str) -> str:
-    """The message on one line."""
-    return " ".join(message.split())
+def _with_homes(message: str) -> str:
+    """The message, and which commands have the options that it names but the one that runs has not."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.parent is None:
+        return message
+    group = context.parent.command
+    assert isinstance(group, click.Group)
+    for option in dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][a-z-]+", message)):
+        homes = [name for name, command in group.commands.items() if option in _options(command)]
+        if homes and option not in _options(context.command):
+            message += f" ({option} is an option of kalvi {homes[0]}.)"
+    return message
+
+
+def _options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}

@@ -15,7 +15,8 @@ def say_columns(model: Any, source: Any) -> None:
     """The types that were found in the first rows, and what is left out."""
     say_kinds(model, source)
     for name, kind in model.left_out[:SHOWN]:
-        click.echo(f"  {name[:28]:<28} left out: a {kind} is no number", err=True)
+        why = "; ".join((source.about[name].why, *source.about[name].notes))
+        click.echo(f"  {name[:28]:<28} left out: a {kind} is no number  ({why})", err=True)
 
 
 def loss(model: Any) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from kalvi import files
+from kalvi.cli import words
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
+from kalvi.cli.outputs import check_model, require
 from kalvi.cli.voices import voice
 
 DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
@@ -19,7 +21,21 @@ FORMAT = click.option(
     help="What DATA is, where neither its name nor its first bytes tell.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+AGAIN = click.option("--again", is_flag=True, help="Count rows again that were learned before.")
 QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress, no words.")
+AS = click.option(
+    "--as",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help="What a column is: number, category, time, text or drop; also number:1.234,5, time:%d/%m/%Y.",
+)
+WRITTEN = "How DATA writes a column otherwise than MODEL knows it: number:1.234,5, time:%d/%m/%Y."
+COLUMNS = click.option(
+    "--columns",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What columns are: CSV with the columns name and type, or JSON.",
+)
 CHECKPOINTS = (
     click.option(
         "--checkpoint-rows",
@@ -64,6 +80,8 @@ def checkpoints(command: Any) -> Any:
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--category", "-c", multiple=True, help="Columns of numbers that are categories.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
+@AS
+@COLUMNS
 @click.option("--weight", "-w", help="A column of weights, 0 or more.")
 @click.option("--classes", help="All labels, with commas, where the first rows lack some.")
 @click.option(
@@ -82,6 +100,11 @@ def checkpoints(command: Any) -> Any:
     type=click.IntRange(1),
     help="Most places of a row.",
 )
+@click.option(
+    "--one-pass",
+    is_flag=True,
+    help="Stream: do not go on to the optimum, as tables that fit in memory do.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any other parameter.")
 @click.option(
     "--like", type=click.Path(path_type=Path), help="Columns, units and settings of a MODEL."
@@ -94,10 +117,13 @@ def checkpoints(command: Any) -> Any:
 def fit(
     data: tuple[str, ...], out: Path | None, like: Path | None, force: bool, **options: Any
 ) -> None:
-    """Learn a model from the rows of DATA in one pass.
+    """Learn a model from the rows of DATA.
 
     DATA is CSV or TSV (also .gz, .zst), Parquet, Feather or Arrow, JSON lines, libsvm or .npz; a file,
-    several, a directory, a pattern in quotes, or - for standard input. It is never read whole.
+    several, a directory, a pattern in quotes, or - for standard input.
+
+    Rows are learned as they come, in one pass. Where they fit in memory (2 GiB as dense numbers), the model
+    goes on from there to the optimum of the variational bound; --one-pass leaves that out.
 
     \b
     kalvi fit flights.parquet --target late
@@ -106,8 +132,10 @@ def fit(
     """
     with refusing():
         out = out or default_out(data)
-        learning = module("kalvi.tabular.learn")
-        check_out(learning, out, force)
+        beside = [path for path in (like, options["columns"]) if path is not None]
+        check_new_model(out, [*files.expand(data), *beside], force)
+        require(*beside)
+        check_runs(out, force)
         source, model = _begin(data, like, options)
         begin_pass(model, source, out, data, options)
 
@@ -118,31 +146,49 @@ def fit(
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="Another file for the new model."
 )
+@click.option("--force", is_flag=True, help="Replace another model that is at --out.")
+@AGAIN
+@click.option("--as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
 @FORMAT
 @checkpoints
 @JSON
 @QUIET
-def update(model: Path, data: tuple[str, ...], out: Path | None, **options: Any) -> None:
+def update(
+    model: Path,
+    data: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    again: bool,
+    **options: Any,
+) -> None:
     """Learn from the rows of DATA what MODEL has not seen.
 
-    MODEL stays as it is until all rows are learned, and is then replaced at once.
+    MODEL stays as it is until all rows are learned, and is then replaced at once. A file that it has
+    learned already is refused: its rows would count twice. Rows of standard input are not recognised.
 
     \b
     kalvi update flights.kalvi july.parquet
     """
     with refusing():
+        require(model)
+        inputs, out = files.expand(data), out or model
+        if out.exists() and out.samefile(model):
+            check_model(model, inputs, force=True)
+        else:
+            check_model(out, [model, *inputs], force=force)
         learning = module("kalvi.tabular.learn")
         held = learning.load_model(model)
-        check_place(out or model)
-        _check_new(out or model, out is None)
-        _check_runs(learning, out or model, False)
+        check_runs(out, False)
         if not held.streams():
             raise ValueError(
                 f"{model} is a model of all rows at once ({held.model}), which cannot learn more of them; "
                 "fit one with all the data."
             )
-        source = learning.open_for(held, data, options["form"])
-        begin_pass(held, source, out or model, data, options)
+        types, _ = module("kalvi.tabular.opening").words_of(None, options["as"])
+        source = learning.open_for(held, data, options["form"], types)
+        if not again:
+            module("kalvi.tabular.provenance").check_not_learned(held, source, model)
+        begin_pass(held, source, out, data, options)
 
 
 @click.command()
@@ -160,6 +206,8 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
     kalvi resume flights.kalvi
     """
     with refusing():
+        if data:
+            files.expand(data)
         learning = module("kalvi.tabular.learn")
         held = learning.unfinished(model)
         if held is None:
@@ -169,7 +217,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
             raise ValueError(
                 f"the rows of this run came from standard input; pipe the same to kalvi resume {model} -"
             )
-        source = learning.reopen(held.job, data)
+        source = learning.reopen(held.job, data, learning.strays_of(held.model))
         run_pass(learning, held.model, source, held.job, options)
 
 
@@ -181,17 +229,14 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         pattern = learning.load_model(like)
         _check_like(pattern, like, options)
         return learning.open_for(pattern, data, options["form"]), pattern.fresh()
-    if both := set(options["category"]) & set(options["number"]):
-        raise ValueError(f"'{both.pop()}' cannot be a category and a number.")
-    types = dict.fromkeys(options["category"], "category") | dict.fromkeys(
-        options["number"], "number"
+    types, dropped = opening.words_of(
+        options["columns"], options["as"], options["category"], options["number"]
     )
-    source = opening.opened(list(data), format=options["form"], types=types, drop=options["drop"])
     choices = tabular.Choices(
         target=options["target"],
         model=options["model"],
         features=options["features"],
-        drop=options["drop"],
+        drop=(*options["drop"], *dropped),
         weight=options["weight"],
         classes=tuple((options["classes"] or "").split(",")) if options["classes"] else (),
         missing=options["missing"],
@@ -200,6 +245,9 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         max_width=options["max_width"],
         parameters=_parameters(options),
     )
+    how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+    how["advice"] = choices.advice
+    source = opening.opened(list(data), format=options["form"], **how)
     return source, tabular.TableModel.begin(source, choices)
 
 
@@ -211,20 +259,37 @@ def _check_like(pattern: Any, like: Path, options: dict[str, Any]) -> None:
         raise ValueError(
             f"{like} is of the target '{pattern.target.name}'; got --target {options['target']}."
         )
-    decided = ("model", "rank", "features", "drop", "category", "number", "weight", "classes")
+    decided = (
+        "model",
+        "rank",
+        "features",
+        "drop",
+        "category",
+        "number",
+        "as",
+        "columns",
+        "weight",
+        "classes",
+    )
     given = [
         name for name in (*decided, "hash_bits", "settings") if options[name] not in (None, ())
     ]
-    given += ["missing"] * (options["missing"] != "error")
+    given += ["missing"] * (options["missing"] != "error") + ["one_pass"] * options["one_pass"]
     if given:
         raise ValueError(f"--like decides --{given[0].replace('_', '-')} too; leave it out.")
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """The estimator's parameters: --rank, and those of --set."""
-    return ({} if options["rank"] is None else {"rank": options["rank"]}) | settings_of(
-        options["settings"]
-    )
+    """The estimator's parameters: --rank, --one-pass, and those of --set."""
+    rank = {} if options["rank"] is None else {"rank": options["rank"]}
+    found = rank | settings_of(options["settings"])
+    if not options["one_pass"]:
+        return found
+    if found.get("passes", 1) != 1:
+        raise ValueError(f"--one-pass contradicts --set passes={found['passes']}; leave one out.")
+    if options["model"] == "gp":
+        raise ValueError("--one-pass is for models that stream; a Gaussian process needs all rows.")
+    return found | ({} if options["model"] == "neural" else {"passes": 1})
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, Any]:
@@ -280,9 +345,10 @@ def run_pass(learning: Any, model: Any, source: Any, job: Any, options: dict[str
         source.close()
     summary = module("kalvi.tabular.summary").summary(model, Path(job.out).name)
     if options["as_json"]:
-        say_json(summary | {"out": job.out})
+        say_json(summary | {"out": job.out, "taken_for": words.reasons(source)})
     elif not quiet:
         said.say_fitted(summary, job.out)
+        words.say_notes(source)
 
 
 def _stopped(model: Any, job: Any) -> str:
@@ -313,31 +379,14 @@ def default_out(data: Sequence[str]) -> Path:
     return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
-def check_out(learning: Any, out: Path, force: bool) -> None:
-    """Refuse a place where a new model cannot or should not be written."""
-    check_place(out)
-    _check_new(out, force)
-    _check_runs(learning, out, force)
+def check_new_model(out: Path, inputs: list[Any], force: bool) -> None:
+    """Refuse a place where a model that is fitted anew cannot or must not be written."""
+    check_model(out, inputs, force=force, instead="learn more with kalvi update, ")
 
 
-def check_place(out: Path) -> None:
-    """Refuse a file that has no folder to be in."""
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"{out}: there is no folder {out.parent} to write to.")
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; give the model a file's name with --out.")
-
-
-def _check_new(out: Path, force: bool) -> None:
-    if out.exists() and not force:
-        raise ValueError(
-            f"{out} exists; learn more with kalvi update, choose another name with --out, or "
-            "replace it with --force."
-        )
-
-
-def _check_runs(learning: Any, out: Path, force: bool) -> None:
+def check_runs(out: Path, force: bool) -> None:
     """Refuse to begin where a run is not finished; with force, the new one will take its place."""
+    learning = module("kalvi.tabular.learn")
     if not force and learning.unfinished(out) is not None:
         raise ValueError(
             f"{out} has a run that is not finished; go on with kalvi resume {out}, or give it up by "

@@ -5,20 +5,24 @@ from typing import Any
 
 import click
 
+from kalvi import files
 from kalvi.cli import silk_words
 from kalvi.cli.console import compiled_once, module, refusing, say_json, written
 from kalvi.cli.learning import (
+    AS,
+    COLUMNS,
     DATA,
     FORMAT,
     JSON,
     QUIET,
     begin_pass,
-    check_out,
-    check_place,
+    check_new_model,
+    check_runs,
     checkpoints,
     default_out,
     settings_of,
 )
+from kalvi.cli.outputs import check_table, require
 
 OUT = click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The model; DATA.kalvi if not given."
@@ -44,6 +48,8 @@ SET = click.option(
 @click.option("--features", "-f", multiple=True, help="Columns to use: names or patterns (x*).")
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
+@AS
+@COLUMNS
 @click.option(
     "--raw", is_flag=True, help="Keep the columns' own units; else the first rows' units."
 )
@@ -74,23 +80,24 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
     """
     with refusing():
         out = out or default_out(data)
-        learning, factors = module("kalvi.tabular.learn"), module("kalvi.tabular.factor")
-        check_out(learning, out, force)
-        source = module("kalvi.tabular.opening").opened(
-            list(data),
-            format=options["form"],
-            types=dict.fromkeys(options["number"], "number"),
-            drop=options["drop"],
-        )
+        beside = [options["columns"]] if options["columns"] is not None else []
+        check_new_model(out, [*files.expand(data), *beside], force)
+        require(*beside)
+        check_runs(out, force)
+        factors, opening = module("kalvi.tabular.factor"), module("kalvi.tabular.opening")
+        types, dropped = opening.words_of(options["columns"], options["as"], (), options["number"])
         choices = factors.FactorChoices(
             components=options["components"],
             method=options["method"],
             features=options["features"],
-            drop=options["drop"],
+            drop=(*options["drop"], *dropped),
             missing=options["missing"],
             raw=options["raw"],
             parameters=settings_of(options["settings"]),
         )
+        how = {"types": types, "drop": choices.drop, "strays": choices.strays}
+        how["advice"] = choices.advice
+        source = opening.opened(list(data), format=options["form"], **how)
         model = factors.FactorModel.begin(source, choices)
         begin_pass(model, source, out, data, options)
 
@@ -145,9 +152,11 @@ def silk(
     """
     with refusing():
         out = out or default_out(matrix)
+        inputs = [*files.expand(matrix), *_location_files(options)]
+        check_new_model(out, inputs, force)
+        tables = _tables(options, out, inputs, force)
+        check_runs(out, force)
         learning, matrices = module("kalvi.tabular.learn"), module("kalvi.tabular.matrix")
-        check_out(learning, out, force)
-        tables = _tables(options, out)
         model = _factorised(matrices, matrix, options, verbose=not (quiet or as_json))
         for path, kind in tables.items():
             _write(matrices, model, path, kind)
@@ -187,14 +196,22 @@ def _count(factors: str) -> int | str:
     return int(factors)
 
 
-def _tables(options: dict[str, Any], out: Path) -> dict[Path, str]:
+def _location_files(options: dict[str, Any]) -> list[Path]:
+    """The files of locations, each of which must be there."""
+    named = (options["row_locations"], options["col_locations"])
+    paths = [Path(name) for name in named if name not in (None, "order")]
+    require(*paths)
+    return paths
+
+
+def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) -> dict[Path, str]:
     """The tables to write beside the model, each in a file of its own that can be written."""
     kinds = ("predictions", "row_factors", "col_factors")
     asked = [(options[kind], kind) for kind in kinds if options[kind] is not None]
-    if len({path.absolute() for path, _ in asked} | {out.absolute()}) <= len(asked):
+    if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
         raise ValueError("the model and the tables need a file of their own each.")
-    for path, _ in asked:
-        check_place(path)
+    for path, kind in asked:
+        check_table(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
     return dict(asked)
 
 

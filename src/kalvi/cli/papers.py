@@ -9,6 +9,9 @@ import click
 from tqdm import tqdm
 
 from kalvi.cli.console import Refusal, folder, module, refusing, write_table
+from kalvi.cli.outputs import check_picture, check_table
+
+FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
 
 PAPERS = {
     "rvga": "kalvi.experiments.rvga",
@@ -31,7 +34,8 @@ PAPERS = {
     help="Where to write.",
 )
 @click.option("--quick", is_flag=True, help="Smaller problems, the first panel of each figure.")
-def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
+@FORCE
+def reproduce(paper: str, figure: str | None, out: Path, quick: bool, force: bool) -> None:
     """Draw the figures of a PAPER or one FIGURE (5, table2), and test its claims.
 
     Papers are rvga, lrvga, factor_analysis, vifa, klprox and silk. Of a whole paper, figures whose data are
@@ -45,9 +49,13 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
         if figure is not None and figure not in figures:
             raise ValueError(f"{paper} has {_range_of(figures)}; got {figure}.")
         where = folder(out / paper)
+        chosen = [figure] if figure else list(figures)
+        for name in chosen:
+            check_table(where / f"{_stem(name)}.csv", (), force=force)
+            check_picture(where / f"{_stem(name)}.png", force=force)
         claims: list[dict[str, Any]] = []
         missing: dict[str, Exception] = {}
-        bar = tqdm([figure] if figure else list(figures), desc=f"{paper} figures", unit="figure")
+        bar = tqdm(chosen, desc=f"{paper} figures", unit="figure")
         for name in bar:
             bar.set_postfix_str(name)
             try:
@@ -57,9 +65,8 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
                     raise
                 missing[name] = error
                 continue
-            stem = f"figure_{_padded(name)}" if name[0].isdigit() else name
-            write_table(where / f"{stem}.csv", result.table)
-            plots.save(result.draw(), where / f"{stem}.png")
+            write_table(where / f"{_stem(name)}.csv", result.table)
+            plots.save(result.draw(), where / f"{_stem(name)}.png")
             claims += result.claim_rows()
         ending = f"_{_padded(figure)}" if figure else ""
         write_table(where / f"claims{ending}.csv", claims)
@@ -80,13 +87,13 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool) -> None:
     type=click.Path(path_type=Path),
     help="The picture.",
 )
-def demo(rows: int, seed: int, out: Path) -> None:
+@FORCE
+def demo(rows: int, seed: int, out: Path, force: bool) -> None:
     """Stream rows through a Bayesian logistic regression in one pass."""
     with refusing():
         experiment, plots = module("kalvi.experiments.demo"), module("kalvi.plots")
-        if out.suffix not in (".png", ".pdf", ".svg"):
-            raise ValueError(f"the picture must end in .png, .pdf or .svg; got {out.name!r}.")
         folder(out.parent)
+        check_picture(out, force=force)
         click.echo("generating rows and compiling ...", err=True)
         stream = experiment.generate(rows, seed)
         experiment.warm_up(stream)
@@ -101,6 +108,11 @@ def demo(rows: int, seed: int, out: Path) -> None:
     for name, value in experiment.summary(outcome):
         click.echo(f"{name:<38}{value}")
     click.echo(f"wrote {out}")
+
+
+def _stem(name: str) -> str:
+    """The name of a figure's files, without their endings."""
+    return f"figure_{_padded(name)}" if name[0].isdigit() else name
 
 
 def _padded(name: str) -> str:

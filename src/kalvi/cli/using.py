@@ -6,10 +6,14 @@ from typing import Any
 
 import click
 
+from kalvi import files
+from kalvi.cli import words
 from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json, written
-from kalvi.cli.learning import FORMAT, JSON, QUIET, check_place
+from kalvi.cli.learning import AGAIN, FORMAT, JSON, QUIET, WRITTEN
+from kalvi.cli.outputs import check_model, check_page, check_table, require
 from kalvi.cli.voices import voice
 
+FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
@@ -25,6 +29,8 @@ MODEL = click.argument("model", type=click.Path(path_type=Path))
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Of the intervals.",
 )
+@FORCE
+@click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
 @FORMAT
 @JSON
 @QUIET
@@ -34,16 +40,18 @@ def predict(
     out: Path | None,
     keep: tuple[str, ...],
     level: float,
+    force: bool,
+    written_as: tuple[str, ...],
     form: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Predict the rows of DATA, in their order: CSV on standard output, or --out FILE.
 
-    Labels: predicted, probability, sd, lower, upper, and a column for each class if there are several; the
-    interval is of the probability. Numbers and counts: mean, sd, lower, upper of a new observation.
-    Factors: the score of each, and the log density of the row. Matrices of kalvi silk need no DATA: the
-    probability of every entry, a line for each row of the matrix.
+    Labels: the class predicted, and for each class its probability, p_CLASS, with the standard deviation
+    and the interval of that probability, sd_CLASS, lower_CLASS, upper_CLASS. Numbers and counts: mean, sd,
+    lower, upper of a new observation. Factors: the score of each, and the log density of the row. Matrices
+    of kalvi silk need no DATA: the probability of every entry, a line for each row of the matrix.
 
     \b
     kalvi predict flights.kalvi july.parquet --keep flight > july.csv
@@ -51,8 +59,10 @@ def predict(
     kalvi predict votes.kalvi > probabilities.csv
     """
     with refusing():
+        require(model)
+        inputs = files.expand(data) if data else []
         if out is not None:
-            check_place(out)
+            check_table(out, [model, *inputs], force=force)
         if as_json and out is None:
             raise ValueError(
                 "--json says what was predicted where; give the predictions a file with --out."
@@ -60,7 +70,8 @@ def predict(
         compiled_once()
         tables = module("kalvi.tabular.predict")
         held = module("kalvi.tabular.learn").load_model(model)
-        source = tables.opened(held, data, form)
+        types, _ = module("kalvi.tabular.opening").words_of(None, written_as)
+        source = tables.opened(held, data, form, types, keep)
         silent = quiet or as_json or (out is None and sys.stdout.isatty())
         total, guarded = source.n_rows if source else None, module("kalvi.tabular.valid").guarded
         with row_bar(silent, total) as bar, guarded(model):
@@ -73,6 +84,7 @@ def predict(
     elif not quiet:
         for line in outcome.lines():
             click.echo(line, err=True)
+        words.say_notes(source)
         if out is not None:
             click.echo(f"wrote {out}", err=True)
 
@@ -85,12 +97,16 @@ def predict(
     "--out", "-o", required=True, type=click.Path(path_type=Path), help="The merged model."
 )
 @click.option("--force", is_flag=True, help="Replace a model that is there.")
+@AGAIN
 @JSON
 @QUIET
-def merge(models: tuple[Path, ...], out: Path, force: bool, as_json: bool, quiet: bool) -> None:
+def merge(
+    models: tuple[Path, ...], out: Path, force: bool, again: bool, as_json: bool, quiet: bool
+) -> None:
     """Combine models of shards of the data into one of all.
 
-    The shards need the same units: fit the first, and the others like it.
+    The shards need the same units: fit the first, and the others like it. Models that have learned the
+    same file are refused: its rows would count twice.
 
     \b
     kalvi fit a.csv -t y -o a.kalvi
@@ -98,12 +114,12 @@ def merge(models: tuple[Path, ...], out: Path, force: bool, as_json: bool, quiet
     kalvi merge a.kalvi b.kalvi -o all.kalvi
     """
     with refusing():
-        check_place(out)
-        if out.exists() and not force:
-            raise ValueError(f"{out} exists; choose another name, or replace it with --force.")
+        require(*models)
+        check_model(out, models, force=force)
         learning = module("kalvi.tabular.learn")
         held = [learning.load_model(path) for path in models]
-        merged = module("kalvi.tabular.merge").merged(held, [str(path) for path in models])
+        names = [str(path) for path in models]
+        merged = module("kalvi.tabular.merge").merged(held, names, again=again)
         learning.save_model(out, merged)
         summary = module("kalvi.tabular.summary").summary(merged, out.name)
     if as_json:
@@ -128,6 +144,7 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     Of factors: their strongest columns, and the noise in each; of a matrix: how smooth its factors are.
     """
     with refusing():
+        require(model)
         about = _summary(model, diagnose)
     if as_json:
         say_json(about)
@@ -143,20 +160,24 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
 @click.option(
     "--no-diagnosis", is_flag=True, help="Leave out the Pareto k, which takes some seconds."
 )
+@FORCE
 @JSON
 @QUIET
-def report(model: Path, out: Path | None, no_diagnosis: bool, as_json: bool, quiet: bool) -> None:
+def report(
+    model: Path, out: Path | None, no_diagnosis: bool, force: bool, as_json: bool, quiet: bool
+) -> None:
     """Write one HTML page about MODEL, complete in itself.
 
     Learning curve, calibration, coefficients, examples, data, fit quality, settings.
     """
     with refusing():
-        check_place(out or model)
+        require(model)
+        out = out or model.with_suffix(".html")
+        check_page(out, [model], force=force)
         about = _summary(model, not no_diagnosis)
         if not voice(about["model"]).HAS_PAGE:
             raise ValueError(f"there is no page for such a model; see kalvi inspect {model}.")
         page = module("kalvi.tabular.report").page(about)
-        out = out or model.with_suffix(".html")
         with written(out, "w") as file:
             file.write(page)
     if as_json:
@@ -181,6 +202,11 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
 def _write(tables: Any, pieces: Any, out: Path | None) -> Any:
     """The predictions on standard output, or in a file that appears when it is whole."""
     if out is None:
-        return tables.write(pieces, sys.stdout.buffer, ".csv")
+        try:
+            return tables.write(pieces, sys.stdout.buffer, ".csv")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), "standard output") from error
     with written(out) as file:
         return tables.write(pieces, file, out.suffix)

@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from kalvi.cli.console import module
+
 NAMES = {
     "logistic": "logistic regression",
     "linear": "linear regression",
@@ -20,11 +22,16 @@ def say_kinds(model: Any, source: Any) -> None:
     """The types that were found in the first rows."""
     n = source.sample.num_rows
     click.echo(f"{_count(len(source.files), 'file')}, types by the first {n:,} rows:", err=True)
-    columns = model.encoder.described()
-    for column in columns[:SHOWN]:
-        click.echo(f"  {column['name'][:28]:<28} {_kind(column)}", err=True)
-    if len(columns) > SHOWN:
-        click.echo(f"  ... and {len(columns) - SHOWN} columns more", err=True)
+    columns, hidden = model.encoder.described(), 0
+    for i, column in enumerate(columns):
+        about = source.about[column["name"]]
+        if i < SHOWN or about.notes:
+            said = f"{_kind(column)}  ({_why(about)})"
+            click.echo(f"  {column['name'][:28]:<28} {said}", err=True)
+        else:
+            hidden += 1
+    if hidden:
+        click.echo(f"  ... and {_count(hidden, 'more column')}", err=True)
 
 
 def say_columns(model: Any, source: Any) -> None:
@@ -33,7 +40,23 @@ def say_columns(model: Any, source: Any) -> None:
     target = model.target.name
     classes = model.choices.classes or getattr(model.target, "labels", ())
     named = f" ({', '.join(classes[:6])}{' ...' if len(classes) > 6 else ''})" if classes else ""
-    click.echo(f"  {target[:28]:<28} the target: {NAMES[model.model]}{named}", err=True)
+    why = _why(source.about[target])
+    click.echo(f"  {target[:28]:<28} the target: {NAMES[model.model]}{named}  ({why})", err=True)
+
+
+def say_notes(source: Any) -> None:
+    """Entries that were not of the kind of their column, if there were some."""
+    for note in source.notes() if source is not None else ():
+        click.echo(f"note: {note}", err=True)
+
+
+def reasons(source: Any) -> dict[str, str]:
+    """Why each column was taken for what it is, for scripts."""
+    return {name: _why(about) for name, about in source.about.items()}
+
+
+def _why(about: Any) -> str:
+    return "; ".join((about.why, *about.notes))
 
 
 def loss(model: Any) -> str:
@@ -53,6 +76,8 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     )
     if summary["log_loss"] is not None:
         click.echo(f"progressive log loss {summary['log_loss']:.6f} nats a row")
+    if summary.get("reached"):
+        click.echo(f"posterior: {summary['reached']['text']}")
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}", err=True)
     click.echo(f"wrote {out}")
@@ -68,14 +93,19 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
         facts.append(("parameters", f"{summary['parameters']:,} ({shape})"))
     if summary["classes"]:
         facts.insert(0, ("classes", ", ".join(summary["classes"])))
+    named = {"log_evidence": "log evidence", "log_loss": "log loss", "noise_scale": "noise scale"}
     for name, form in (("log_evidence", ",.2f"), ("log_loss", ".6f"), ("noise_scale", ".6g")):
         if summary[name] is not None:
-            facts.append((name.replace("_", " "), f"{summary[name]:{form}}"))
-    facts.append(("seconds", f"{summary['seconds']:.1f}"))
+            progressive = " (progressive: each row predicted before it is learned)"
+            said = progressive if name == "log_loss" else ""
+            facts.append((named[name], f"{summary[name]:{form}}{said}"))
+    facts += [*_reached(summary.get("reached")), ("seconds", f"{summary['seconds']:.1f}")]
     if summary["diagnosis"]:
         said = summary["diagnosis"]
         verdict = click.style(said["verdict"], fg=VERDICTS.get(said["verdict"]))
         facts.append(("Pareto k", f"{said['pareto_k']:.2f} ({verdict})"))
+        if said.get("one_pass"):
+            facts.append(("one pass", said["one_pass"]["text"]))
     for name, value in facts:
         click.echo(f"  {name:<14}{value}")
     click.echo("columns")
@@ -84,6 +114,14 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     say_effects(summary["effects"], most)
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}")
+
+
+def _reached(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The bound on the log evidence, if it was climbed, and where the posterior is."""
+    if not found:
+        return []
+    bound = [("bound", f"{found['bound']:,.2f} on the log evidence")] if "bound" in found else []
+    return [*bound, ("posterior", found["text"])]
 
 
 def say_effects(effects: list[dict[str, Any]], most: int = 15) -> None:
@@ -107,17 +145,21 @@ def _size(summary: dict[str, Any]) -> str:
 def _kind(column: dict[str, Any]) -> str:
     """A column in a few words."""
     missing = f", {column['missing']:,} missing" if column.get("missing") else ""
-    if column["kind"] == "category":
+    kind, noun = column["kind"], {"category": "level", "text": "word"}.get(column["kind"])
+    if noun is not None:
         if column["hashed"]:
-            return f"category, hashed into {2 ** column['bits']:,} places{missing}"
+            return f"{kind}, hashed into {2 ** column['bits']:,} places{missing}"
         common = ", ".join(str(level)[:16] for level, _ in column["commonest"][:4])
-        more = " ..." if column["levels"] > 4 else ""
-        return f"category  {_count(column['levels'], 'level')}: {common}{more}{missing}"
+        n = column[f"{noun}s"]
+        return f"{kind}  {_count(n, noun)}: {common}{' ...' if n > 4 else ''}{missing}"
     if column["kind"] in ("vector", "sparse"):
         width = column.get("width")
         return f"{column['kind']}" + (f" of {width:,} numbers" if width else "") + missing
-    centre, scale = column.get("mean", column.get("centre")), column.get("std", column.get("scale"))
-    law = "" if centre is None else f"  {centre:.4g} ± {scale:.3g}"
+    law = ""
+    if "centre" in column:
+        scale = 0.0 if column.get("constant") else column["scale"]
+        ends = column.get("mean", column["centre"]), column.get("std", scale)
+        law = f"  {module('kalvi.columns.numbers').in_words(column['kind'], *ends)}"
     return f"{column['kind']}{law}{missing}"
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from kalvi.columns import groups
-from kalvi.columns.groups import Group
+from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
 from kalvi.columns.numbers import Moments, Numbers, Place
+from kalvi.columns.words import HashedText, Text
 from kalvi.readers import BadData
 
 FREE = "(free)"
@@ -66,9 +66,9 @@ class Encoder(NamedTuple):
         if settings.hash_bits is not None and len(dense) < len(kinds):
             used += 2**settings.hash_bits
         for name, kind in kinds.items():
-            if kind in ("category", "sparse"):
-                made.append(groups.begun(name, kind, settings.hash_bits, hashing, used))
-                used += kind == "category" and settings.hash_bits is None  # a place of new levels
+            if kind in ("category", "text", "sparse"):
+                made.append(_begun(name, kind, settings.hash_bits, hashing, used))
+                used += kind != "sparse" and settings.hash_bits is None  # a place of new levels
         encoder = cls(numbers, tuple(made), settings, used, used)
         raw = numbers.raw(sample, place)
         encoder = encoder._replace(numbers=numbers.settled(raw))
@@ -224,6 +224,17 @@ class Encoder(NamedTuple):
         return self._replace(numbers=self.numbers.seen(z, raw), groups=tuple(counted))
 
 
+def _begun(name: str, kind: str, bits: int | None, hashing: int, unknown: int) -> Group:
+    """A column whose entries have places, before its first rows; hashed ones from `hashing` on."""
+    if bits is not None:
+        hashed = {"category": Hashed, "text": HashedText, "sparse": HashedSparse}
+        return hashed[kind](name, 0, 0, bits, hashing)
+    none = np.zeros(0, int)
+    if kind == "sparse":
+        return Sparse(name, 0, 0, none)
+    return {"category": Levels, "text": Text}[kind](name, 0, 0, unknown, (), none, none)
+
+
 def kinds_of(
     schema: pa.Schema, features: tuple[str, ...], drop: tuple[str, ...], taken: set[str]
 ) -> dict[str, str]:
@@ -237,16 +248,23 @@ def kinds_of(
     kept = [
         field
         for field in schema
-        if field.name not in taken
-        and (not features or any(fnmatchcase(field.name, p) for p in features))
-        and not any(fnmatchcase(field.name, p) for p in drop)
+        if field.name not in taken and is_chosen(field.name, features, drop)
     ]
     if not kept:
         raise ValueError("no columns are left to learn from; check --features and --drop.")
-    return {field.name: _kind(field.type) for field in kept}
+    return {field.name: _kind(field) for field in kept}
 
 
-def _kind(kind: pa.DataType) -> str:
+def is_chosen(name: str, features: tuple[str, ...], drop: tuple[str, ...]) -> bool:
+    """Whether a column is read: it matches `features` (or there are none), and not `drop`."""
+    chosen = not features or any(fnmatchcase(name, pattern) for pattern in features)
+    return chosen and not any(fnmatchcase(name, pattern) for pattern in drop)
+
+
+def _kind(field: pa.Field) -> str:
+    kind = field.type
+    if (field.metadata or {}).get(b"kind") == b"text":
+        return "text"
     if pa.types.is_timestamp(kind):
         return "time"
     if pa.types.is_fixed_size_list(kind):

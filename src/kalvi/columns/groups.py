@@ -347,17 +347,6 @@ class HashedSparse(HashedGroup):
         return {"kind": "sparse", "bits": self.bits, "hashed": True}
 
 
-def begun(name: str, kind: str, bits: int | None, hashing: int, unknown: int) -> Group:
-    """A column before its first rows: hashed ones have places from `hashing` on."""
-    if kind == "category" and bits is None:
-        return Levels(name, 0, 0, unknown, (), np.zeros(0, int), np.zeros(0, int))
-    if kind == "category":
-        return Hashed(name, 0, 0, int(bits or 0), hashing)
-    if bits is None:
-        return Sparse(name, 0, 0, np.zeros(0, int))
-    return HashedSparse(name, 0, 0, bits, hashing)
-
-
 def coded(column: pa.ChunkedArray) -> Coded:
     """The levels are in the order of their first rows; a missing one is a level too."""
     text = pc.fill_null(column.cast(pa.string()), MISSING).combine_chunks()

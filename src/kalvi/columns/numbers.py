@@ -21,6 +21,7 @@ FAR = 1e9
 STILL = 8 * float(np.finfo(float).eps)
 """A deviation below this share of the largest number is rounding."""
 SECONDS = 1e-6
+UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 
 Place = Callable[[int], str]
 
@@ -186,6 +187,7 @@ class Numbers(NamedTuple):
             return about
         scale = 0.0 if np.isnan(self.scale[start]) else float(self.scale[start])
         about |= {"centre": float(self.centre[start]), "scale": scale or 1.0}
+        about |= {} if scale else {"constant": True}
         if not count:
             return about
         std = np.sqrt(self.moments.squares[start] / count)
@@ -198,6 +200,18 @@ class Numbers(NamedTuple):
 
     def _column(self, slot: int) -> str:
         return self.slot_names()[slot]
+
+
+def in_words(kind: str, mean: float, std: float) -> str:
+    """The mean and deviation of a column for people: "12.4 ± 3.1", "2020-05-17 ± 8.2 days", "always 1"."""
+    if kind != "time":
+        return f"{mean:.4g} ± {std:.3g}" if std else f"always {mean:.6g}"
+    when = str(np.datetime64(int(mean), "s")).replace("T", " ").removesuffix(" 00:00:00")
+    if not std:
+        return f"always {when}"
+    unit, size = next((u, s) for u, s in UNITS if std >= 2 * s or s == 1)
+    when = when[:10] if unit == "days" else when
+    return f"{when} ± {std / size:.3g} {unit}"
 
 
 def _numbers(column: pa.ChunkedArray, kind: str, width: int) -> np.ndarray:

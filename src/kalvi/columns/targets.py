@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from kalvi.columns.numbers import FAR, LARGEST, Place
 from kalvi.readers import BadData
+from kalvi.readers.notation import FALSE, TRUE, Notation, parse
 
 MOST_CLASSES = 100
+FLAGS = dict.fromkeys(TRUE, "true") | dict.fromkeys(FALSE, "false")
 
 
 class Target(eqx.Module):
@@ -46,8 +48,10 @@ class Target(eqx.Module):
         return np.where(there, y, 0.0), there
 
     @abstractmethod
-    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        """y as predictions speak of it from a column of text, and which rows have one that can be."""
+    def judged(
+        self, column: pa.ChunkedArray, word: str = "number"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """y as predictions speak of it from text whose numbers are so written, and which rows have one."""
 
     @abstractmethod
     def restored(self, y: np.ndarray) -> np.ndarray:
@@ -64,11 +68,16 @@ class Classes(Target):
     labels: tuple[str, ...]
     text: bool = True  # whether the labels are text, not numbers
 
-    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    def judged(
+        self, column: pa.ChunkedArray, word: str = "number"
+    ) -> tuple[np.ndarray, np.ndarray]:
         order = {text: i for i, text in enumerate(self.labels)}
         coded = column.combine_chunks().dictionary_encode()
+        texts = coded.dictionary.to_pylist()
+        read = _read(pa.chunked_array([coded.dictionary]), word).to_pylist()
         values = [
-            order.get(v, order.get(label(_parsed(v)), -1)) for v in coded.dictionary.to_pylist()
+            order.get(text, order.get(FLAGS.get(text, "") if value is None else label(value), -1))
+            for text, value in zip(texts, read, strict=True)
         ]
         index = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         y = np.array([*values, -1], float)[index]
@@ -106,8 +115,10 @@ class Numbers(Target):
         z = (y - self.centre) / self.scale
         return z, (np.abs(y) > LARGEST) | (np.abs(z) > FAR)
 
-    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        return _judged_numbers(column)
+    def judged(
+        self, column: pa.ChunkedArray, word: str = "number"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return _judged_numbers(column, word)
 
     def restored(self, y: np.ndarray) -> np.ndarray:
         return y * self.scale + self.centre
@@ -128,8 +139,10 @@ class Counts(Target):
         y = numbers(column)
         return y, (y < 0) | (y > LARGEST) | (y != np.floor(y))
 
-    def judged(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        return _judged_numbers(column)
+    def judged(
+        self, column: pa.ChunkedArray, word: str = "number"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return _judged_numbers(column, word)
 
     def restored(self, y: np.ndarray) -> np.ndarray:
         return y
@@ -141,21 +154,15 @@ class Counts(Target):
         return "it must be a count, 0, 1, 2 and so on. Use --model linear for other numbers."
 
 
-def _judged_numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    values = [_parsed(value) for value in column.to_pylist()]
-    y = np.array([v if isinstance(v, float) else np.nan for v in values])
+def _judged_numbers(column: pa.ChunkedArray, word: str) -> tuple[np.ndarray, np.ndarray]:
+    y = numbers(_read(column, word))
     there = np.isfinite(y)
     return np.where(there, y, 0.0), there
 
 
-def _parsed(value: Any) -> Any:
-    """A text as the number or the truth that it says, if it says one."""
-    if value in ("true", "false", "True", "False"):
-        return value in ("true", "True")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return value
+def _read(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
+    """Text as numbers, missing where it is none; `word` says how they are written."""
+    return parse(column, Notation.of(word)).values
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:

@@ -109,7 +109,7 @@ class Learn(Pass):
 
     def join(self, one: Any, other: Any) -> Any:
         parts = [part for part in (one, other) if "state_" in vars(part)]
-        return joined(parts) if len(parts) == 2 else (parts or [one])[0]
+        return joined(parts, again=True) if len(parts) == 2 else (parts or [one])[0]
 
     def finish(self, found: Any) -> Any:
         """The model of all rows."""

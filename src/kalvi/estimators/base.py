@@ -16,14 +16,13 @@ from kalvi import run, streams
 from kalvi.algorithms.base import Rule
 from kalvi.algorithms.grid import SideBySide, stack, take
 from kalvi.algorithms.rvga import RVGA, Streaming
-from kalvi.climbing import MEMORY
 from kalvi.estimators import settings
-from kalvi.estimators.climbs import Found, climb_dense, climb_low_rank
 from kalvi.estimators.common import counted
 from kalvi.estimators.draws import Drawn
-from kalvi.estimators.optimum import solve, streamable
+from kalvi.estimators.optimum import streamable
 from kalvi.estimators.predictive import predicted
-from kalvi.estimators.states import Settled, check_restored, put, weighty
+from kalvi.estimators.refining import Refining
+from kalvi.estimators.states import Settled, check_restored, weighty
 from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
@@ -32,18 +31,16 @@ from kalvi.precision import matching
 from kalvi.predictors import Linear, MultiLinear, Predictor
 from kalvi.vectors import VectorLikelihood
 
-REVISIT_BYTES = 2**31
-"""Tables larger than this are passed over once by passes="auto"."""
+CLIMBED = ("elbo_", "elbo_gap_", "converged_", "_chosen")
+"""What a climb leaves beside the posterior: rows that are streamed after it make it untrue."""
 
 
-class StreamingEstimator(Widening, Drawn, BaseEstimator):
+class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     n_features_in_: int
     state_: Any  # Streaming, with a leading axis over the grid when prior_scale is "auto"
     buffer_: streams.Buffer
-    elbo_: float
-    n_passes_: int
 
     def __init__(
         self,
@@ -125,7 +122,7 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
     def _learn(self, x, y: np.ndarray, sample_weight, *, revisit: bool) -> Any:
         """Run the rule over checked rows from the present state."""
         weight = self._check_weight(sample_weight, x)
-        for name in ("elbo_", "elbo_gap_", "_chosen") + ("klprox_scale_",) * revisit:
+        for name in (*CLIMBED, *["klprox_scale_"] * revisit):
             self.__dict__.pop(name, None)
         self.n_passes_ = 1
         with matching(self.dtype):
@@ -138,7 +135,7 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
             self.state_ = streamable(self.state_, self.rank)
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
             self._settled = Settled(self)
-            if revisit and self._wants_passes(x):
+            if revisit and self.revisits(*x.shape):
                 self._revisit(x, y, weight)
         self._warn(self._current()[1] if revisit else self._best(self.state_))
         return self
@@ -173,16 +170,6 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
 
     def _seeks_scale(self) -> bool:
         return isinstance(self.prior_scale, str) and self.prior is None
-
-    def _solve(self, x, y: np.ndarray, weight: np.ndarray) -> Any:
-        """The optimum of the variational bound without a stream; of several prior scales, the best."""
-        scales = list(self._scales()) if self._seeks_scale() else [self.prior_scale]
-        self.state_, found, self.klprox_scale_ = solve(self, scales, (x, y, weight))
-        self.structure_, self.buffer_ = self._structure(), streams.Buffer(int(np.sum(weight > 0)))
-        self._settled = Settled(self)
-        self._report(found)
-        self._warn(self._current()[1])
-        return self
 
     def _pass(self, rule: Rule, x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, streams.Buffer]:
         """The state after the rows, and those that wait for a block to fill."""
@@ -268,54 +255,6 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
         best = self._best(state)
         return f"{-float(best.log_evidence) / max(float(best.rows), 1):.4f}"
 
-    def _revisitable(self) -> bool:
-        return (
-            self.rank != 0
-            and self.scheme in settings.VARIATIONAL
-            and self.forgetting == 1
-            and self.process_noise == 0
-        )
-
-    def _wants_passes(self, x) -> bool:
-        square = (self._outputs() * x.shape[1]) ** 2 if self.rank is None else 0
-        numbers = x.shape[0] * x.shape[1] + 3 * MEMORY * square
-        small = numbers * np.dtype(self.dtype).itemsize <= REVISIT_BYTES
-        wanted = small if self.passes == "auto" else int(self.passes) > 1
-        return wanted and self._revisitable() and not self._one_pass_is_exact()
-
-    def _revisit(self, x, y: np.ndarray, weight: np.ndarray) -> None:
-        """Climb from the one-pass posterior to the optimum of the variational bound."""
-        state, best, _ = self._current()
-        index, prior = self._best_index(state), self._priors(x.shape[1])
-        prior = take(prior, index) if self._on_grid() else prior
-        limit = None if self.passes == "auto" else int(self.passes)
-        rows, climb = (x, y, weight), climb_dense if self.rank is None else climb_low_rank
-        found = climb(
-            self._stream_likelihood(),
-            prior,
-            best.posterior,
-            rows,
-            self._layout(),
-            limit,
-            self.verbose,
-        )
-        best = eqx.tree_at(lambda s: s.posterior, best, found.posterior)
-        best = self._refitted(best, prior, rows)
-        self.state_ = put(state, best, index) if self._on_grid() else best
-        self.buffer_, self._chosen = streams.Buffer(int(np.sum(weight > 0))), index
-        self._settled = Settled(self)
-        self._report(found)
-
-    def _report(self, found: Found) -> None:
-        self.n_passes_, self.elbo_, self.elbo_gap_ = found.passes, found.elbo, found.gap
-        if self.passes == "auto" and not found.converged:
-            warn(
-                f"the variational bound had not converged after {self.n_passes_} passes "
-                f"(elbo_gap_ = {self.elbo_gap_:.2g} nats).",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-
     def _best_index(self, state: Any) -> int:
         if not self._on_grid():
             return 0
@@ -350,8 +289,8 @@ class StreamingEstimator(Widening, Drawn, BaseEstimator):
     def _check_settings(self) -> None:
         """Refuse parameters that mean nothing, whatever the rows."""
         settings.check_settings(self.get_params(), self._scale_names())
-        settings.check_passes(self.passes, self._revisitable() or self._one_pass_is_exact())
-        settings.check_method(self.get_params(), self._revisitable())
+        settings.check_passes(self.passes, self.has_optimum() or self._one_pass_is_exact())
+        settings.check_method(self.get_params(), self.has_optimum())
         self._check_model()
         settings.check_prior(self.get_params())
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Int8
 
 from kalvi.algorithms.silk import Entries, Observed, Table, entries
 from kalvi.estimators.binary_places import Axis
+from kalvi.estimators.common import refuse_lazy
 
 BLOCK = 2**20
 """Entries that are read at once."""
@@ -117,6 +118,7 @@ def shape_of(X: Any) -> tuple[int, int]:
 
 def array_like(X: Any) -> Any:
     """Sparse matrices, data frames and arrays as they are, anything else as an array."""
+    refuse_lazy(X=X)
     if sp.issparse(X) or isinstance(X, np.ndarray) or hasattr(X, "iloc"):
         return X
     return np.asarray(X)

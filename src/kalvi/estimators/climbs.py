@@ -10,6 +10,7 @@ from kalvi import run, streams
 from kalvi.algorithms.base import Batch
 from kalvi.algorithms.revisit import Climb, Revisit, converged, going
 from kalvi.algorithms.vga import VGA, vga
+from kalvi.climbing import unseen
 from kalvi.gaussians import Dense, Gaussian, LowRankPrecision
 from kalvi.likelihoods import Likelihood
 from kalvi.vectors import VectorLikelihood
@@ -28,7 +29,7 @@ class Found(NamedTuple):
     posterior: Gaussian
     passes: int
     elbo: float
-    gap: float  # squared natural-gradient norm, or what the last pass of a low-rank climb gained
+    gap: float  # squared natural-gradient norm; of a low rank, what the last pass gained, or rounding
     converged: bool
 
 
@@ -69,9 +70,10 @@ def climb_low_rank(
             climb = run.call(Revisit.turn, rule, run.resume(rule, climb, batches))
             bar.set_postfix(elbo=f"{float(climb.here.elbo):.3f}")
             bar.update()
-    elbo, gained = float(climb.here.elbo), float(climb.gained)
+    known_to = unseen(climb.here.elbo, climb.here.rounding)
+    gap = float(jnp.maximum(climb.gained, known_to))
     done = bool(converged(climb, TOLERANCE))
-    return Found(climb.posterior, int(climb.passes), elbo, gained, done)
+    return Found(climb.posterior, int(climb.passes), float(climb.here.elbo), gap, done)
 
 
 def _revisited(

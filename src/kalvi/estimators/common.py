@@ -1,8 +1,9 @@
 """What estimators share: their common parameters, calls that happen whole or not at all, progress."""
 
 from collections.abc import Iterator
-from functools import wraps
-from typing import TypeVar
+from functools import update_wrapper, wraps
+from types import FunctionType
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -59,6 +60,14 @@ def documented(cls: Class, parameters: str = PARAMETERS) -> Class:
     """Write the common parameters where the docstring says PARAMETERS."""
     heading = "Parameters\n    ----------\n    "
     cls.__doc__ = (cls.__doc__ or "").replace("PARAMETERS", heading + parameters)
+    if "__init__" not in vars(cls):  # errors about parameters name the class that the user wrote
+        old: Any = cls.__init__
+        code = (old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+        new: Any = update_wrapper(FunctionType(*code), old)
+        new.__kwdefaults__, new.__qualname__ = old.__kwdefaults__, f"{cls.__name__}.__init__"
+        del new.__wrapped__
+        vars(new).update(vars(old))
+        cls.__init__ = new
     return cls
 
 
@@ -84,3 +93,13 @@ def counted(batches: Iterator[Batch], bar: tqdm, n: int) -> Iterator[Batch]:
     for batch in batches:
         yield batch
         bar.update(min(len(batch.y), n - bar.n))
+
+
+def refuse_lazy(**tables: Any) -> None:
+    """Refuse tables whose rows have not been computed yet, such as a polars LazyFrame."""
+    for name, table in tables.items():
+        if callable(getattr(table, "collect", None)) and not hasattr(table, "__array__"):
+            raise TypeError(
+                f"{name} is a {type(table).__name__}, whose rows are not computed yet; give "
+                f"{name}.collect()."
+            )

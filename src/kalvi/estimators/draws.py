@@ -7,6 +7,7 @@ The true posterior is prior · Π p(yᵢ | xᵢᵀθ)^wᵢ up to a constant, so 
 and `psis` says from these ratios how far q is from it.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.precision import matching
 from kalvi.predictors import MultiLinear
-from kalvi.psis import FEWEST, Diagnosis, diagnosis
+from kalvi.psis import FEWEST, Diagnosis, diagnosis, psis
 from kalvi.vectors import VectorLikelihood
 
 ROWS, NUMBERS = 256, 2**24
@@ -66,8 +67,8 @@ class Drawn:
         parameters learns from the sample alone, by `partial_fit`, and is judged in place of this one.
         Where prior_scale or noise_scale were "auto", the posterior meant is that given the values learned.
         The verdict is "good" below a Pareto k of 0.5, or where weighting the draws costs less than a tenth
-        of them; "poor" where weighted averages could not be trusted, beyond min(1 − 1/log₁₀ n_draws, 0.7);
-        and "usable" between.
+        of them, if the weighted means are within 0.2 deviations of the Gaussian's; "poor" where weighted
+        averages could not be trusted, beyond min(1 − 1/log₁₀ n_draws, 0.7); and "usable" between.
         """
         check_is_fitted(self)
         model: Any = self._fitted()
@@ -81,10 +82,11 @@ class Drawn:
                 f"got {given:g}."
             )
         if given < seen * (1 - SAME):
-            model = _learned(model, X, y, sample_weight)
-        table = rows, model._targets(targets), weight
-        ratios = log_ratios(model, table, int(n_draws), self._draw_key(random_state))
-        return diagnosis(ratios, int(np.sum(weight > 0)))
+            model = learned_alone(model, X, y, sample_weight)
+        table, key = (rows, model._targets(targets), weight), self._draw_key(random_state)
+        ratios = log_ratios(model, table, int(n_draws), key)
+        shift = shifts(model.posterior_, psis(ratios).log_weights, key)
+        return diagnosis(ratios, int(np.sum(weight > 0)), shift)
 
     def _draw_key(self, random_state: Any) -> Any:
         chosen = self.random_state if random_state is None else random_state
@@ -105,16 +107,38 @@ def log_ratios(model: Any, table: tuple, n_draws: int, key: Any) -> Float[np.nda
     likelihood = model._fitted_likelihood()
     with matching(np.float64):
         posterior, prior = in_double(model.posterior_), in_double(prior_of(model))
-        size = int(np.clip(NUMBERS // posterior.dim, 1, n_draws))
         parts = []
-        for number, first in enumerate(range(0, n_draws, size)):
-            theta = posterior.sample(jr.fold_in(key, number), min(size, n_draws - first))
+        for theta in _draws(posterior, n_draws, key):
             total = run.call(_densities, prior, theta) - run.call(_densities, posterior, theta)
             layout = model._layout() | {"dtype": np.float64}
             for batch in streams.array_batches(*table, block_size=ROWS, **layout):
                 total = total + run.call(_log_likelihoods, likelihood, theta, batch)
             parts.append(np.asarray(total))
     return np.concatenate(parts)
+
+
+def _draws(posterior: Gaussian, n_draws: int, key: Any) -> Iterator[Float[Array, "s d"]]:
+    """Draws of a posterior, in as many pieces as memory asks for."""
+    size = int(np.clip(NUMBERS // posterior.dim, 1, n_draws))
+    for number, first in enumerate(range(0, n_draws, size)):
+        yield posterior.sample(jr.fold_in(key, number), min(size, n_draws - first))
+
+
+def shifts(
+    posterior: Gaussian, log_weights: Float[np.ndarray, " s"], key: Any
+) -> Float[np.ndarray, " d"]:
+    """How far weighting the draws of `log_ratios` moves each mean, in standard deviations.
+
+    Against the mean of the same draws: equal weights move nothing, whatever was drawn.
+    """
+    extra, done = np.exp(log_weights) - 1 / len(log_weights), 0
+    with matching(np.float64):
+        posterior = in_double(posterior)
+        total = np.zeros(posterior.dim)
+        for theta in _draws(posterior, len(extra), key):
+            total += extra[done : done + len(theta)] @ np.asarray(theta - posterior.mean[None, :])
+            done += len(theta)
+        return total / np.sqrt(np.asarray(posterior.variance()))
 
 
 def prior_of(model: Any) -> Gaussian:
@@ -129,8 +153,8 @@ def in_double(q: Gaussian) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), q)
 
 
-def _learned(model: Any, x: Any, y: Any, sample_weight: Any) -> Any:
-    """A model with the same parameters that knows these rows alone."""
+def learned_alone(model: Any, x: Any, y: Any, sample_weight: Any) -> Any:
+    """A model with the same parameters that knows these rows alone, learned in one pass."""
     fresh: Any = clone(model)
     if not isinstance(model.prior_scale_, str) and model.prior is None:
         fresh.set_params(prior_scale=model.prior_scale_)

@@ -97,7 +97,8 @@ def ended(model: Any, climb: Climb | FullClimb) -> Any:
     new.buffer_, new.n_passes_ = streams.Buffer(rows), 1 + int(climb.passes)
     new.elbo_, new.elbo_gap_ = float(climb.here.elbo), gap
     new._settled = Settled(new)
-    if not gap <= CLOSE * climb.posterior.dim:
+    new.converged_ = gap <= CLOSE * climb.posterior.dim
+    if not new.converged_:
         warn(
             f"the variational bound had not converged after {new.n_passes_} passes "
             f"(elbo_gap_ = {gap:.2g} nats). Refine more.",

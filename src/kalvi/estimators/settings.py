@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from kalvi import sharding
 from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
+from kalvi.estimators.common import refuse_lazy
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
 from kalvi.namespaces import on_device
 from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
@@ -65,6 +66,7 @@ def check_settings(settings: dict[str, Any], scales: tuple[str, ...]) -> None:
 @contextmanager
 def located(**arrays: Any) -> Iterator[None]:
     """scikit-learn's complaint about NaN or infinity, with the place and the remedy."""
+    refuse_lazy(**arrays)
     try:
         yield
     except ValueError as error:

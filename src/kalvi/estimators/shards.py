@@ -12,7 +12,7 @@ from kalvi import run, streams
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.states import Settled
 from kalvi.estimators.widening import parameter_places
-from kalvi.merging import check, check_prior, combined, proper
+from kalvi.merging import check, check_different, check_prior, combined, proper
 from kalvi.precision import matching
 
 
@@ -20,12 +20,14 @@ def joined(
     models: Sequence[Any],
     places: Sequence[np.ndarray] | None = None,
     n_features: int | None = None,
+    *,
+    again: bool = False,
 ) -> Any:
     """One model from those of shards that began with the same prior and forgot nothing.
 
     `places` says for each shard where its features are among the `n_features` of all; what a shard has not
     seen it leaves at the prior. Without them all have the same. The evidence is the sum of the shards',
-    each as if it were alone.
+    each as if it were alone. The same posterior twice is refused unless `again`.
     """
     new: Any = clone(models[0])
     _check(models)
@@ -43,6 +45,8 @@ def joined(
             ]
         state = jax.tree.map(lambda *parts: sum(parts), *(_counts(best) for _, best, _ in settled))
         check(posteriors, prior)
+        if not again:
+            check_different(posteriors, prior)
         whole = proper(run.call(combined, tuple(posteriors), prior))
         new.state_ = eqx.tree_at(lambda s: s.posterior, state, whole, is_leaf=lambda x: x is None)
     rows = sum(model.buffer_.seen + model.buffer_._count() for model in models)

@@ -1,13 +1,14 @@
 """What a format of files must offer: the kinds of its columns, and their rows a table at a time."""
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import BadData, listed, place, refusing
+from kalvi.readers.errors import BadData, place, refusing
 from kalvi.readers.inputs import Input
+from kalvi.readers.layout import Ask, Layout
 
 BLOCK = 2**22
 """Text is read and parsed so many bytes at a time."""
@@ -17,35 +18,6 @@ SAMPLE_BYTES = 2**26
 """A sample takes at most about this much memory, however many rows were asked for."""
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 BOM = b"\xef\xbb\xbf"
-
-
-class Ask(NamedTuple):
-    """What the user says about the columns: their kinds, those to leave out, the size of the sample."""
-
-    types: Mapping[str, str]
-    drop: frozenset[str]
-    rows: int
-    strict: bool = True  # whether all columns of `types` must be there
-
-
-class Layout(NamedTuple):
-    """The columns of a source: their kinds, the types they are first read as, those left out.
-
-    `first` is the name of the file they come from.
-    """
-
-    schema: pa.Schema
-    read: dict[str, pa.DataType]
-    drop: frozenset[str]
-    first: str
-
-    def check(self, names: list[str], where: str) -> None:
-        """Refuse a file whose columns are not these, in whatever order."""
-        wanted, here = set(self.schema.names), set(names)
-        if absent := [name for name in self.schema.names if name not in here]:
-            raise BadData(f"{where}: has no column {listed(absent)}, which {self.first} has.")
-        if extra := [name for name in names if name not in wanted and name not in self.drop]:
-            raise BadData(f"{where}: has a column {listed(extra)}, which {self.first} has not.")
 
 
 class Format(abc.ABC):

@@ -11,10 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import dataset as pads
 
-from kalvi.readers.base import Ask, Format, Layout
+from kalvi.readers.base import Format, Sample
 from kalvi.readers.errors import BadData, place, refusing, shorten
+from kalvi.readers.inference import layout_of
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import NUMBER, check_names, conform, kind_of, override, vector
+from kalvi.readers.kinds import NUMBER, check_names, is_text, kind_of, vector
+from kalvi.readers.layout import Ask, Layout
 
 BATCH = 2**16
 """Rows of a table read from Parquet."""
@@ -38,9 +40,27 @@ class Columnar(Format):
         with refusing(first.name, "has columns that cannot be read"):
             kept = [field for field in self.declared(first) if field.name not in ask.drop]
             fields = [pa.field(field.name, self._kind(inputs, field)) for field in kept]
-        return Layout(override(pa.schema(fields), ask, first.name), {}, ask.drop, first.name)
+        written = [field.name for field in kept if is_text(field.type)]
+        text = self._sample(inputs, written, ask.rows) if written else {}
+        return layout_of(pa.schema(fields), text, ask, first.name)
+
+    def _sample(self, inputs: Sequence[Input], names: list[str], rows: int) -> dict[str, Any]:
+        """The first rows of the columns that are declared as text."""
+        sample = Sample(rows)
+        for source in inputs:
+            if set(names) <= set(self.declared(source).names):
+                for _, batch in self.batches(source, names, skip=0, last=False):
+                    text = {n: batch.column(n).cast(pa.string()) for n in names}
+                    if sample.add(pa.table(text)):
+                        break
+            if sample.full:
+                break
+        table = sample.table(pa.schema([(name, pa.string()) for name in names]))
+        return {name: table.column(name) for name in names}
 
     def _kind(self, inputs: Sequence[Input], field: pa.Field) -> pa.DataType:
+        if pa.types.is_null(field.type):
+            return field.type
         kind = kind_of(field.type)
         if kind is None:
             raise BadData(
@@ -64,10 +84,7 @@ class Columnar(Format):
         layout.check(self.declared(source).names, source.name)
         for start, batch in self.batches(source, layout.schema.names, skip=skip, last=last):
             table = pa.Table.from_batches([batch])
-            yield (
-                start,
-                conform(table, layout.schema, lambda i, s=start: place(source.name, s + i + 1)),
-            )
+            yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
         source.check_unchanged()
 
 

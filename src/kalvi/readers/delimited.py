@@ -8,33 +8,25 @@ lines are no rows.
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Ask, Blocks, Format, Layout, Sample, arrows_own, check_text
+from kalvi.readers.base import Blocks, Format, Sample, arrows_own, check_text
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.inference import layout_of
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import (
-    FLAG,
-    MISSING,
-    NUMBER,
-    TEXT,
-    TIME,
-    ZONED,
-    check_names,
-    conform,
-    misfit,
-    override,
-)
+from kalvi.readers.kinds import TEXT, check_names
+from kalvi.readers.layout import Ask, Layout
+from kalvi.readers.notation import FALSE, SPELLINGS, TRUE
 from kalvi.readers.quotes import Lexer
 
 MOST_COLUMNS = 100_000
 """A header with more names is refused."""
 LONGEST_HEADER = 2**20
-TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
 class Delimited(Format):
@@ -45,8 +37,7 @@ class Delimited(Format):
 
     def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
         names = [n for n in _Body(inputs[0], self._delimiter).names if n not in ask.drop]
-        text = pa.schema([(name, TEXT) for name in names])
-        layout = Layout(text, dict.fromkeys(names, TEXT), ask.drop, inputs[0].name)
+        layout = Layout.of_text(names, ask.drop, inputs[0].name)
         sample = Sample(ask.rows)
         for source in inputs:
             for _, table in _Body(source, self._delimiter).tables(layout):
@@ -56,30 +47,15 @@ class Delimited(Format):
                 break
         if not sample.count:
             raise BadData(f"{inputs[0].name}: has a header but no rows.")
-        table = sample.table(text)
-        asked = override(text, ask, inputs[0].name)
-        kept = {name: asked.field(name).type for name in ask.types if name in asked.names}
-        read = {name: kept.get(name) or guess(table.column(name)) for name in names}
-        kinds = [(name, TIME if read[name] == ZONED else read[name]) for name in names]
-        return layout._replace(schema=pa.schema(kinds), read=read)
+        columns = sample.table(layout.schema)
+        text = {name: columns.column(name) for name in names}
+        return layout_of(layout.schema, text, ask, inputs[0].name)
 
     def tables(
         self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
     ) -> Iterator[tuple[int, pa.Table]]:
         for start, table in _Body(source, self._delimiter, last=last).tables(layout):
-            yield (
-                start,
-                conform(table, layout.schema, lambda i, s=start: place(source.name, s + i + 1)),
-            )
-
-
-def guess(
-    column: pa.ChunkedArray, among: Sequence[pa.DataType] = (NUMBER, FLAG, TIME, ZONED)
-) -> pa.DataType:
-    """The first of some types that every entry of a column of text is; text otherwise."""
-    if column.null_count == len(column):
-        return NUMBER
-    return next((kind for kind in among if _fits(column, kind)), TEXT)
+            yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
 
 
 class _Options(NamedTuple):
@@ -99,8 +75,8 @@ class _Options(NamedTuple):
                 check_utf8=False,  # the block was checked
                 column_types=self.read,
                 include_columns=list(self.read),
-                null_values=MISSING,
-                strings_can_be_null=True,
+                null_values=sorted(SPELLINGS),
+                strings_can_be_null=False,  # a level may be called so
                 true_values=TRUE,
                 false_values=FALSE,
             ),
@@ -113,14 +89,6 @@ class _Options(NamedTuple):
         except FAILURES:
             return False
         return True
-
-
-def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether every entry is of the kind, as it would be read from a file."""
-    out = pa.BufferOutputStream()
-    options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
-    pacsv.write_csv(pa.table({"x": column.drop_null()}), out, options)
-    return _Options(["x"], {"x": kind}, ",").fits(out.getvalue().to_pybytes())
 
 
 class _Body:
@@ -177,10 +145,10 @@ class _Body:
         check_text(block, where)
         if not self._blocks.whole and not self._lexer.is_closed(block):
             raise BadData(f"{where(len(block))}: a quote is opened and never closed.")
-        try:
-            return options.parse(block)
-        except FAILURES as error:
-            raise self._refusal(block, options) from error
+        for way in (options, options._replace(read=dict.fromkeys(options.read, TEXT))):
+            with suppress(*FAILURES):  # text that is no number is looked at when it is converted
+                return way.parse(block)
+        raise self._refusal(block, way)
 
     def _refusal(self, block: bytes, options: _Options) -> BadData:
         """What is wrong with the first row of the block that cannot be parsed."""
@@ -191,10 +159,6 @@ class _Body:
         if len(fields) != len(self.names):
             many, needed = f"{len(fields):,} field{'s' * (len(fields) != 1)}", len(self.names)
             return BadData(f"{where}: has {many} where the header has {needed:,}.")
-        for name, value in zip(self.names, fields, strict=True):
-            kind = options.read.get(name, TEXT)
-            if value not in MISSING and not _fits(pa.chunked_array([[value]]), kind):
-                return misfit(where, pa.field(name, TIME if kind == ZONED else kind), value)
         return BadData(f"{where}: cannot be read ({shorten(options.delimiter.join(fields))}).")
 
 

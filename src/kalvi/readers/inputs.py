@@ -16,6 +16,8 @@ from kalvi.readers.errors import refusing
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 HEAD = 2**16
 """A file is recognised by so many bytes at its beginning."""
+DIGESTED = 64
+"""The digest of a large file is of so many blocks of it, evenly spaced from the first to the last."""
 
 
 class Once(io.RawIOBase):
@@ -151,12 +153,30 @@ class Input:
         return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this file from another."""
+        """What tells this file from another: path, size, and digests of its start and of its content."""
         if self._stream is not None or self.name == "standard input":
             return {"path": "-" if self.name == "standard input" else self.path}
         with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
             head = hashlib.sha256(file.read(HEAD)).hexdigest()
-        return {"path": os.path.abspath(self.path), "bytes": self.size, "head": head}
+            digest = _digest(file, self.size or 0)
+        return {
+            "path": os.path.abspath(self.path),
+            "bytes": self.size,
+            "head": head,
+            "digest": digest,
+        }
+
+    def has_grown_from(self, old: dict[str, Any]) -> bool:
+        """Whether this is the file of an older fingerprint, with more bytes at its end."""
+        if (
+            self._stream is not None
+            or self.size is None
+            or self.size <= old.get("bytes", self.size)
+        ):
+            return False
+        with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
+            head = hashlib.sha256(file.read(min(HEAD, old["bytes"]))).hexdigest()
+        return head == old.get("head") and self.name == os.path.basename(old["path"])
 
     def close(self) -> None:
         """Close the file; it can be opened again."""
@@ -172,3 +192,15 @@ class Input:
     def _peek(self, stream: Any) -> bytes:
         with refusing(self.name, "cannot be read"):
             return stream.read(HEAD)
+
+
+def _digest(file: Any, size: int) -> str:
+    """A digest of the content: of all of it, or of blocks all over a large file, which takes no time."""
+    last = max(size - HEAD, 0)
+    spaced = (last * i // (DIGESTED - 1) for i in range(DIGESTED))
+    starts = spaced if size > DIGESTED * HEAD else range(0, size, HEAD)
+    digest = hashlib.sha256()
+    for start in starts:
+        file.seek(start)
+        digest.update(file.read(HEAD))
+    return digest.hexdigest()

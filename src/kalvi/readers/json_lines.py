@@ -8,28 +8,17 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json as pajson
 
-from kalvi.readers.base import SAMPLE_BYTES, Ask, Format, Layout, arrows_own, line_blocks, lines
-from kalvi.readers.delimited import guess
-from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.base import SAMPLE_BYTES, Format, arrows_own, line_blocks, lines
+from kalvi.readers.errors import FAILURES, BadData, place, shorten
+from kalvi.readers.inference import layout_of
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import (
-    FLAG,
-    NUMBER,
-    SPARSE,
-    TEXT,
-    TIME,
-    ZONED,
-    check_names,
-    conform,
-    kind_of,
-    misfit,
-    override,
-    vector,
-)
+from kalvi.readers.kinds import FLAG, NUMBER, SPARSE, TEXT, check_names, vector
+from kalvi.readers.layout import Ask, Layout, misfit
 
 LIST = pa.list_(pa.float64())
 AFTER = re.compile(rb"\}[ \t\r]*n")
 """Perhaps a null after an object: pyarrow's parser does not survive a row that is null."""
+SIMPLE = {NUMBER, FLAG, TEXT}
 WORDS = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", LIST: "a list", SPARSE: "pairs"}
 
 
@@ -43,10 +32,10 @@ class JsonLines(Format):
         if not count:
             raise BadData(f"{first}: has no rows.")
         check_names(columns, first)
-        read = {name: column.read() for name, column in columns.items()}
-        kinds = [(name, column.kind()) for name, column in columns.items()]
-        schema = override(pa.schema(kinds), ask, first)
-        return Layout(schema, read, ask.drop, first)
+        declared = pa.schema([(name, column.kind()) for name, column in columns.items()])
+        text = {name: column.text() for name, column in columns.items() if column.type == TEXT}
+        read = {name: column.type or NUMBER for name, column in columns.items()}
+        return layout_of(declared, text, ask, first)._replace(read=read)
 
     def tables(
         self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
@@ -54,19 +43,16 @@ class JsonLines(Format):
         start = 0
         for block in line_blocks(source, last=last):
             table = _parse_located(block, layout, source.name, start)
-            yield (
-                start,
-                conform(table, layout.schema, lambda i, s=start: place(source.name, s + i + 1)),
-            )
+            yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
             start += table.num_rows
 
 
 class _Column:
-    """What the entries of a column were in the first rows."""
+    """What the entries of a column were in the first rows; text where they were of several simple types."""
 
     def __init__(self):
-        self._type: pa.DataType | None = None
-        self._text: list[str] = []
+        self.type: pa.DataType | None = None
+        self._simple: list[Any] = []
         self._width = 0
 
     def add(self, value: Any, where: str, name: str) -> None:
@@ -79,25 +65,31 @@ class _Column:
                 f"{where}: column {shorten(name)} holds {shorten(json.dumps(value))}; nested values other "
                 f"than lists of numbers have no use here; leave the column out (--drop {name})."
             )
-        if self._type not in (None, found):
-            raise BadData(
-                f"{where}: column {shorten(name)} is {shorten(json.dumps(value))} after rows in which it "
-                f"is {WORDS[self._type]}; give it one type."
-            )
-        self._type, self._width = found, len(value) if found == LIST else 0
-        if found == TEXT:
-            self._text.append(value)
+        if self.type not in (None, found):
+            if not {self.type, found} <= SIMPLE:
+                raise BadData(
+                    f"{where}: column {shorten(name)} is {shorten(json.dumps(value))} after rows in which "
+                    f"it is {WORDS[self.type]}; give it one type."
+                )
+            found = TEXT
+        self.type, self._width = found, len(value) if found == LIST else 0
+        if found in SIMPLE:
+            self._simple.append(value)
 
-    def read(self) -> pa.DataType:
-        """The type that the parser is told."""
-        if self._type == TEXT:
-            return guess(pa.chunked_array([self._text]), (TIME, ZONED))
-        return self._type or NUMBER
+    def text(self) -> pa.ChunkedArray:
+        """The entries as text."""
+        return pa.chunked_array([pa.array(map(_as_text, self._simple), TEXT)])
 
     def kind(self) -> pa.DataType:
-        """The kind of the column."""
-        read = self.read()
-        return vector(self._width) if read == LIST else TIME if read == ZONED else read
+        """The kind of the column, null where nothing was seen of it."""
+        if self.type is None:
+            return pa.null()
+        return vector(self._width) if self.type == LIST else self.type
+
+
+def _as_text(value: Any) -> str | None:
+    """A simple value as it would stand in a table of text."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _type_of(value: Any) -> pa.DataType | None:
@@ -130,10 +122,20 @@ def _look(inputs: Sequence[Input], ask: Ask, columns: dict[str, _Column]) -> int
     return count
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of some pairs, if no key comes twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise KeyError("twice")
+    return found
+
+
 def _object(line: bytes, where: str) -> dict[str, Any]:
     """The object on a line."""
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=_once)
+    except KeyError:
+        raise BadData(f"{where}: names a column twice ({shorten(line)}).") from None
     except FAILURES:
         raise BadData(f"{where}: is not JSON, one object a line ({shorten(line)}).") from None
     if not isinstance(value, dict):
@@ -163,35 +165,33 @@ def _parse(block: bytes, layout: Layout) -> pa.Table:
 
 
 def _parse_located(block: bytes, layout: Layout, name: str, start: int) -> pa.Table:
+    """The table of a block; where pyarrow refuses it, line by line, so that simple types may be mixed."""
     try:
         return _parse(block, layout)
-    except FAILURES as error:
-        every = lines(block)
-        bad = first_failure(len(every), lambda n: _fits(b"\n".join(every[:n]), layout))
-        raise _refusal(every[bad], layout, place(name, start + bad + 1)) from error
-
-
-def _fits(block: bytes, layout: Layout) -> bool:
-    try:
-        _parse(block, layout)
     except FAILURES:
-        return False
-    return True
+        rows = [
+            _row(line, layout, place(name, start + i + 1)) for i, line in enumerate(lines(block))
+        ]
+        kinds = {n: TEXT if kind in SIMPLE else kind for n, kind in layout.read.items()}
+        return pa.Table.from_pylist(rows, schema=pa.schema(kinds.items()))
 
 
-def _refusal(line: bytes, layout: Layout, where: str) -> BadData:
-    """What is wrong with a line that the parser refuses."""
-    try:
-        row = _object(line, where)
-    except BadData as error:
-        return error
+def _row(line: bytes, layout: Layout, where: str) -> dict[str, Any]:
+    """The values of a line by column, simple ones as text; refused where one is not of its kind."""
+    row, values = _object(line, where), {}
     for key, value in row.items():
-        if key in layout.drop or value is None:
+        if key in layout.drop:
             continue
         if key not in layout.read:
-            return BadData(f"{where}: has a column {shorten(key)}, which the first rows have not.")
-        field = pa.field(key, layout.read[key])
-        if not _fits(json.dumps({key: value}).encode(), layout):
-            kind = kind_of(field.type) or field.type
-            return misfit(where, field.with_type(kind), json.dumps(value))
-    return BadData(f"{where}: cannot be read as JSON ({shorten(line)}).")
+            raise BadData(f"{where}: has a column {shorten(key)}, which the first rows have not.")
+        kind = layout.read[key]
+        if value is None or value == []:
+            right = True
+        elif kind in SIMPLE:
+            right = isinstance(value, bool | int | float | str)
+        else:
+            right = _type_of(value) == kind
+        if not right:
+            raise misfit(where, layout.schema.field(key), json.dumps(value))
+        values[key] = _as_text(value) if kind in SIMPLE else value
+    return values

@@ -8,13 +8,12 @@ microseconds, UTC where the file names a zone), a vector (fixed_size_list of flo
 # pyright: reportAttributeAccessIssue=false
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.errors import FAILURES, BadData, first_failure, listed, shorten
+from kalvi.readers.errors import FAILURES, BadData, listed
 
 NUMBER = pa.float64()
 FLAG = pa.bool_()
@@ -22,25 +21,6 @@ TEXT = pa.string()
 TIME = pa.timestamp("us")
 ZONED = pa.timestamp("us", tz="UTC")
 SPARSE = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))
-
-OVERRIDES = {"number": NUMBER, "category": TEXT}
-"""What a user may call a column."""
-MISSING = (
-    "",
-    "NA",
-    "NaN",
-    "nan",
-    "-nan",
-    "NAN",
-    "null",
-    "NULL",
-    "Null",
-    "N/A",
-    "n/a",
-    "None",
-    "#N/A",
-)
-"""Entries of text files that stand for no value."""
 
 YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 """The years 1 to 9999, beyond which Python has no dates, in microseconds from 1970."""
@@ -68,11 +48,7 @@ def kind_of(declared: pa.DataType) -> pa.DataType | None:
         return NUMBER
     if types.is_boolean(declared):
         return FLAG
-    if (
-        types.is_string(declared)
-        or types.is_large_string(declared)
-        or types.is_string_view(declared)
-    ):
+    if is_text(declared):
         return TEXT
     if types.is_timestamp(declared) or types.is_date(declared):
         return TIME
@@ -112,68 +88,32 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
     return names
 
 
-def override(schema: pa.Schema, ask: Any, where: str) -> pa.Schema:
-    """The schema with the kinds that the user asked for."""
-    for name, word in ask.types.items():
-        if word not in OVERRIDES:
-            raise ValueError(f"a column is called one of {', '.join(OVERRIDES)}; got {word!r}.")
-        if name not in schema.names and not ask.strict:
-            continue
-        if name not in schema.names:
-            has = listed(schema.names)
-            raise BadData(
-                f"{where}: has no column {shorten(name)} to read as a {word}; it has {has}."
-            )
-        field = schema.field(name)
-        if pa.types.is_nested(field.type):
-            raise BadData(f"{where}: column {shorten(name)} is {called(field.type)}, not a {word}.")
-        schema = schema.set(schema.get_field_index(name), pa.field(name, OVERRIDES[word]))
-    return schema
-
-
-def conform(table: pa.Table, schema: pa.Schema, where: Callable[[int], str]) -> pa.Table:
-    """The table with the columns and kinds of the schema; `where` names the place of its i-th row."""
-    columns = []
-    for field in schema:
-        column = table.column(field.name)
-        try:
-            columns.append(_cast(column, field.type))
-        except FAILURES as error:
-            row = first_failure(len(column), lambda n, c=column, k=field.type: _fits(c[:n], k))
-            raise misfit(where(row), field, _shown(column[row])) from error
-    return pa.table(columns, schema=schema)
-
-
-def _shown(entry: pa.Scalar) -> object:
-    """An entry to be quoted in a message, whatever it is."""
-    try:
-        return entry.as_py()
-    except FAILURES:
-        return f"{entry.type} out of range"
-
-
-def misfit(where: str, field: pa.Field, value: object) -> BadData:
-    """The refusal of a value that is not of its column's kind."""
-    simple = field.type != TEXT and not pa.types.is_nested(field.type)
-    remedy = f" (--category {field.name} reads the column as text)" if simple else ""
-    return BadData(
-        f"{where}: column {shorten(field.name)} is read as {called(field.type)}, "
-        f"but {shorten(value)} stands here{remedy}."
+def is_text(declared: pa.DataType) -> bool:
+    """Whether a column of the declared type holds text."""
+    types = pa.types
+    return (
+        types.is_string(declared)
+        or types.is_large_string(declared)
+        or types.is_string_view(declared)
     )
 
 
-def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with its entries in place of their numbers in a dictionary."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether every entry of a column that is not text has a value of the kind."""
     try:
-        _cast(column, kind)
+        cast(column, kind)
     except FAILURES:
         return False
     return True
 
 
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column in its kind; an exception where an entry has none."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column that is not text in its kind; an exception where an entry has no value of it."""
     if pa.types.is_fixed_size_list(kind) or kind == SPARSE:
         return _cast_lists(column, kind)
     if kind == NUMBER:
@@ -188,13 +128,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers, flags and text as float64."""
+    """Numbers and flags as float64."""
     if column.type == NUMBER:
         return column
-    if kind_of(column.type) == TEXT:
-        column = pc.utf8_trim_whitespace(column.cast(TEXT))
-        missing = pc.is_in(column, value_set=pa.array(MISSING))
-        return pc.if_else(missing, pa.scalar(None, TEXT), column).cast(NUMBER)
     if not (_is_number(column.type) or column.type in (FLAG, pa.null())):
         raise ValueError("not a number")
     return column.cast(NUMBER, safe=False)  # a whole number beyond 2⁵³ is rounded

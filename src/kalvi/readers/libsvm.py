@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Ask, Format, Layout, arrows_own, line_blocks, lines
+from kalvi.readers.base import Format, arrows_own, line_blocks, lines
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.inference import layout_of
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import NUMBER, SPARSE, conform, override
+from kalvi.readers.kinds import NUMBER, SPARSE
+from kalvi.readers.layout import Ask, Layout
 
 LABEL = np.iinfo(np.int64).min
 COMMENT = re.compile(rb"#[^\n]*")
@@ -29,8 +31,7 @@ class Libsvm(Format):
         columns = [
             (name, kind) for name, kind in (("y", NUMBER), ("x", SPARSE)) if name not in ask.drop
         ]
-        schema = override(pa.schema(columns), ask, inputs[0].name)
-        return Layout(schema, {}, ask.drop, inputs[0].name)
+        return layout_of(pa.schema(columns), {}, ask, inputs[0].name)
 
     def tables(
         self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
@@ -41,7 +42,7 @@ class Libsvm(Format):
             table = _parse_located(clean, source.name, start)
             if table.num_rows:
                 where = lambda i, s=start: place(source.name, s + i + 1)  # noqa: E731
-                yield start, conform(table, layout.schema, where)
+                yield start, layout.convert(table, where)
             start += table.num_rows
 
 

@@ -15,8 +15,9 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from kalvi.readers.base import BLOCK, Ask, Format, Layout
+from kalvi.readers.base import BLOCK, Format
 from kalvi.readers.errors import BadData, place, refusing, shorten
+from kalvi.readers.inference import layout_of
 from kalvi.readers.inputs import Input
 from kalvi.readers.kinds import (
     FLAG,
@@ -25,10 +26,9 @@ from kalvi.readers.kinds import (
     TEXT,
     TIME,
     check_names,
-    conform,
-    override,
     vector,
 )
+from kalvi.readers.layout import Ask, Layout
 
 SPARSE_PARTS = frozenset({"data", "indices", "indptr", "shape", "format"})
 OTHER_PARTS = frozenset({"_is_array"})
@@ -43,8 +43,14 @@ class Npz(Format):
     def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
         with _Archive(inputs[0]) as archive:
             fields = [c.field(n) for n, c in archive.columns.items() if n not in ask.drop]
-        schema = override(pa.schema(fields), ask, inputs[0].name)
-        return Layout(schema, {}, ask.drop, inputs[0].name)
+            rows = min(ask.rows, archive.n_rows)
+            with refusing(f"{inputs[0].name}, after row 0", "is damaged"):
+                text = {
+                    field.name: pa.chunked_array([archive.columns[field.name].take(rows)])
+                    for field in fields
+                    if field.type == TEXT
+                }
+        return layout_of(pa.schema(fields), text, ask, inputs[0].name)
 
     def n_rows(self, source: Input) -> int | None:
         with _Archive(source) as archive:
@@ -62,10 +68,7 @@ class Npz(Format):
                 with refusing(f"{source.name}, after row {start:,}", "is damaged"):
                     table = pa.table({name: column.take(n) for name, column in columns.items()})
                     table.validate(full=True)
-                yield (
-                    start,
-                    conform(table, layout.schema, lambda i, s=start: place(source.name, s + i + 1)),
-                )
+                yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
         source.check_unchanged()
 
 

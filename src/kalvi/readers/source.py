@@ -1,15 +1,16 @@
 """A source of rows: files that are read one after the other, in pieces of one size."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from kalvi.files import Data, expand
 from kalvi.readers import sniff
-from kalvi.readers.base import Ask, Format, Layout, Sample
+from kalvi.readers.base import Format, Sample
 from kalvi.readers.errors import BadData, place
 from kalvi.readers.inputs import Input
+from kalvi.readers.layout import Ask, Layout, refuse_all
 
 
 class Piece(NamedTuple):
@@ -33,7 +34,7 @@ class Source:
         self._done, self._current = 0, inputs[0]
         self.name = inputs[0].name
         self.files = tuple(source.path for source in inputs)
-        self.schema = layout.schema
+        self.schema, self.about = layout.schema, layout.about
         self.n_rows = self._count()
         self.sample = self._sample(sample_rows)
 
@@ -43,6 +44,7 @@ class Source:
             raise ValueError(
                 f"a piece has 1 or more rows after 0 or more; got {size} after {skip}."
             )
+        self._layout.strays.clear()
         held, count, start = [], 0, skip
         for name, row, table in self._tables(skip, last=True):
             while count + table.num_rows >= size:
@@ -55,6 +57,16 @@ class Source:
         if held:
             yield _piece(held, start)
 
+    def words(self, names: Collection[str]) -> dict[str, str]:
+        """How other files must be read to give the same: columns whose notation is not the plain one."""
+        known = self._layout.notations
+        found = {name: known[name].word for name in names if name in known}
+        return {name: word for name, word in found.items() if ":" in word}
+
+    def notes(self) -> list[str]:
+        """What a person should know of the entries read that were not of the kind of their column."""
+        return self._layout.notes()
+
     def fraction(self) -> float | None:
         """The share of the bytes that was read; None where their number is not known."""
         sizes = [source.size for source in self._inputs]
@@ -66,6 +78,10 @@ class Source:
     def fingerprint(self) -> list[dict[str, Any]]:
         """What tells these files from others: for each its path, its size and a digest of its head."""
         return [source.fingerprint() for source in self._inputs]
+
+    def grown_from(self, old: dict[str, Any]) -> str | None:
+        """The name of the file that had an older fingerprint and has grown since, if there is one."""
+        return next((s.name for s in self._inputs if s.has_grown_from(old)), None)
 
     def close(self) -> None:
         """Close the files."""
@@ -125,13 +141,17 @@ def open_data(
     drop: Collection[str] = (),
     sample_rows: int = 10_000,
     strict: bool = True,
+    strays: Callable[[str], str] = refuse_all,
+    advice: str | None = None,
 ) -> Source:
     """The rows in a file, a directory, a pattern, several of them, or "-" for standard input.
 
     `format` is one of csv, tsv, parquet, feather, arrow, jsonl, libsvm and npz; without it a file is
     recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
-    rows unless `types` says "number" or "category", of columns that must be there if it is `strict`; the
-    columns in `drop` are not read.
+    rows unless `types` says a word for them (`readers.notation`), of columns that must be there if it is
+    `strict`; the columns in `drop` are not read. `strays` says of a column what becomes of entries that
+    are not of its kind: "refuse", "missing", or "keep" the column as text; `advice` is what a user
+    can do about those that are refused.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
@@ -139,7 +159,8 @@ def open_data(
     try:
         inputs.extend(Input(path) for path in expand(data))
         form = sniff.format_of(inputs, format)
-        layout = form.infer(inputs, Ask(types or {}, frozenset(drop), sample_rows, strict))
+        ask = Ask(types or {}, frozenset(drop), sample_rows, strict, strays)
+        layout = form.infer(inputs, ask if advice is None else ask._replace(advice=advice))
         if not layout.schema.names:
             raise BadData(f"{inputs[0].name}: has no columns.")
         return Source(inputs, form, layout, sample_rows)

@@ -1,5 +1,6 @@
 """Files as Batches, for loops of one's own."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from kalvi.columns.encoder import Encoder, Settings, kinds_of
 from kalvi.columns.targets import Target
 from kalvi.precision import matching
 from kalvi.tabular.kinds import any_target
-from kalvi.tabular.model import weights
-from kalvi.tabular.opening import opened
+from kalvi.tabular.model import Choices, weights
+from kalvi.tabular.opening import opened, split_drops
 
 
 class Stream:
@@ -38,6 +39,8 @@ class Stream:
 
     def __init__(self, data: Any, target: str, options: dict[str, Any]):
         self._data, self._options = data, options
+        roles = ("features", "drop", "weight", "missing", "skip_unlabelled")
+        self._choices = Choices(target, **{role: options[role] for role in roles})
         source = self._open()
         sample, weight = source.sample, options["weight"]
         for name in (target, *([weight] if weight else [])):
@@ -75,7 +78,8 @@ class Stream:
 
     def _open(self) -> Any:
         named = {name: self._options[name] for name in ("format", "types", "drop")}
-        return opened(self._data, **named)
+        choices = self._choices
+        return opened(self._data, **named, strays=choices.strays, advice=choices.advice)
 
 
 def stream(
@@ -99,8 +103,9 @@ def stream(
 
     CSV and TSV (also compressed), Parquet, Feather and Arrow, JSON lines, libsvm and npz. Numbers are
     standardised by the first rows, levels one-hot or hashed into 2^hash_bits places, labels numbered in
-    their order. `missing` is "error" or "impute", which marks what it fills in; `types` says "number" or
-    "category" of columns; `dtype` is JAX's own float unless given. Rows come in blocks of `block_size`;
+    their order. `missing` is "error" or "impute", which marks what it fills in; `types` says what columns
+    are: "number", "category", "time", "text" or "drop", also with the notation ("number:1.234,5",
+    "time:%d/%m/%Y"); `dtype` is JAX's own float unless given. Rows come in blocks of `block_size`;
     every loop over the result begins again.
 
     Examples
@@ -118,14 +123,20 @@ def stream(
     >>> float(state.rows)
     3.0
     """
+    if not isinstance(data, str | os.PathLike | Sequence):
+        raise TypeError(
+            f"data must be a path, a pattern or several of them; got {type(data).__name__}. Write a table "
+            "to a file first (a data frame with .to_parquet, a LazyFrame with .sink_parquet)."
+        )
     if missing not in ("error", "impute"):
         raise ValueError(f"missing must be 'error' or 'impute'; got {missing!r}.")
     if not isinstance(block_size, int | np.integer) or block_size < 1:
         raise ValueError(f"block_size must be 1 or more; got {block_size!r}.")
+    words, dropped = split_drops(types or {})
     options = {
         "block_size": int(block_size),
         "features": tuple(features),
-        "drop": tuple(drop),
+        "drop": (*drop, *dropped),
         "weight": weight,
         "classes": tuple(classes),
         "missing": missing,
@@ -133,7 +144,7 @@ def stream(
         "hash_bits": hash_bits,
         "intercept": bool(intercept),
         "dtype": dtype or str(jax.dtypes.canonicalize_dtype(float)),
-        "types": types,
+        "types": words,
         "format": format,
     }
     return Stream(data, target, options)

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kalvi import __version__, run
 from kalvi.algorithms.factor_analysis.common import loading
-from kalvi.columns.encoder import Encoder, Settings, kinds_of
+from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.estimators import FactorAnalysis
 from kalvi.precision import matching
@@ -24,7 +24,15 @@ from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
 from kalvi.tabular.record import Record, checked_rows
 from kalvi.tabular.summary import curve, summary
-from kalvi.tabular.valid import Rules, encoder_rules, estimator_rules, plain, record_rules, rules
+from kalvi.tabular.valid import (
+    Rules,
+    encoder_rules,
+    estimator_rules,
+    notation_rules,
+    plain,
+    record_rules,
+    rules,
+)
 
 NUMERIC = ("number", "flag", "vector")
 """The kinds of columns that have factors."""
@@ -47,6 +55,19 @@ class FactorChoices(NamedTuple):
     raw: bool = False
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
 
+    @property
+    def advice(self) -> str:
+        """What a user can do about such entries."""
+        return (
+            "have them counted as missing (--missing impute), or leave the column out (--drop NAME)"
+        )
+
+    def strays(self, name: str) -> str:
+        """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
+        if not is_chosen(name, self.features, self.drop):
+            return "keep"
+        return "missing" if self.missing == "impute" else "refuse"
+
 
 class FactorModel(NamedTuple):
     """Encoder and estimator of a table, and the record of the pass."""
@@ -58,6 +79,7 @@ class FactorModel(NamedTuple):
     record: Record
     left_out: tuple[tuple[str, str], ...]  # columns that are no numbers, and what they are
     run: str = ""  # the number of the run that it came out of
+    notation: dict[str, str] = {}  # noqa: RUF012 (columns written in other than the plain way)
 
     @classmethod
     def begin(cls, source: Source, choices: FactorChoices) -> "FactorModel":
@@ -79,7 +101,8 @@ class FactorModel(NamedTuple):
                 f"{choices.components} factors of {encoder.numbers.width} columns of numbers are too "
                 "many; choose fewer with --components."
             )
-        return cls("factor", choices, encoder, estimator, Record.none(), left_out)
+        begun = cls("factor", choices, encoder, estimator, Record.none(), left_out)
+        return begun._replace(notation=source.words(begun.columns()))
 
     def types(self) -> dict[str, str]:
         return {}
@@ -87,6 +110,13 @@ class FactorModel(NamedTuple):
     def streams(self) -> bool:
         """Whether rows are learned as they come."""
         return self.choices.method != "batch_em"
+
+    def revisits(self, n_rows: int) -> bool:
+        """Rows that are streamed are seen once."""
+        return False
+
+    def climbed(self, pieces: list[Rows]) -> "FactorModel":
+        raise TypeError("factors of a stream have no further passes")
 
     def merges(self) -> bool:
         """Factors of shards are not combined."""
@@ -196,6 +226,7 @@ def _rules(model: FactorModel) -> Rules:
     yield "the factors", choices.components == known["n_components"] >= 1
     yield from estimator_rules(model.estimator)
     yield from encoder_rules(encoder)
+    yield from notation_rules(model)
     width, rows = encoder.numbers.width, model.record.rows
     yield "the columns", not encoder.groups and choices.components <= width
     yield from record_rules(model.record, width)

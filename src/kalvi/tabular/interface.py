@@ -46,12 +46,25 @@ class Learner(Model, Protocol):
     @property
     def record(self) -> Record: ...
 
+    @property
+    def notation(self) -> dict[str, str]:
+        """The words of columns that are written in other than the plain way."""
+        ...
+
     def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Any:
         """A piece of the stream as numbers; what it cannot be is refused with its place."""
         ...
 
     def learned(self, rows: Any, start: int) -> Any:
         """The model after a piece that comes after `start` rows of the stream."""
+        ...
+
+    def revisits(self, n_rows: int) -> bool:
+        """Whether so many rows, once they are streamed, are gone over again to the optimum."""
+        ...
+
+    def climbed(self, pieces: list[Any]) -> Any:
+        """The model after the streamed rows are gone over again, to the optimum."""
         ...
 
     def fitted(self, pieces: list[Any]) -> Any:

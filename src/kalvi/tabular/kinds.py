@@ -78,7 +78,7 @@ class Linear(Kind):
         return _made(LinearRegression, _ranked(width, parameters))
 
     def streams(self, parameters: dict[str, Any]) -> bool:
-        return parameters.get("passes", 1) == 1
+        return True
 
     def widens(self) -> bool:
         return True
@@ -101,7 +101,7 @@ class Poisson(Kind):
         return _made(PoissonRegression, _ranked(width, parameters))
 
     def streams(self, parameters: dict[str, Any]) -> bool:
-        return parameters.get("passes", 1) == 1
+        return True
 
     def widens(self) -> bool:
         return True
@@ -122,7 +122,7 @@ class Logistic(Kind):
         return _made(LogisticRegression, _ranked(width * outputs, parameters))
 
     def streams(self, parameters: dict[str, Any]) -> bool:
-        return parameters.get("passes", 1) == 1
+        return True
 
     def widens(self) -> bool:
         return True

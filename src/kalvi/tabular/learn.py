@@ -8,7 +8,7 @@ rows are learned; both are written whole or not at all. A run has a number of it
 the number of the model beside it is of a run that ended, and nothing is left to do.
 """
 
-import glob
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,8 @@ import scipy.sparse as sp
 
 from kalvi import checkpoints
 from kalvi.readers import Source, open_data
+from kalvi.readers.layout import refuse_all
+from kalvi.readers.notation import WORDS
 from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
 from kalvi.tabular.model import Rows
@@ -30,6 +32,8 @@ PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
 PATIENCE = 20
 """Checkpoints take at most about one part in so many of the time."""
+ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
+"""What a user can do about an entry that is not of the kind of a model's column."""
 MOST_BYTES = 2**31
 """Models that need all rows at once hold at most so much of them."""
 
@@ -48,6 +52,7 @@ class Job(NamedTuple):
     every_rows: int
     every_seconds: float
     done: int = 0
+    climbs: bool = False  # goes on to the optimum after the pass, if the rows fit in memory
 
 
 class Unfinished(NamedTuple):
@@ -79,30 +84,42 @@ def new_job(
         out=str(out),
         data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
         format=format,
-        types=types_of(model),
+        types=types_of(model) | source.words(model.columns()),
         drop=exact(model.choices.drop),
         fingerprint=tuple(source.fingerprint()),
         piece=piece if dense else PIECE_ROWS,
         every_rows=every_rows,
         every_seconds=every_seconds,
+        climbs=not model.record.rows,  # the optimum is that from the prior: not that of an update
     )
 
 
 def types_of(model: Learner) -> dict[str, str]:
-    """Which columns of other files must be read as numbers, and which as categories."""
-    groups = {
-        g.name: "category" for g in model.encoder.groups if g.described()["kind"] == "category"
-    }
-    numbers = zip(model.encoder.numbers.names, model.encoder.numbers.kinds, strict=True)
-    return groups | {name: "number" for name, kind in numbers if kind == "number"} | model.types()
+    """How the columns of other files must be read: their words, as in `readers.notation`."""
+    encoder = model.encoder
+    columns = {group.name: group.described()["kind"] for group in encoder.groups}
+    columns |= dict(zip(encoder.numbers.names, encoder.numbers.kinds, strict=True))
+    known = {name: kind for name, kind in columns.items() if kind in WORDS}
+    return known | model.types() | model.notation
+
+
+def strays_of(model: Learner) -> Callable[[str], str]:
+    """What becomes of entries that are not of the kind of their column, in files that a model reads."""
+    columns = set(model.columns())
+    return lambda name: model.choices.strays(name) if name in columns else "keep"
 
 
 def open_for(
     model: Learner, data: Sequence[str], format: str | None, types: dict[str, str] | None = None
 ) -> Source:
-    """Files with the columns of a model; those that are not there are missed when rows are read."""
-    how: dict[str, Any] = {"drop": exact(model.choices.drop), "strict": False}
+    """Files with the columns of a model; those that are not there are missed when rows are read.
+
+    Columns that were dropped when it was fitted are not read, unless `types` names them.
+    """
     wanted = {**types_of(model), **(types or {})}
+    drop = tuple(name for name in exact(model.choices.drop) if name not in (types or {}))
+    how: dict[str, Any] = {"drop": drop, "strict": False}
+    how |= {"strays": strays_of(model), "advice": ADVICE}
     return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
 
 
@@ -138,9 +155,12 @@ def _check_settings(model: Learner) -> None:
         raise ValueError(str(error)) from error
 
 
-def reopen(job: Job, data: tuple[str, ...] = ()) -> Source:
+def reopen(
+    job: Job, data: tuple[str, ...] = (), strays: Callable[[str], str] = refuse_all
+) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
+    how |= {"strays": strays, "advice": ADVICE}
     source = open_data(list(data or job.data), sample_rows=SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):
@@ -202,16 +222,39 @@ def unfinished(path: str | Path) -> Unfinished | None:
 
 
 def _sweep(out: Path) -> None:
-    """Remove what a killed run left half-written."""
-    for part in out.absolute().parent.glob(f".{glob.escape(out.name)}*.tmp"):
-        part.unlink(missing_ok=True)
+    """Remove what a killed run left half-written: the files of `archives.container.replacing`."""
+    ours = re.compile(rf"\.{re.escape(out.name)}(\.checkpoint)?\.[0-9a-f]{{12}}\.tmp")
+    for part in out.absolute().parent.iterdir():
+        if ours.fullmatch(part.name):
+            part.unlink(missing_ok=True)
+
+
+class _Held:
+    """The rows of a run that are kept for the climb to the optimum, as long as they are few enough."""
+
+    def __init__(self, n_rows: int | None, wanted: bool):
+        self.pieces: list[Rows] | None = [] if wanted else None
+        self._known, self._count, self._bytes = n_rows or 0, 0, 0
+
+    def add(self, rows: Rows, model: Learner) -> None:
+        """Keep a piece that `model` has learned, or nothing any more if all would be too many."""
+        if self.pieces is None:
+            return
+        self._count += len(rows.y)
+        if not model.revisits(max(self._count, self._known)):
+            self.pieces = None
+            return
+        self._bytes += _check_memory(self._bytes, rows)
+        self.pieces.append(rows._replace(table=rows.table.schema.empty_table()))
 
 
 def _stream(
     model: Learner, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
 ) -> Learner:
-    """The model after all pieces; saved where it is time, or someone asks to stop."""
+    """The model after all pieces, saved where it is time or someone asks to stop, and after the climb."""
     done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
+    wanted = job.climbs and (not done or model.revisits(max(done, source.n_rows or 0)))
+    held = _Held(source.n_rows, wanted)
 
     def save() -> None:
         nonlocal saved_rows, saved_at, pause
@@ -222,13 +265,19 @@ def _stream(
         pause = max(job.every_seconds, PATIENCE * (saved_at - began))
 
     try:
-        for rows, end in ahead(_numbers(model, source, job), stop):
-            model, done = model.learned(rows, done), end
-            tell(model, done, source.fraction())
+        for rows, end in ahead(_numbers(model, source, job, again=wanted), stop):
+            if end > job.done:
+                model, done = model.learned(rows, done), end
+                tell(model, done, source.fraction())
+            held.add(rows, model)
             if stop.asked:
                 raise Interrupted
             if done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
                 save()
+        if held.pieces and model.record.rows:
+            if done > saved_rows:
+                save()  # what the pass has learned must not depend on the climb
+            (model,) = ahead(_climbed(model, held.pieces), stop)
     except Interrupted:
         if done > saved_rows:
             save()
@@ -236,30 +285,50 @@ def _stream(
     return model
 
 
+def _climbed(model: Learner, pieces: list[Rows]) -> Iterator[Learner]:
+    yield model.climbed(pieces)
+
+
 def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> Learner:
     """The model of all rows, held in memory."""
     gathered: list[Rows] = []
     size = 0
     for rows, done in ahead(_numbers(model, source, job), stop):
-        gathered.append(rows._replace(table=rows.table[:0]))
+        gathered.append(rows._replace(table=rows.table.schema.empty_table()))
         model = model._replace(encoder=rows.encoder)
-        size += 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
+        size += _check_memory(size, rows)
         tell(model, done, source.fraction())
         if stop.asked:
             raise Interrupted
-        if size > MOST_BYTES:
-            raise ValueError(
-                f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
-                "give it fewer rows, or a model that learns them as they come (--model logistic, "
-                "linear or poisson, one pass)."
-            )
     return model.fitted(gathered)
 
 
-def _numbers(model: Learner, source: Source, job: Job) -> Iterator[tuple[Rows, int]]:
-    """The pieces that are not learned yet, as numbers, each with the rows of the stream up to its end."""
+def _check_memory(held: int, rows: Rows) -> int:
+    """The bytes of a piece, unless they are too many beside those already held."""
+    size = 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
+    if held + size > MOST_BYTES:
+        raise ValueError(
+            f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
+            "give it fewer rows, or have it learn them as they come (--model logistic, linear or "
+            "poisson, with --one-pass)."
+        )
+    return size
+
+
+def _numbers(
+    model: Learner, source: Source, job: Job, *, again: bool = False
+) -> Iterator[tuple[Rows, int]]:
+    """The pieces as numbers, each with the rows of the stream up to its end.
+
+    Those that were learned before an interruption come first, if they are wanted `again`: with the levels
+    known by now they are the numbers that they were.
+    """
     encoder = model.encoder
-    for piece in source.pieces(job.piece, skip=job.done):
-        rows = model.read(piece.table, piece.place, encoder)
-        encoder = rows.encoder
-        yield rows, piece.start + piece.table.num_rows
+    for piece in source.pieces(job.piece, skip=0 if again else job.done):
+        rows, end = (
+            model.read(piece.table, piece.place, encoder),
+            piece.start + piece.table.num_rows,
+        )
+        if end > job.done:
+            encoder = rows.encoder
+        yield rows, end

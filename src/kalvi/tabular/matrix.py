@@ -147,7 +147,13 @@ def _rules(model: MatrixModel) -> Rules:
 
 
 @opened.register(MatrixModel)
-def _opened(model: MatrixModel, data: tuple[str, ...], format: str | None) -> Source | None:
+def _opened(
+    model: MatrixModel,
+    data: tuple[str, ...],
+    format: str | None,
+    types: Any = None,
+    keep: tuple[str, ...] = (),
+) -> Source | None:
     if data:
         raise ValueError(
             "a model of kalvi silk takes no DATA: it predicts the entries of its own matrix."
@@ -266,7 +272,7 @@ def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
 
 def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
     """Locations out of a file: in the order of the matrix, or beside names."""
-    source = open_data(path)
+    source = open_data(path, strays=lambda name: "keep")
     try:
         table = pa.concat_tables(piece.table for piece in source.pieces(2**13))
     finally:

@@ -12,19 +12,23 @@ import numpy as np
 
 from kalvi.estimators.shards import joined
 from kalvi.tabular.model import TableModel
+from kalvi.tabular.provenance import check_apart
 from kalvi.tabular.record import Checks, Curve, Record, Sample
 
 
-def merged(models: Sequence[Any], names: Sequence[str]) -> TableModel:
-    """One model of the rows of all."""
+def merged(models: Sequence[Any], names: Sequence[str], *, again: bool = False) -> TableModel:
+    """One model of the rows of all; rows that two of them have learned are refused unless `again`."""
     first = models[0]
     for model, name in zip(models, names, strict=True):
         _check(first, model, names[0], name)
+    if not again:
+        check_apart(models, names)
     encoder = first.encoder
     for model in models[1:]:
         encoder = encoder.joined(model.encoder)
     places = [model.encoder.places_in(encoder) for model in models]
-    estimator = joined([model.estimator for model in models], places, encoder.width)
+    estimators = [model.estimator for model in models]
+    estimator = joined(estimators, places, encoder.width, again=again)
     record = _record([model.record for model in models])
     return first._replace(encoder=encoder, estimator=estimator, record=record)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from kalvi.columns.encoder import Encoder, Settings, kinds_of
+from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target, label, numbers
 from kalvi.readers import BadData, Source
@@ -37,6 +37,22 @@ class Choices(NamedTuple):
     max_width: int = 2**20
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
 
+    @property
+    def advice(self) -> str:
+        """What a user can do about such entries."""
+        return (
+            "have such entries counted as missing (--missing impute, or --skip-unlabelled for the target), "
+            "or read the column otherwise (--as NAME=category, --drop NAME)"
+        )
+
+    def strays(self, name: str) -> str:
+        """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
+        if name == self.target:
+            return "missing" if self.skip_unlabelled else "refuse"
+        if name != self.weight and not is_chosen(name, self.features, self.drop):
+            return "keep"
+        return "missing" if self.missing == "impute" and name != self.weight else "refuse"
+
 
 class Rows(NamedTuple):
     """A piece of the stream as numbers, and the encoder after it."""
@@ -59,6 +75,7 @@ class TableModel(NamedTuple):
     estimator: Any
     record: Record
     run: str = ""  # the number of the run that it came out of
+    notation: dict[str, str] = {}  # noqa: RUF012 (columns written in other than the plain way)
 
     @classmethod
     def begin(cls, source: Source, choices: Choices) -> "TableModel":
@@ -79,7 +96,8 @@ class TableModel(NamedTuple):
             kinds, sample, cls._settings(choices, kind), lambda i: f"{source.name}, row {i + 1}"
         )
         estimator = kind.estimator(target, encoder.width, choices.parameters)
-        return cls(model, choices, target, encoder, estimator, Record.none())
+        begun = cls(model, choices, target, encoder, estimator, Record.none())
+        return begun._replace(notation=source.words(begun.columns()))
 
     @staticmethod
     def _settings(choices: Choices, kind: Kind) -> Settings:
@@ -152,16 +170,25 @@ class TableModel(NamedTuple):
             record=record._replace(curve=record.curve.add(record.weight, evidence))
         )
 
+    def revisits(self, n_rows: int) -> bool:
+        """Whether so many rows, once they are streamed, are gone over again to the optimum."""
+        if not (self.kind.widens() and self._begun()):
+            return False
+        return self.estimator.revisits(n_rows, self.encoder.width)
+
+    def climbed(self, pieces: list[Rows]) -> "TableModel":
+        """After the rows that were streamed are gone over again, to the optimum of the bound.
+
+        The record stays that of the stream: its predictions were made before their rows were learned.
+        """
+        x, y, weight = joined(pieces, self.encoder.width)
+        self.estimator.climb_to_optimum(x, y, sample_weight=weight)
+        return self
+
     def fitted(self, pieces: list[Rows]) -> "TableModel":
         """After all rows at once."""
-        y, weight = (
-            np.concatenate([p.y for p in pieces]),
-            np.concatenate([p.weight for p in pieces]),
-        )
-        x: Any = sp.vstack([_csr(p.x, self.encoder.width) for p in pieces], format="csr")
-        some = weight > 0
-        x, y, weight = x[some], y[some], weight[some]
-        x = sp.csr_array(x) if self.kind.widens() else x.toarray()
+        x, y, weight = joined(pieces, self.encoder.width)
+        x = x if self.kind.widens() else x.toarray()
         self._check_classes(y)
         self.estimator.fit(x, y, sample_weight=weight)
         record = self.record._replace(
@@ -173,9 +200,16 @@ class TableModel(NamedTuple):
 
     def evidence(self) -> float | None:
         """The progressive log evidence of the rows as they came, where the estimator has it."""
+        curve = self.record.curve
+        if len(curve.total) and hasattr(self.estimator, "elbo_"):
+            return float(curve.total[-1])  # of the stream, whatever the passes after it changed
         found = getattr(self.estimator, "log_evidence_", None)
+        return None if found is None else found - self.unit_log_density()
+
+    def unit_log_density(self) -> float:
+        """What log densities of the rows change by where the target is standardised."""
         zero, one = self.target.restored(np.array([0.0, 1.0]))
-        return None if found is None else found - self.record.weight * float(np.log(one - zero))
+        return self.record.weight * float(np.log(one - zero))
 
     def predict(self, x: Any, level: float) -> Prediction:
         return self.kind.predict(self.estimator, self.target, x, level)
@@ -278,6 +312,15 @@ def said(made: Prediction, i: int) -> dict[str, Any]:
         "lower": float(made.spread.lower[end]),
         "upper": float(made.spread.upper[end]),
     }
+
+
+def joined(pieces: list[Rows], width: int) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
+    """x, y and the weights of the rows of several pieces that have a weight."""
+    y = np.concatenate([piece.y for piece in pieces])
+    weight = np.concatenate([piece.weight for piece in pieces])
+    x: Any = sp.vstack([_csr(piece.x, width) for piece in pieces], format="csr")
+    some = weight > 0
+    return sp.csr_array(x[some]), y[some], weight[some]
 
 
 def _csr(x: Any, width: int) -> sp.csr_array:

@@ -1,13 +1,20 @@
 """Files opened for a model: columns that are left out are not read, so that nothing in them can matter."""
 
-from collections.abc import Mapping, Sequence
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kalvi.readers import BadData, Source, open_data
+from kalvi.readers.layout import refuse_all
+from kalvi.readers.notation import Notation
 
 SAMPLED = 10_000
 """The first rows, by which types, units and levels are found."""
 MARKS = "*?["
+DROP = "drop"
+"""What users call a column that is left out."""
 
 
 def opened(
@@ -16,12 +23,68 @@ def opened(
     format: str | None = None,
     types: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
+    strays: Callable[[str], str] = refuse_all,
+    advice: str | None = None,
 ) -> Source:
     """The source without the columns that `drop` names; patterns in it are left to the encoder."""
     names = exact(drop)
     if names:
         _check_names(data, format, names)
-    return open_data(data, format=format, types=types, drop=names, sample_rows=SAMPLED)
+    how: dict[str, Any] = {"types": types, "drop": names, "strays": strays, "advice": advice}
+    return open_data(data, format=format, sample_rows=SAMPLED, **how)
+
+
+def words_of(
+    file: Path | None,
+    named: Sequence[str],
+    category: Sequence[str] = (),
+    number: Sequence[str] = (),
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What users call columns, and the columns that they drop: in a file, overridden by options."""
+    found = {} if file is None else _in_file(file)
+    options: dict[str, str] = {}
+    pairs = [(name, "category") for name in category] + [(name, "number") for name in number]
+    for name, word in (*pairs, *map(_pair, named)):
+        if options.setdefault(name, word) != word:
+            raise ValueError(f"'{name}' cannot be a {options[name]} and a {word}.")
+    return split_drops(found | options)
+
+
+def split_drops(words: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Columns that are read with their words, and columns that are called "drop"."""
+    for word in words.values():
+        if word != DROP:
+            Notation.of(word)
+    kept = {name: word for name, word in words.items() if word != DROP}
+    return kept, tuple(name for name in words if name not in kept)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, word = text.rpartition("=")
+    if not equals or not name or not word:
+        raise ValueError(f"--as takes NAME=TYPE, such as zip=category; got '{text}'.")
+    return name, word
+
+
+def _in_file(file: Path) -> dict[str, str]:
+    """Names and words in a JSON object, or in a CSV file with the columns name and type."""
+    how = "it must be a CSV file with the columns name and type, or a JSON object of name: type"
+    try:
+        text = file.read_text("utf-8-sig")
+        if text.lstrip().startswith("{"):
+            found = json.loads(text)
+        else:
+            found = {
+                row["name"].strip(): row["type"].strip()
+                for row in csv.DictReader(text.splitlines())
+            }
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{file}: {how}.") from error
+    if not found or not all(
+        name and isinstance(word, str) and word for name, word in found.items()
+    ):
+        raise ValueError(f"{file}: {how}; none may be empty.")
+    return found
 
 
 def exact(patterns: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from kalvi import metrics
 from kalvi.columns.targets import Classes
+from kalvi.intervals import Spread
 from kalvi.readers import Source
 from kalvi.tabular.learn import open_for
 from kalvi.tabular.model import TableModel
@@ -93,19 +94,23 @@ def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
 
 
 @singledispatch
-def opened(model: Any, data: tuple[str, ...], format: str | None) -> Source | None:
-    """The rows to predict; None of a model that predicts what it was fitted to."""
+def opened(
+    model: Any,
+    data: tuple[str, ...],
+    format: str | None,
+    types: dict[str, str] | None = None,
+    keep: tuple[str, ...] = (),
+) -> Source | None:
+    """The rows to predict; None of a model that predicts what it was fitted to.
+
+    The target, and columns that are only carried over, are read as text: nothing in them can end the run,
+    and they are written as they came.
+    """
     if not data:
         raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-    return open_for(model, data, format)
-
-
-@opened.register(TableModel)
-def _opened(model: TableModel, data: tuple[str, ...], format: str | None) -> Source:
-    """The target is read as text, so that nothing in it can end the run."""
-    if not data:
-        raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-    return open_for(model, data, format, {model.target.name: "category"})
+    carried = {name: "category" for name in keep if name not in model.encoder.columns()}
+    target = {model.target.name: "category"} if isinstance(model, TableModel) else {}
+    return open_for(model, data, format, {**(types or {}), **carried, **target})
 
 
 @singledispatch
@@ -142,8 +147,6 @@ def predictions(
 
 def write(pieces: Iterator[Piece], file: Any, suffix: str) -> Outcome:
     """Write the tables as CSV, Parquet or JSON lines; what was predicted in all."""
-    if suffix not in (".csv", ".parquet", ".jsonl"):
-        raise ValueError(f"predictions are written as .csv, .parquet or .jsonl; got '{suffix}'.")
     writer: Any = None
     outcome = None
     for table, told in pieces:
@@ -184,17 +187,26 @@ def _table(model: TableModel, found: Any) -> pa.Table:
     if not isinstance(model.target, Classes):
         ends = {"sd": spread.std, "lower": spread.lower, "upper": spread.upper}
         return pa.table({"mean": mean} | ends)
-    columns: dict[str, Any] = {}
-    labels, which = np.array(model.target.labels, object), np.argmax(mean, axis=1)
-    rows, binary = np.arange(len(mean)), mean.shape[1] == 2
-    columns["predicted"] = pa.array(labels[which].tolist(), pa.string())
-    columns["probability"] = mean[:, 1] if binary else mean[rows, which]
+    labels = model.target.labels
+    likeliest = np.array(labels, object)[np.argmax(mean, axis=1)]
+    columns: dict[str, Any] = {"predicted": pa.array(likeliest.tolist(), pa.string())}
+    columns |= {f"p_{label}": mean[:, k] for k, label in enumerate(labels)}
     if spread is not None:
-        for name, part in zip(("sd", "lower", "upper"), spread, strict=True):
-            columns[name] = part if part.ndim == 1 else part[rows, which]
-    if not binary:
-        columns |= {f"p_{text}": mean[:, k] for k, text in enumerate(model.target.labels)}
+        for name, part in zip(("sd", "lower", "upper"), of_each_class(spread), strict=True):
+            columns |= {f"{name}_{label}": part[:, k] for k, label in enumerate(labels)}
     return pa.table(columns)
+
+
+def of_each_class(spread: Spread) -> Spread:
+    """A column for each class; of two classes, the first mirrors the second, which is all that is given."""
+    if spread.std.ndim == 2:
+        return spread
+    std, lower, upper = spread
+    return Spread(
+        np.column_stack([std, std]),
+        np.column_stack([1 - upper, lower]),
+        np.column_stack([1 - lower, upper]),
+    )
 
 
 def _scored(model: TableModel, table: pa.Table, mean: np.ndarray) -> tuple[int, float]:
@@ -202,7 +214,7 @@ def _scored(model: TableModel, table: pa.Table, mean: np.ndarray) -> tuple[int, 
     name = model.target.name
     if name not in table.column_names or not pa.types.is_string(table[name].type):
         return 0, 0.0
-    y, there = model.target.judged(table[name])
+    y, there = model.target.judged(table[name], model.notation.get(name, "number"))
     if not there.any():
         return 0, 0.0
     n = int(there.sum())

@@ -10,11 +10,13 @@ from sklearn.exceptions import NotFittedError
 from kalvi import __version__
 from kalvi.columns.encoder import FREE
 from kalvi.columns.groups import NEW_LEVEL
+from kalvi.columns.numbers import in_words
 from kalvi.columns.targets import Classes
 from kalvi.estimators.predictive import predicted
 from kalvi.intervals import normal
 from kalvi.likelihoods import Normal
 from kalvi.tabular.model import TableModel
+from kalvi.tabular.reached import measured, one_pass_error, reached, sentence
 from kalvi.tabular.record import LEVELS, Record
 
 MOST_EFFECTS, LEVEL = 200, 0.95
@@ -33,7 +35,7 @@ def summary(model: Any, name: str, diagnosis: Any = None) -> dict[str, Any]:
 @summary.register(TableModel)
 def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, Any]:
     record, estimator = model.record, model.estimator
-    evidence = model.evidence() if record.rows else None
+    evidence, found = model.evidence() if record.rows else None, reached(model)
     return {
         "kalvi": __version__,
         "name": name,
@@ -44,6 +46,7 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
         "passes": int(getattr(estimator, "n_passes_", 1)),
+        "reached": found and found | {"text": sentence(found)},
         "parameters": _parameters(model),
         "rank": getattr(estimator, "rank", None),
         "log_evidence": evidence,
@@ -147,7 +150,12 @@ def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | N
     found = model.estimator.diagnose(
         x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
     )
+    how, error = reached(model), None
+    if how is not None and how["how"] == "one pass":
+        error = one_pass_error(model, (x, sample.y, sample.weight))
     return {
+        "shift": _float(found.shift),
+        "one_pass": error and error | {"text": measured(error)},
         "pareto_k": _float(found.pareto_k),
         "verdict": found.verdict,
         "draws": int(found.n_draws),
@@ -158,16 +166,21 @@ def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | N
 
 def warnings(model: TableModel) -> list[str]:
     """What a person should look into."""
-    found = []
+    how = reached(model)
+    found = (
+        [f"{sentence(how)}; set passes higher."] if how and not how.get("converged", True) else []
+    )
     for column in model.encoder.described():
         if column["kind"] in ("number", "time") and "mean" in column:
             far = abs(column["mean"] - column["centre"]) / column["scale"]
             wide = column["std"] / column["scale"]
             if max(far, wide) > UNITS_APART:
+                scale = 0.0 if column.get("constant") else column["scale"]
                 found.append(
-                    f"'{column['name']}' is {column['mean']:.4g} ± {column['std']:.4g} over all rows, but "
-                    f"was {column['centre']:.4g} ± {column['scale']:.4g} in the first, by which it is "
-                    "standardised; shuffle the rows, or widen the prior (--set prior_scale=...)."
+                    f"'{column['name']}' is {in_words(column['kind'], column['mean'], column['std'])} over "
+                    f"all rows, but was {in_words(column['kind'], column['centre'], scale)} in the first, "
+                    "by which it is standardised; shuffle the rows, or widen the prior "
+                    "(--set prior_scale=...)."
                 )
         if column["kind"] == "category" and column.get("levels", 0) > 0.5 * model.record.rows > 50:
             found.append(

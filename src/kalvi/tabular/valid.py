@@ -19,6 +19,8 @@ from kalvi.columns.encoder import Encoder
 from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
 from kalvi.columns.numbers import Numbers
 from kalvi.columns.targets import MOST_CLASSES, Classes, Target
+from kalvi.columns.words import HashedText, Text
+from kalvi.readers.notation import Notation
 from kalvi.tabular.kinds import KINDS
 from kalvi.tabular.model import TableModel
 from kalvi.tabular.record import BINS, LEVELS, Record
@@ -74,6 +76,7 @@ def _of_table(model: TableModel) -> Rules:
     yield "the hash", _few_bits(choices.hash_bits)  # of which the width is a power
     yield "the settings", encoder.settings == model._settings(choices, model.kind)
     yield from encoder_rules(encoder)
+    yield from notation_rules(model)
     taken = {choices.target, choices.weight}
     yield "the columns", not taken & set(encoder.columns())
     expected = model.kind.estimator(model.target, encoder.width, choices.parameters)
@@ -81,6 +84,19 @@ def _of_table(model: TableModel) -> Rules:
     yield from estimator_rules(estimator)
     yield from record_rules(model.record, encoder.width)
     yield from _fitted(model)
+
+
+def notation_rules(model: Any) -> Rules:
+    """Of how the entries of columns are written."""
+    known = set(model.notation) <= set(model.columns())
+    yield "the notation", known and all(_is_word(word) for word in model.notation.values())
+
+
+def _is_word(word: str) -> bool:
+    try:
+        return bool(Notation.of(word))
+    except ValueError:
+        return False
 
 
 def estimator_rules(estimator: Any) -> Rules:
@@ -181,8 +197,18 @@ def _of_sparse(group: Sparse, front: int, bits: int | None) -> Rules:
     yield "its places", len(np.unique(given)) == len(given)
 
 
+@group_rules.register(Text)
+def _of_text(group: Text, front: int, bits: int | None) -> Rules:
+    n = len(group.words)
+    yield "its words", len(set(group.words)) == n and bits is None
+    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
+    yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
+    yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
+
+
 @group_rules.register(Hashed)
 @group_rules.register(HashedSparse)
+@group_rules.register(HashedText)
 def _of_hashed(group: Any, front: int, bits: int | None) -> Rules:
     yield "its hash", group.bits == bits and group.start == front
     yield "its counts", min(group.rows, group.missing) >= 0
@@ -219,8 +245,9 @@ def _is_example(example: dict[str, Any]) -> bool:
 
 def job_rules(job: Any) -> Rules:
     """Of what a run does, and how far it has come."""
-    yield "the run", bool(job.data) and set(job.types.values()) <= {"number", "category"}
+    yield "the run", bool(job.data) and all(_is_word(word) for word in job.types.values())
     yield "the run", job.piece >= 1 and job.every_rows >= 1 and job.done >= 0
+    yield "the run", isinstance(job.climbs, bool)
     yield "the run", bool(np.isfinite(job.every_seconds)) and job.every_seconds >= 0
     yield "the run", plain(job.fingerprint) and all("path" in file for file in job.fingerprint)
 

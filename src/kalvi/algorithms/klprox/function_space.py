@@ -238,10 +238,10 @@ def _at(
     elbo = jnp.sum(expected.value) - (law.log_volume - sites.curvature @ law.var + square) / 2
     gap = _spread(prior.cov, law.factors, away) + jnp.sum(jnp.abs(bend)) ** 2 / 2
     blur = _blur(law.coefficients, sites, prior.cov, likelihood.log_concave)
+    floor = jnp.maximum(blur, climbing.slack(jnp.sum(weight)) ** 2)
     target = _target(likelihood, sites, law, expected, y, weight)
-    return _Point(
-        elbo, felt, gap, blur, sites, law.mean, law.var, law.coefficients, expected, target
-    )
+    found = (sites, law.mean, law.var, law.coefficients, expected, target)
+    return _Point(elbo, felt, gap, blur, jnp.zeros_like(blur), floor, *found)
 
 
 def _target(

@@ -1,0 +1,14 @@
+"""`kalvi` and `python -m kalvi`: the command line, which Ctrl-C ends at any time."""
+
+from kalvi.interrupts import ending_at_once
+
+
+def main() -> None:
+    """Run the command line."""
+    with ending_at_once():
+        from kalvi.cli import main as command
+    command(prog_name="kalvi")
+
+
+if __name__ == "__main__":
+    main()

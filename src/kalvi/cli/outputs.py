@@ -1,0 +1,132 @@
+"""Files that a command writes: never over one that it reads, and over another only with --force.
+
+What is replaced must be of the kind of what replaces it: no model over data, no page over a model.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from kalvi import files
+
+TABLES = {".csv": "CSV table", ".parquet": "Parquet table", ".jsonl": "JSON lines table"}
+"""The tables that commands write, by the ending of their names."""
+MODEL, CHECKPOINT, PAGE = "kalvi model", "checkpoint of kalvi", "HTML page"
+PAGES = (".html", ".htm")
+PICTURES = {".png": "PNG picture", ".pdf": "PDF document", ".svg": "SVG picture"}
+STARTS = {
+    b"PAR1": TABLES[".parquet"],
+    b"\x89PNG": PICTURES[".png"],
+    b"%PDF": PICTURES[".pdf"],
+    b"<svg": PICTURES[".svg"],
+    b"<?xml": PICTURES[".svg"],
+}
+LOOKED_AT = 4096
+"""Bytes at the beginning of a file that say what it is."""
+
+
+def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = "") -> None:
+    """Refuse a place where a model, and its checkpoint beside it, cannot or must not be written."""
+    if not out.exists() and out.suffix.lower() in (*files.SUFFIXES, *files.CODECS, *PAGES):
+        raise ValueError(f"{out} is no name for a model; end it in .kalvi.")
+    checkpoint = Path(f"{out}.checkpoint")
+    inputs = list(inputs)
+    _check(out, MODEL, inputs, force, "--out", instead)
+    _check(checkpoint, CHECKPOINT, inputs, True, "--out")
+
+
+def check_table(
+    out: Path, inputs: Iterable[str | Path], *, force: bool, option: str = "--out"
+) -> None:
+    """Refuse a place where a table cannot or must not be written."""
+    if out.suffix not in TABLES:
+        raise ValueError(f"{option} must end in {_any_of(TABLES)}; got {out.name}.")
+    _check(out, TABLES[out.suffix], inputs, force, option)
+
+
+def check_page(out: Path, inputs: Iterable[str | Path], *, force: bool) -> None:
+    """Refuse a place where a page cannot or must not be written."""
+    if out.suffix.lower() not in PAGES:
+        raise ValueError(f"--out must end in .html; got {out.name}.")
+    _check(out, PAGE, inputs, force, "--out")
+
+
+def check_picture(out: Path, *, force: bool) -> None:
+    """Refuse a place where a picture cannot or must not be written."""
+    if out.suffix not in PICTURES:
+        raise ValueError(f"the picture must end in {_any_of(PICTURES)}; got {out.name}.")
+    _check(out, PICTURES[out.suffix], (), force, "--out")
+
+
+def require(*paths: Path | None) -> None:
+    """Refuse files to be read that are not there."""
+    for path in paths:
+        if path is not None and not path.exists():
+            raise ValueError(f"{path}: no such file.")
+
+
+def _any_of(suffixes: Iterable[str]) -> str:
+    *most, last = suffixes
+    return f"{', '.join(most)} or {last}"
+
+
+def _check(
+    out: Path,
+    kind: str,
+    inputs: Iterable[str | Path],
+    force: bool,
+    option: str,
+    instead: str = "",
+) -> None:
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"{out}: there is no folder {out.parent} to write to.")
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; give the {kind} a file's name with {option}.")
+    if not out.exists():
+        return
+    for path in inputs:
+        if path != "-" and os.path.exists(path) and os.path.samefile(path, out):
+            raise ValueError(
+                f"{out} is read by this command and cannot be written by it; choose another name "
+                f"with {option}."
+            )
+    found = kind_of(out)
+    if found not in (kind, "empty file"):
+        raise ValueError(
+            f"{out} is a {found} and is not replaced by a {kind}; choose another name with {option}."
+        )
+    if not force:
+        raise ValueError(
+            f"{out} exists; {instead}choose another name with {option}, or replace it with --force."
+        )
+
+
+def kind_of(path: Path) -> str:
+    """What a file is, by its first bytes."""
+    with open(path, "rb") as file:
+        head = file.read(LOOKED_AT)
+        if head[8:9] == b"{" and (length := int.from_bytes(head[:8], "little")) < 2**26:
+            file.seek(8)
+            return _of_header(file.read(length))
+    if not head:
+        return "empty file"
+    for start, kind in STARTS.items():
+        if head.startswith(start):
+            return kind
+    if b"\0" in head:
+        return "binary file"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:9].lower() == b"<!doctype" or text[:5].lower() == b"<html":
+        return PAGE
+    return TABLES[".jsonl"] if text.startswith(b"{") else TABLES[".csv"]
+
+
+def _of_header(raw: bytes) -> str:
+    """The kind of a safetensors file: ours say it in their metadata."""
+    try:
+        texts = json.loads(raw)["__metadata__"]
+        said = json.loads(texts["kalvi"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "binary file"
+    return CHECKPOINT if said.get("kind") == "checkpoint" else MODEL

@@ -1,0 +1,329 @@
+"""What a column is taken for, by its first rows and by what the user says of it: one rule for all formats.
+
+Among text, the markers of missing values are left aside. A column is a number if at least 90 % of its other
+entries are numbers in one notation, a flag if all are true or false, a time if 90 % are dates of one form;
+else free text where most entries differ and have several words, else a category. Whole numbers that begin
+with zeros are labels, so that their column is a category. Where entries can be read in two ways that give
+different values, nothing is guessed: the column is refused with the words that settle it.
+"""
+# pyarrow.compute makes its functions at run time
+# pyright: reportAttributeAccessIssue=false
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import reduce
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalvi.readers.errors import FAILURES, BadData, listed, shorten
+from kalvi.readers.kinds import FLAG, NUMBER, TEXT, TIME, called
+from kalvi.readers.layout import About, Ask, Layout
+from kalvi.readers.notation import (
+    CURRENCIES,
+    MISSING,
+    PERCENT,
+    SPELLINGS,
+    Notation,
+    is_marker,
+    parse,
+    trimmed,
+)
+from kalvi.readers.times import FORMS, NAMED, NAMES
+
+SHARE = 0.9
+"""Of the entries of a column of numbers or times, so many must be."""
+RARE_ZEROS = 0.01
+"""Whole numbers that begin with zeros are labels; the column is in doubt where they are rarer than this."""
+TEXT_WORDS, TEXT_DISTINCT, TEXT_ROWS = 5, 0.5, 20
+"""Free text has so many words on average, and so many different entries, in so many rows at least."""
+PLAIN, FLAGS, CATEGORY = Notation("number"), Notation("flag"), Notation("category")
+MARKS = ((",", "."), (".", ","), (" ", ","), (" ", "."), ("'", "."))
+"""Marks of thousands and of decimals, beside plain numbers."""
+SEPARATED = r"\d[,.'\s\x{a0}\x{202f}]\d"
+SYMBOLS = "|".join(re.escape(symbol) for symbol in (*CURRENCIES, PERCENT))
+ISO = ("", "%z")
+NUMERIC_DATE = r"^\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}"
+NAMED_MONTH = rf"(?i)\b({'|'.join(name[:3] for name in NAMES)})"
+DECLARED = {NUMBER: "number", FLAG: "flag", TIME: "time", TEXT: "category"}
+COMPATIBLE = {"number": ("number", "flag"), "time": ("time",)}
+"""The declared kinds that may be called by a word; others by every word."""
+
+
+class Doubt(ValueError):
+    """What can be read in several ways in a column, and the words that settle it."""
+
+    def __init__(self, what: str, *words: str):
+        super().__init__(what)
+        self.words = words
+
+
+class Taken(NamedTuple):
+    """What a column of text is taken for and why, and the share of its entries that are of that kind."""
+
+    notation: Notation
+    why: str
+    share: float = 1.0
+
+
+PLAIN_NUMBERS = Taken(PLAIN, "numbers")
+
+
+def layout_of(
+    declared: pa.Schema, text: Mapping[str, pa.ChunkedArray], ask: Ask, first: str
+) -> Layout:
+    """The layout of columns of the kinds that their file declares, or with samples of their text."""
+    _check_asked(declared, ask, first)
+    found = Layout.of_text([], ask.drop, first)
+    for field in declared:
+        name = field.name
+        if name in text:
+            notation, why, share = taken = _settled(name, text[name], ask, first)
+            found.about[name] = About(why, _notes(text[name], taken, ask.strays(name)))
+            found.read[name] = notation.parsed_as if share == 1 else TEXT
+            if ask.strays(name) == "missing" and share >= SHARE:
+                found.lenient.add(name)
+            elif ask.strays(name) == "missing":
+                found.advice[name] = (
+                    f"or leave the column out: only {share:.0%} of its first entries fit"
+                )
+            else:
+                found.advice[name] = ask.advice.replace("NAME", name)
+        else:
+            notation = _declared(field, ask.types.get(name), first)
+            asked = " asked for" if name in ask.types else ""
+            found.about[name] = About(f"declared {field.type}{asked and ',' + asked}")
+        if notation is not None:
+            found.notations[name] = notation
+            kind = {"kind": "text"} if notation.kind == "text" else None
+            field = pa.field(name, notation.type, metadata=kind)
+        found = found._replace(schema=found.schema.append(field))
+    return found
+
+
+def _check_asked(declared: pa.Schema, ask: Ask, first: str) -> None:
+    """Refuse words that mean nothing, and columns that are not there."""
+    for name, word in ask.types.items():
+        Notation.of(word)
+        if name not in declared.names and ask.strict:
+            has = listed(declared.names)
+            raise BadData(
+                f"{first}: has no column {shorten(name)} to read as a {word}; it has {has}."
+            )
+
+
+def _declared(field: pa.Field, word: str | None, first: str) -> Notation | None:
+    """How text in other files would be read in a column that declares its kind; None of lists."""
+    void = pa.types.is_null(field.type)
+    own = "number" if void else DECLARED.get(field.type)
+    if word is None:
+        return None if own is None else Notation(own)
+    asked = Notation.of(word)
+    if not void and (
+        own is None or own not in COMPATIBLE.get(asked.kind, tuple(DECLARED.values()))
+    ):
+        raise BadData(
+            f"{first}: column {shorten(field.name)} is {called(field.type)}, not a {asked.kind}."
+        )
+    return asked
+
+
+def _settled(name: str, column: pa.ChunkedArray, ask: Ask, first: str) -> Taken:
+    """What a column of text is taken for; a column in doubt is refused, or a category if it is not used."""
+    used = ask.strays(name) != "keep"
+    try:
+        return infer(column, ask.types.get(name), share=SHARE if used else 1.0)
+    except Doubt as doubt:
+        if not used:
+            return Taken(CATEGORY, "written in several ways")
+        remedies = [f"--as '{name}={word}'" for word in doubt.words]
+        if name not in ask.types:
+            remedies += [f"--as {name}=category", f"--drop {name}"]
+        say = f"; say {', '.join(remedies[:-1])} or {remedies[-1]}" if remedies else ""
+        raise BadData(f"{first}: column {shorten(name)} {doubt}{say}.") from None
+
+
+def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Taken:
+    """What a column of text is taken for; `share` of its entries must be of one kind, or it is text."""
+    if word is None and (plain := _plain_numbers(column)):
+        return plain
+    text = trimmed(column).drop_null()
+    rest = text.filter(pc.invert(is_marker(text)))
+    if word is not None:
+        return _asked(rest, Notation.of(word))
+    if not len(rest):
+        levels = text.filter(pc.invert(pc.is_in(text, value_set=pa.array(MISSING)))).unique()
+        return Taken(PLAIN, "empty") if len(levels) < 2 else Taken(CATEGORY, "text")
+    if zeros := _leading_zeros(rest):
+        return Taken(CATEGORY, zeros)
+    for kind in ("number", "flag", "time"):
+        best = _best(rest, kind, 1.0 if kind == "flag" else share)
+        if best is not None:
+            return best
+    return _words(rest)
+
+
+def _plain_numbers(column: pa.ChunkedArray) -> Taken | None:
+    """A column that is quickly seen to be of plain numbers."""
+    known = pc.is_in(column, value_set=pa.array(sorted(SPELLINGS)))
+    text = pc.if_else(known, pa.scalar(None, TEXT), column)
+    zero = text.filter(pc.starts_with(text, "0"))
+    if text.null_count == len(text) or _matches(zero, r"^0\d"):
+        return None
+    try:
+        text.cast(NUMBER)
+    except FAILURES:
+        return None
+    return PLAIN_NUMBERS
+
+
+def _asked(rest: pa.ChunkedArray, notation: Notation) -> Taken:
+    """A column of the kind that the user says, in the notation that the user says or that it shows."""
+    if notation.type == TEXT or not len(rest):
+        return Taken(notation, "asked for")
+    if notation == Notation(notation.kind):
+        best = _best(rest, notation.kind, 0.0)
+        notation = notation if best is None else best.notation
+    n = _count(rest, notation)
+    return Taken(notation, f"asked for{_written(notation)}", n / len(rest))
+
+
+def _leading_zeros(rest: pa.ChunkedArray) -> str:
+    """Why whole numbers are labels: some begin with a zero; a doubt where very few do."""
+    zeros = pc.match_substring_regex(rest, r"^0\d+$")
+    n, whole = pc.sum(zeros).as_py() or 0, _matches(rest, r"^\d+$")
+    if not n or whole < _count(rest, PLAIN):
+        return ""
+    first = shorten(rest[pc.index(zeros, True).as_py()].as_py())
+    if n >= RARE_ZEROS * len(rest):
+        return f"leading zeros, as in {first}"
+    if whole >= SHARE * len(rest):
+        raise Doubt(f"has whole numbers, but {first} begins with a zero as labels do", "number")
+    return ""
+
+
+def _best(rest: pa.ChunkedArray, kind: str, share: float) -> Taken | None:
+    """The notation in which most entries are of a kind, if enough are; a doubt where two are as good."""
+    tried = _tried(rest, kind)
+    counts = [len(values) - values.null_count for values in tried.values()]
+    most, enough = max(counts, default=0), share * len(rest)
+    if not most:
+        return None
+    best = list(tried)[counts.index(most)]
+    if most < enough:
+        _check_one_notation(rest, kind, tried, best, enough)
+        return None
+    _check_clear(rest, tried, best)
+    what = "numbers" if kind == "number" else "true or false" if kind == "flag" else "times"
+    part = "" if most == len(rest) else f"{100 * most / len(rest):.4g} % "
+    return Taken(best, f"{part}{what}{_written(best)}", most / len(rest))
+
+
+def _tried(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.ChunkedArray]:
+    """The entries in each notation that some of them might have; plain numbers first."""
+    if kind == "flag":
+        found = [FLAGS]
+    elif kind == "number":
+        found = [PLAIN]
+        found += [Notation("number", *pair) for pair in MARKS] if _matches(rest, SEPARATED) else []
+        if _matches(rest, SYMBOLS):
+            signs = [
+                s for s in (*CURRENCIES, PERCENT) if pc.any(pc.match_substring(rest, s)).as_py()
+            ]
+            found += [n._replace(symbol=sign) for sign in signs for n in found]
+    else:
+        forms = [*ISO] if _matches(rest, r"^\d{4}-\d\d-\d\d") else []
+        forms += FORMS if _matches(rest, NUMERIC_DATE) else ()
+        forms += NAMED if _matches(rest, NAMED_MONTH) else ()
+        found = [Notation("time", form=form) for form in forms]
+    return {notation: parse(rest, notation).values for notation in found}
+
+
+def _check_one_notation(
+    rest: pa.ChunkedArray, kind: str, tried: dict, best: Notation, enough: float
+) -> None:
+    """Raise a doubt where enough entries are of a kind, but in no one notation."""
+    read = reduce(pc.or_, [pc.is_valid(values) for values in tried.values()])
+    if (pc.sum(read).as_py() or 0) >= enough > 0:
+        other = pc.and_(read, pc.is_null(tried[best]))
+        one, two = (
+            shorten(rest.filter(mask)[0].as_py()) for mask in (tried[best].is_valid(), other)
+        )
+        raise Doubt(
+            f"has {kind}s written in several ways, such as {one} and {two}; write them in one"
+        )
+
+
+def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
+    """Raise a doubt where another notation fits as well as the best and gives other values."""
+    if best.kind != "time" and not best.thousands:
+        return
+    own = tried[best]
+    for other, values in tried.items():
+        if other == PLAIN._replace(symbol=other.symbol):
+            continue
+        differ = pc.fill_null(pc.not_equal(own, values), False)
+        better = pc.and_(pc.is_valid(values), pc.is_null(own))
+        as_good = values.null_count == own.null_count or pc.any(better).as_py()
+        if as_good and pc.any(differ).as_py():
+            entry = rest[pc.index(differ, True).as_py()].as_py()
+            what = f"has entries such as {shorten(entry)} that can be read in two ways"
+            raise Doubt(what, best.word, other.word)
+
+
+def _words(rest: pa.ChunkedArray) -> Taken:
+    """A category, or free text where most entries differ and have several words."""
+    different = len(rest.unique()) / len(rest)
+    words = pc.mean(pc.add(pc.count_substring_regex(rest, r"\s+"), 1)).as_py()
+    if len(rest) >= TEXT_ROWS and different >= TEXT_DISTINCT and words >= TEXT_WORDS:
+        return Taken(Notation("text"), f"{words:.0f} words an entry, most of them different")
+    share = _count(rest, PLAIN) / len(rest)
+    numbers = f", {100 * share:.2g} % numbers" if share else ""
+    return Taken(CATEGORY, f"text such as {shorten(rest[0].as_py())}{numbers}")
+
+
+def _notes(column: pa.ChunkedArray, taken: Taken, strays: str) -> tuple[str, ...]:
+    """What a person should know of a column: its markers of missing values, and entries of no kind."""
+    if taken == PLAIN_NUMBERS and not _matches(column, r"^\D+$"):
+        return ()
+    text = trimmed(column)
+    marked = pc.fill_null(pc.and_(is_marker(text), pc.not_equal(text, "")), False)
+    markers = dict(_tally(text.filter(marked))) if pc.any(marked).as_py() else {}
+    if taken.notation.type == TEXT:
+        levels = [shorten(marker) for marker in markers if marker not in MISSING]
+        return (f"{', '.join(levels)} as a level, not missing",) if levels else ()
+    notes = [f"{_entries(n)} {shorten(marker)} missing" for marker, n in markers.items()]
+    if taken.share < 1:
+        found = column.filter(parse(column, taken.notation).strays)
+        missing = strays == "missing" and taken.share >= SHARE
+        few = ", ".join(shorten(entry) for entry, _ in _tally(found)[:3])
+        become = "counted as missing" if missing else "refused"
+        notes.append(f"{_entries(len(found))} such as {few} {become}")
+    return tuple(notes)
+
+
+def _entries(n: int) -> str:
+    return "1 entry" if n == 1 else f"{n:,} entries"
+
+
+def _tally(column: pa.ChunkedArray) -> list[tuple[str, int]]:
+    return Counter(column.to_pylist()).most_common()
+
+
+def _written(notation: Notation) -> str:
+    if notation.form == "%z":
+        return " with zones"
+    detail = notation.word.partition(":")[2]
+    return f" written as {detail}" if detail else ""
+
+
+def _count(rest: pa.ChunkedArray, notation: Notation) -> int:
+    values = parse(rest, notation).values
+    return len(values) - values.null_count
+
+
+def _matches(rest: pa.ChunkedArray, pattern: str) -> int:
+    """How many entries match a regular expression."""
+    return pc.sum(pc.match_substring_regex(rest, pattern)).as_py() or 0

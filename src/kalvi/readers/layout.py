@@ -1,0 +1,164 @@
+"""The columns of a source: what users say of them, what they are taken for, their entries as values."""
+# pyarrow.compute makes its functions at run time
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalvi.readers.errors import FAILURES, BadData, first_failure, listed, shorten
+from kalvi.readers.kinds import FLAG, NUMBER, TEXT, TIME, called, cast, decoded, fits, is_text
+from kalvi.readers.notation import Notation, parse
+
+NAMED = 5
+"""So many entries that could not be read are quoted."""
+Where = Callable[[int], str]
+
+
+def refuse_all(name: str) -> str:
+    """What becomes of stray entries where nobody says otherwise."""
+    return "refuse"
+
+
+class Ask(NamedTuple):
+    """What the user says about the columns: their words, those to leave out, the size of the sample.
+
+    `strays` says of a column what becomes of an entry that is not of its kind: "refuse" it, count it as
+    "missing", or "keep" the whole column as text if the first rows have such an entry, because the column
+    is not used.
+    """
+
+    types: Mapping[str, str]
+    drop: frozenset[str]
+    rows: int
+    strict: bool = True  # whether all columns of `types` must be there
+    strays: Callable[[str], str] = refuse_all
+    advice: str = (
+        "or read the column otherwise (--as NAME=category, --drop NAME)"  # where one is refused
+    )
+
+
+class About(NamedTuple):
+    """Why a column was taken for what it is, and what a person should know of it."""
+
+    why: str
+    notes: tuple[str, ...] = ()
+
+
+class Strays:
+    """How many entries of a column were not of its kind, and a few of them."""
+
+    def __init__(self):
+        self.count, self.examples, self.more = 0, [], False
+
+    def add(self, found: pa.ChunkedArray) -> None:
+        """Count further entries."""
+        new = [entry for entry in found.unique().to_pylist() if entry not in self.examples]
+        room = NAMED - len(self.examples)
+        self.more = self.more or len(new) > room
+        self.examples += new[:room]
+        self.count += len(found)
+
+
+class Layout(NamedTuple):
+    """The columns of a source: their kinds, the types they are first read as, those left out.
+
+    `first` is the name of the file they come from; `strays` counts the entries that were not of the kind
+    of their column and count as missing.
+    """
+
+    schema: pa.Schema
+    read: dict[str, pa.DataType]
+    drop: frozenset[str]
+    first: str
+    notations: dict[str, Notation]
+    about: dict[str, About]
+    lenient: set[str]  # columns whose stray entries count as missing
+    advice: dict[str, str]  # what a user can do about stray entries of other columns
+    strays: dict[str, Strays]
+
+    @classmethod
+    def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "Layout":
+        """All columns as the text that stands in the file."""
+        schema, read = pa.schema([(name, TEXT) for name in names]), dict.fromkeys(names, TEXT)
+        return cls(schema, read, drop, first, {}, {}, set(), {}, {})
+
+    def check(self, names: list[str], where: str) -> None:
+        """Refuse a file whose columns are not these, in whatever order."""
+        wanted, here = set(self.schema.names), set(names)
+        if absent := [name for name in self.schema.names if name not in here]:
+            raise BadData(f"{where}: has no column {listed(absent)}, which {self.first} has.")
+        if extra := [name for name in names if name not in wanted and name not in self.drop]:
+            raise BadData(f"{where}: has a column {listed(extra)}, which {self.first} has not.")
+
+    def convert(self, table: pa.Table, where: Where) -> pa.Table:
+        """The table with the columns and kinds of the schema; `where` names the place of its i-th row."""
+        columns = []
+        for field in self.schema:
+            column = decoded(table.column(field.name))
+            if is_text(column.type) and field.name in self.notations:
+                columns.append(self._parsed(field.name, column, where))
+            else:
+                columns.append(_cast(field, column, where))
+        return pa.table(columns, schema=self.schema)
+
+    def _parsed(self, name: str, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
+        """The values of a column of text; a stray entry is refused, or counted where it is missing."""
+        notation = self.notations[name]
+        values, strays = parse(column, notation)
+        if not pc.any(strays).as_py():
+            return values
+        if name not in self.lenient:
+            row = pc.index(strays, True).as_py()
+            raise stray(where(row), name, notation, column[row].as_py(), self.advice.get(name))
+        self.strays.setdefault(name, Strays()).add(column.filter(strays))
+        return values
+
+    def notes(self) -> list[str]:
+        """What a person should know of the entries that were not of the kind of their column."""
+        return [
+            f"column {shorten(name)}: entries that are not {called(self.notations[name].type)} count as "
+            f"missing, {seen.count:,} of those read: "
+            + ", ".join(map(shorten, seen.examples))
+            + (" ..." if seen.more else "")
+            for name, seen in self.strays.items()
+        ]
+
+
+def stray(where: str, name: str, notation: Notation, value: object, advice: str | None) -> BadData:
+    """The refusal of an entry that is not written as its column is."""
+    kind = called(notation.type)
+    as_what = f"{kind} ({notation.word.partition(':')[2]})" if ":" in notation.word else kind
+    return BadData(
+        f"{where}: column {shorten(name)} is read as {as_what}, but {shorten(value)} stands here; mend the "
+        f"entry{', ' + advice if advice else ''}."
+    )
+
+
+def _cast(field: pa.Field, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
+    """A column that is not text in its kind."""
+    try:
+        return cast(column, field.type)
+    except FAILURES as error:
+        row = first_failure(len(column), lambda n: fits(column[:n], field.type))
+        raise misfit(where(row), field, _shown(column[row])) from error
+
+
+def misfit(where: str, field: pa.Field, value: object) -> BadData:
+    """The refusal of a value that is not of its column's kind."""
+    simple = field.type in (NUMBER, FLAG, TIME)
+    remedy = f" (--as {field.name}=category reads the column as text)" if simple else ""
+    return BadData(
+        f"{where}: column {shorten(field.name)} is read as {called(field.type)}, "
+        f"but {shorten(value)} stands here{remedy}."
+    )
+
+
+def _shown(entry: pa.Scalar) -> object:
+    """An entry to be quoted in a message, whatever it is."""
+    try:
+        return entry.as_py()
+    except FAILURES:
+        return f"{entry.type} out of range"
