@@ -4,7 +4,6 @@ from abc import abstractmethod
 from typing import Any
 from warnings import warn
 
-import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator

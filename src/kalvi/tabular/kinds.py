@@ -65,6 +65,10 @@ class Kind(eqx.Module):
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         """Predictions for rows of x with central intervals of the given level."""
 
+    @abstractmethod
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        """The mean that `predict` gives, without intervals."""
+
 
 class Linear(Kind):
     """Bayesian linear regression."""
@@ -89,6 +93,9 @@ class Linear(Kind):
         mean = target.restored(mean)
         return Prediction(mean, intervals.normal(mean, target.scale * std, level))
 
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return target.restored(estimator.predict(x))
+
 
 class Poisson(Kind):
     """Bayesian regression of counts."""
@@ -109,6 +116,9 @@ class Poisson(Kind):
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         mean, std = latent(estimator, x)
         return Prediction(estimator.predict(x), intervals.counts(mean, std, level))
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return estimator.predict(x)
 
 
 class Logistic(Kind):
@@ -132,6 +142,9 @@ class Logistic(Kind):
         if p.shape[1] > 2:
             return Prediction(p, intervals.classes(*latent_classes(estimator, x), level))
         return Prediction(p, intervals.probability(*latent(estimator, x), level))
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return estimator.predict_proba(x)
 
 
 class Neural(Kind):
@@ -157,6 +170,9 @@ class Neural(Kind):
         ends = intervals.normal(mean, np.sqrt(epistemic), level)
         ends = Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))
         return Prediction(mean, _second(ends) if mean.shape[1] == 2 else ends)
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return estimator.predict_parts(_dense(x))[0]
 
 
 class GaussianProcess(Kind):
@@ -187,6 +203,10 @@ class GaussianProcess(Kind):
             return Prediction(p, None)
         mean, std = estimator.predict_latent(x)
         return Prediction(p, intervals.probability(mean, std, level))
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        classes = isinstance(target, Classes)
+        return (estimator.predict_proba if classes else estimator.predict)(_dense(x))
 
 
 KINDS: dict[str, Kind] = {
