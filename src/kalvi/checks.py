@@ -5,11 +5,13 @@ import numpy as np
 from jaxtyping import Array
 
 from kalvi import linalg
+from kalvi.forks import refuse_inherited_backend
 from kalvi.precision import is_traced
 
 
 def floating(*arrays):
     """The arguments as JAX arrays of one floating dtype."""
+    refuse_inherited_backend()
     arrays = [jnp.asarray(a) for a in arrays]
     dtype = (
         jnp.result_type(float, *arrays)

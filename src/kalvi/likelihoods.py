@@ -23,14 +23,18 @@ from jaxtyping import Array, Float
 from kalvi import logistic
 from kalvi.expectations import log_expect_exp, mills_ratio
 from kalvi.implicit import Expected, Site, average, solve_implicit, solve_poisson
-from kalvi.logistic import LogisticIntegrals, ScaleMixture
+from kalvi.logistic import LogisticIntegrals, ScaleMixture, Values
+from kalvi.namespaces import AnyArray, as_array, namespace_of, scipy_of
 
 Scalar = Float[Array, ""]
-Moments = tuple[Scalar, Scalar]
+Moments = tuple[Values, Values]
 
 
 class Likelihood(eqx.Module):
-    """p(y | f) for scalar y and f; `vmap` does the rest."""
+    """p(y | f) for scalar y and f; `vmap` does the rest.
+
+    `predict` is written for any number of predictors at once, in arrays of NumPy or of JAX.
+    """
 
     log_concave: ClassVar[bool] = False
     """Whether log p is concave in f, so that no curvature is negative."""
@@ -63,8 +67,8 @@ class Likelihood(eqx.Module):
         """
 
     @abstractmethod
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
-        """Mean and variance of y under f ~ N(mean, var)."""
+    def predict(self, mean: Values, var: Values) -> Moments:
+        """Mean and variance of y under f ~ N(mean, var), for each f."""
 
     @abstractmethod
     def log_predictive(
@@ -94,7 +98,7 @@ class Normal(SuperGaussian):
     log_concave: ClassVar[bool] = True
     closed: ClassVar[bool] = True
 
-    variance: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    variance: Float[AnyArray, ""] = eqx.field(converter=as_array, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return _normal_log_density(y - f, self.variance)
@@ -115,7 +119,7 @@ class Normal(SuperGaussian):
         step = weight * (y - mean) / (self.variance + weight * var)
         return Site(step, weight / self.variance, jnp.asarray(True))
 
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+    def predict(self, mean: Values, var: Values) -> Moments:
         return mean, var + self.variance
 
     def log_predictive(
@@ -163,8 +167,8 @@ class Bernoulli(SuperGaussian):
         margin = self.integrals.implicit(sign * mean, var, weight, thorough=thorough)
         return Site(weight * sign * margin.tail, weight * margin.slope, margin.solved)
 
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
-        p = self.integrals.tail(-mean, var).value
+    def predict(self, mean: Values, var: Values) -> Moments:
+        p = self.integrals.value(-mean, var)
         return p, p * (1 - p)
 
     def log_predictive(
@@ -208,9 +212,10 @@ class Probit(Likelihood):
     ) -> Site:
         return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, mean, thorough)
 
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
-        u = mean / jnp.sqrt(1 + var)
-        return ndtr(u), ndtr(u) * ndtr(-u)
+    def predict(self, mean: Values, var: Values) -> Moments:
+        u = mean / namespace_of(mean, var).sqrt(1 + var)
+        p, other = (scipy_of(u).special.ndtr(a) for a in (u, -u))
+        return p, p * other
 
     def log_predictive(
         self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
@@ -242,9 +247,10 @@ class Poisson(Likelihood):
     ) -> Site:
         return solve_poisson(y, mean, var, weight, thorough)
 
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
-        rate = jnp.exp(mean + var / 2)
-        return rate, rate + rate**2 * jnp.expm1(var)
+    def predict(self, mean: Values, var: Values) -> Moments:
+        xp = namespace_of(mean, var)
+        rate = xp.exp(mean + var / 2)
+        return rate, rate + rate**2 * xp.expm1(var)
 
     def log_predictive(
         self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
@@ -262,7 +268,7 @@ class Laplace(SuperGaussian):
     log_concave: ClassVar[bool] = True
     closed: ClassVar[bool] = True
 
-    scale: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    scale: Float[AnyArray, ""] = eqx.field(converter=as_array, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return -jnp.abs(y - f) / self.scale - jnp.log(2 * self.scale)
@@ -287,7 +293,7 @@ class Laplace(SuperGaussian):
     ) -> Site:
         return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y, thorough)
 
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
+    def predict(self, mean: Values, var: Values) -> Moments:
         return mean, var + 2 * self.scale**2
 
     def log_predictive(
@@ -313,8 +319,8 @@ class StudentT(SuperGaussian):
     A stream keeps only curvatures ≥ 0 and counts the rows where that changed something.
     """
 
-    df: Scalar = eqx.field(converter=jnp.asarray, default=4.0)
-    scale: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    df: Float[AnyArray, ""] = eqx.field(converter=as_array, default=4.0)
+    scale: Float[AnyArray, ""] = eqx.field(converter=as_array, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         nu = self.df
@@ -323,9 +329,12 @@ class StudentT(SuperGaussian):
         return constant - jnp.log(self.scale) - (nu + 1) / 2 * jnp.log1p(square)
 
     def moments(self, f: Scalar) -> Moments:
-        wide = self.df > 2
-        variance = self.scale**2 * self.df / jnp.where(wide, self.df - 2, 1.0)
-        return f, jnp.where(wide, variance, jnp.inf)
+        return f, self._variance()
+
+    def _variance(self) -> Float[AnyArray, ""]:
+        xp, wide = namespace_of(self.df, self.scale), self.df > 2
+        variance = self.scale**2 * self.df / xp.where(wide, self.df - 2, 1.0)
+        return xp.where(wide, variance, xp.inf)
 
     def information(self, f: Scalar) -> Scalar:
         return (self.df + 1) / ((self.df + 3) * self.scale**2)
@@ -346,8 +355,8 @@ class StudentT(SuperGaussian):
     ) -> Site:
         return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, y, thorough)
 
-    def predict(self, mean: Scalar, var: Scalar) -> Moments:
-        return mean, var + self.moments(mean)[1]
+    def predict(self, mean: Values, var: Values) -> Moments:
+        return mean, var + self._variance()
 
     def log_predictive(
         self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0

@@ -19,9 +19,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+import numpy as np
 from jaxtyping import Array, Float
 
 from kalvi import sharding
+from kalvi.namespaces import AnyArray, is_jax, namespace_of, repeat
 
 CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 """How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
@@ -48,8 +50,8 @@ def least_diag(factor: Float[Array, "d p"]) -> Float[Array, " d"]:
 class LowRankPlusDiagonal(eqx.Module):
     """The symmetric matrix diag(`diag`) + `sign` · `factor` `factor`ᵀ, never formed."""
 
-    diag: Float[Array, " d"]
-    factor: Float[Array, "d p"]
+    diag: Float[AnyArray, " d"]
+    factor: Float[AnyArray, "d p"]
     sign: int = eqx.field(static=True, default=1)
 
     def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
@@ -84,7 +86,7 @@ class LowRankPlusDiagonal(eqx.Module):
         return steady_cholesky(identity_like(gram) + gram)
 
 
-def scale_rows(scale: Float[Array, " d"], v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+def scale_rows(scale: Float[AnyArray, " d"], v: Float[AnyArray, "d *k"]) -> Float[AnyArray, "d *k"]:
     """diag(scale) v for a vector or a matrix v."""
     return scale.reshape(scale.shape + (1,) * (v.ndim - 1)) * v
 
@@ -104,58 +106,64 @@ def mix_transposed(
     return mix(scale if scale.ndim == 1 else jnp.swapaxes(scale, 1, 2), v)
 
 
-def identity_like(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def identity_like(a: Float[AnyArray, "*b n n"]) -> Float[AnyArray, "n n"]:
     """The identity of a's size and dtype."""
-    return jnp.eye(a.shape[0], dtype=a.dtype)
+    return namespace_of(a).eye(a.shape[-1], dtype=a.dtype)
 
 
-def cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The lower Cholesky root of a; NaN where a is not positive definite."""
-    return jnp.linalg.cholesky(a)
+def cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
+    """The lower Cholesky root of a. Where a is not positive definite it is NaN; NumPy refuses it."""
+    return namespace_of(a).linalg.cholesky(a)
 
 
-def inner(a: Float[Array, "d m"], b: Float[Array, "d n"]) -> Float[Array, "m n"]:
+def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
     """aᵀ b for long arrays; an accelerator sums groups of rows side by side, or most of it would idle."""
     d = a.shape[0]
-    if jax.default_backend() == "cpu" or d < 2 * GROUP:
+    if d < 2 * GROUP or not is_jax(a, b) or jax.default_backend() == "cpu":
         return a.T @ b
     cut = d - d % GROUP
     left, right = (c[:cut].reshape(-1, GROUP, c.shape[1]) for c in (a, b))
     return jnp.sum(jnp.einsum("gcm,gcn->gmn", left, right), axis=0) + a[cut:].T @ b[cut:]
 
 
-def steady_cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def steady_cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
     """The lower Cholesky root of a sum of squares, which rounding may have left indefinite.
 
     Its diagonal is raised by the rounding error of a sum, n eps of itself: what no one can tell apart.
     """
-    share = 2 * a.shape[0] * float(jnp.finfo(a.dtype).eps)
-    return cholesky(a + share * jnp.diag(jnp.diagonal(a)))
+    xp, share = namespace_of(a), 2 * a.shape[0] * float(jnp.finfo(a.dtype).eps)
+    return cholesky(a + share * xp.diag(xp.diagonal(a)))
 
 
-def semidefinite_root(a: Float[Array, "c c"]) -> Float[Array, "c c"]:
-    """The lower Cholesky root of a small matrix that may be singular, such as zero.
+def semidefinite_root(a: Float[AnyArray, "*n c c"]) -> Float[AnyArray, "*n c c"]:
+    """The lower Cholesky root of a small matrix that may be singular, such as zero; or of each of several.
 
     What is left of a diagonal entry is rounding where it is below 4 c eps of the entry, and its column is
     zero then: root rootᵀ differs from a by no more than rounding, (i, j) in units of √(aᵢᵢ aⱼⱼ).
     """
-    c = a.shape[0]
-    least = 4 * c * float(jnp.finfo(a.dtype).eps) * jnp.diagonal(a)
+    xp, c = namespace_of(a), a.shape[-1]
+    least = 4 * c * float(jnp.finfo(a.dtype).eps) * xp.diagonal(a, axis1=-2, axis2=-1)
+    places = xp.arange(c)
 
     def eliminate(k, carry):
         rest, root = carry
-        pivot = rest[k, k]
-        alive = pivot > least[k]
-        column = jnp.where(alive, rest[k] / jnp.sqrt(jnp.where(alive, pivot, 1)), 0)
-        column = jnp.where(jnp.arange(c) >= k, column, 0)
-        return rest - jnp.outer(column, column), root.at[:, k].set(column)
+        pivot = rest[..., k, k]
+        alive = pivot > least[..., k]
+        scale = xp.sqrt(xp.where(alive, pivot, 1))
+        column = xp.where(alive[..., None], rest[..., k, :] / scale[..., None], 0)
+        column = xp.where(places >= k, column, 0)
+        outer = column[..., :, None] * column[..., None, :]
+        return rest - outer, xp.where(places[None, :] == k, column[..., :, None], root)
 
-    return jax.lax.fori_loop(0, c, eliminate, (a, jnp.zeros_like(a)))[1]
+    return repeat(c, eliminate, (a, xp.zeros_like(a)))[1]
 
 
-def cho_solve(root: Float[Array, "n n"], b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
+def cho_solve(root: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float[AnyArray, "n *k"]:
     """(root rootᵀ)⁻¹ b for a lower-triangular root."""
-    return jsl.cho_solve((root, True), b)
+    if is_jax(root, b):
+        return jsl.cho_solve((root, True), b)
+    # not SciPy's, whose BLAS has threads of its own that contend with NumPy's
+    return np.linalg.solve(root.T, np.linalg.solve(root, b))
 
 
 def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array, "d p"]:
@@ -213,7 +221,7 @@ def widen_root(root: Float[Array, "d d"], variance: Float[Array, ""]) -> Float[A
 
 
 def sweep(
-    visit: Callable, total: Any, read: Any, wide: Float[Array, "b d"], written: Any = ()
+    visit: Callable, total: Any, read: Any, wide: Float[AnyArray, "b d"], written: Any = ()
 ) -> tuple[Any, Any]:
     """Fold over d, a chunk at a time, and write over some of the arrays on the way.
 
@@ -223,8 +231,10 @@ def sweep(
     rows that no chunk before held and 0 for the others, whose new values are ignored.
 
     Where d is spread over devices (`sharding`) each sweeps over its own rows, and what they add to `total`
-    is added up: `visit` may do nothing else to it.
+    is added up: `visit` may do nothing else to it. NumPy, which writes nothing over, has one chunk.
     """
+    if not is_jax(read, wide):
+        return visit(total, read, wide, written, np.ones(wide.shape[1], wide.dtype))
     if sharding.divides(wide.shape[1]):
         return _sweep_pieces(visit, total, read, wide, written)
     b, d = wide.shape

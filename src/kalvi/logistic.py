@@ -30,10 +30,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import erfc, log_ndtr
+from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float
 
+from kalvi.namespaces import AnyArray, namespace_of, scipy_of
+
 Scalar = Float[Array, ""]
+Values = Float[AnyArray, "*n"]
+Mixed = Float[AnyArray, "*n 8"]
 
 BETA = float(np.sqrt(8 / np.pi))
 MIXTURE = np.array(
@@ -81,6 +85,10 @@ class LogisticIntegrals(eqx.Module):
         """E σ(−a) and its derivatives for the margin a ~ N(mean, var)."""
 
     @abstractmethod
+    def value(self, mean: Values, var: Values) -> Values:
+        """E σ(−a) alone, of any number of margins."""
+
+    @abstractmethod
     def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
         """m and v within reach of Newton's method, from anywhere."""
 
@@ -122,9 +130,12 @@ class LogisticIntegrals(eqx.Module):
 class InverseProbit(LogisticIntegrals):
     """The closed forms of the R-VGA paper; dk/dv = −k³/(2β²)."""
 
+    def value(self, mean: Values, var: Values) -> Values:
+        xp = namespace_of(mean, var)
+        return scipy_of(mean, var).special.expit(-BETA * mean / xp.sqrt(var + BETA**2))
+
     def tail(self, mean: Scalar, var: Scalar) -> Tail:
-        k = BETA * jax.lax.rsqrt(var + BETA**2)
-        value = jax.nn.sigmoid(-k * mean)
+        k, value = BETA * jax.lax.rsqrt(var + BETA**2), self.value(mean, var)
         slope = value * jax.nn.sigmoid(k * mean)
         tanh = 1 - 2 * value  # of k·mean/2
         k_by_var = -(k**3) / (2 * BETA**2)
@@ -144,12 +155,16 @@ class InverseProbit(LogisticIntegrals):
 class ScaleMixture(LogisticIntegrals):
     """The logistic function as eight normal distribution functions; exact to 1e-8."""
 
+    def value(self, mean: Values, var: Values) -> Values:
+        p, _, u = _mixture(mean, var)
+        return (p * _normal_survival(u)).sum(axis=-1)
+
     def tail(self, mean: Scalar, var: Scalar) -> Tail:
         p, inverse, u = _mixture(mean, var)
         density = p * inverse * _normal_density(u)
         bend = jnp.sum(density * u * inverse)
         twist = jnp.sum(density * (u**2 - 1) * inverse**2)
-        value = jnp.sum(p * _normal_survival(u))
+        value = self.value(mean, var)
         return Tail(value, jnp.sum(density), bend, bend / 2, twist / 2)  # ∂/∂v = ½ ∂²/∂m²
 
     def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
@@ -180,13 +195,12 @@ def log_sigmoid(mean: Scalar, var: Scalar) -> Scalar:
     return jnp.where(mean + 1.5 * var < -16, mean + var / 2, mixture)
 
 
-def _mixture(
-    mean: Scalar, var: Scalar
-) -> tuple[Float[Array, "8"], Float[Array, "8"], Float[Array, "8"]]:
-    """The weights pᵢ, 1/wᵢ and uᵢ = mean/wᵢ; the widest component first."""
-    p, s = (jnp.asarray(column, mean.dtype) for column in MIXTURE.T)
-    inverse = jax.lax.rsqrt(var + s**-2)
-    return p, inverse, mean * inverse
+def _mixture(mean: Values, var: Values) -> tuple[Float[AnyArray, "8"], Mixed, Mixed]:
+    """The weights pᵢ, 1/wᵢ and uᵢ = mean/wᵢ along the last axis; the widest component first."""
+    xp = namespace_of(mean, var)
+    p, s = (xp.asarray(column, mean.dtype) for column in MIXTURE.T)
+    inverse = 1 / xp.sqrt(var[..., None] + s**-2)
+    return p, inverse, mean[..., None] * inverse
 
 
 class _Step(NamedTuple):
@@ -278,8 +292,8 @@ def _cubic(b: Scalar, n: Scalar) -> Scalar:
     return w
 
 
-def _normal_survival(u: Float[Array, "*k"]) -> Float[Array, "*k"]:
-    return erfc(u * np.sqrt(0.5).item()) / 2
+def _normal_survival(u: Values) -> Values:
+    return scipy_of(u).special.erfc(u * np.sqrt(0.5).item()) / 2
 
 
 def _normal_density(u: Float[Array, "*k"]) -> Float[Array, "*k"]:

@@ -8,12 +8,15 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from kalvi.forks import refuse_inherited_backend
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def matching(dtype: Any):
     """A context in which arrays of `dtype` keep it: 64-bit JAX if it is float64."""
+    refuse_inherited_backend()
     return jax.enable_x64(np.dtype(dtype) == np.float64)
 
 
@@ -43,7 +46,11 @@ def own_precision(method: Callable[Concatenate[Any, P], T]) -> Callable[Concaten
 
     @wraps(method)
     def run(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        if is_traced(self.mean) or self.mean.dtype != np.float64:
+        if is_traced(self.mean):
+            return method(self, *args, **kwargs)
+        if isinstance(self.mean, jax.Array):
+            refuse_inherited_backend()
+        if self.mean.dtype != np.float64:
             return method(self, *args, **kwargs)
         with jax.enable_x64(True):
             return method(self, *args, **kwargs)

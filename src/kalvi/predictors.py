@@ -12,6 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi import sharding
+from kalvi.namespaces import AnyArray, namespace_of
+
+Parameters = Float[AnyArray, " d"]
+Rows = Float[AnyArray, "n i"]
 
 
 class Predictor(eqx.Module):
@@ -19,8 +23,8 @@ class Predictor(eqx.Module):
 
     @abstractmethod
     def linearise(
-        self, theta: Float[Array, " d"], x: Float[Array, "n i"]
-    ) -> tuple[Float[Array, "n c"], Float[Array, "nc d"]]:
+        self, theta: Parameters, x: Rows
+    ) -> tuple[Float[AnyArray, "n c"], Float[AnyArray, "nc d"]]:
         """f at θ, and its derivatives: c rows for the first x, then c for the next."""
 
 
@@ -39,17 +43,17 @@ class MultiLinear(Predictor):
     outputs: int = eqx.field(static=True)
 
     def linearise(
-        self, theta: Float[Array, " d"], x: Float[Array, "n i"]
-    ) -> tuple[Float[Array, "n c"], Float[Array, "nc d"]]:
+        self, theta: Parameters, x: Rows
+    ) -> tuple[Float[AnyArray, "n c"], Float[AnyArray, "nc d"]]:
         n, width = x.shape
         if sharding.divides(theta.shape[0]):
             rows = self._cut(x)
             return (rows @ theta).reshape(n, self.outputs), rows
-        identity = jnp.eye(self.outputs, dtype=x.dtype)
-        rows = jnp.einsum("ni,ck->ncki", x, identity)
+        xp = namespace_of(theta, x)
+        rows = xp.einsum("ni,ck->ncki", x, xp.eye(self.outputs, dtype=x.dtype))
         return self.mean(theta, x), rows.reshape(n * self.outputs, self.outputs * width)
 
-    def mean(self, theta: Float[Array, " d"], x: Float[Array, "n i"]) -> Float[Array, "n c"]:
+    def mean(self, theta: Parameters, x: Rows) -> Float[AnyArray, "n c"]:
         """f itself."""
         return x @ theta.reshape(self.outputs, x.shape[1]).T
 
@@ -66,10 +70,10 @@ class MultiLinear(Predictor):
 
         return sharding.on_each(columns, (sharding.WHOLE,), sharding.COLUMNS)(x)
 
-    def spread(self, x: Float[Array, "n i"], factor: Float[Array, "d k"]) -> Float[Array, "n c k"]:
+    def spread(self, x: Rows, factor: Float[AnyArray, "d k"]) -> Float[AnyArray, "n c k"]:
         """rows · factor, the rows not written out."""
         parts = factor.reshape(self.outputs, x.shape[1], factor.shape[1])
-        return jnp.einsum("ni,cik->nck", x, parts)
+        return (x[None] @ parts).swapaxes(0, 1)
 
     def gather(self, x: Float[Array, "n i"], v: Float[Array, "n c *k"]) -> Float[Array, "d *k"]:
         """rowsᵀ · v."""

@@ -43,6 +43,7 @@ import jax.scipy.linalg as jsl
 from jaxtyping import Array, Bool, Float
 
 from kalvi import linalg
+from kalvi.namespaces import AnyArray, namespace_of
 
 LEAK = 1e-8
 """Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
@@ -51,20 +52,20 @@ DIFFERENCE = 1e-9
 """Where eps λ is below this share of ψ, the dropped part of ψ is taken as a difference of squares, which
 saves a product as large as the block."""
 
-Factor = Float[Array, "d p"]
-Diag = Float[Array, " d"]
+Factor = Float[AnyArray, "d p"]
+Diag = Float[AnyArray, " d"]
 Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n blocks of c rows
 
 
 class Gram(NamedTuple):
     """Inner products of the columns of [W, Xᵀ], weighted by 1/ψ."""
 
-    factor: Float[Array, "p p"]
-    mixed: Float[Array, "p b"]
-    rows: Float[Array, "b b"]
+    factor: Float[AnyArray, "p p"]
+    mixed: Float[AnyArray, "p b"]
+    rows: Float[AnyArray, "b b"]
 
 
-def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"], whole: bool = True) -> Gram:
+def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = True) -> Gram:
     """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts; the last is left at zero unless the whole is wanted."""
 
     def visit(total, read, wide, _, fresh):
@@ -76,7 +77,8 @@ def gram(factor: Factor, diag: Diag, x: Float[Array, "b d"], whole: bool = True)
 
     p, b = factor.shape[1], x.shape[0]
     shapes = (p, p), (p, b), (b, b) if whole else (0, 0)
-    empty = Gram(*(jnp.zeros(shape, diag.dtype) for shape in shapes))
+    xp = namespace_of(factor, diag, x)
+    empty = Gram(*(xp.zeros(shape, diag.dtype) for shape in shapes))
     return linalg.sweep(visit, empty, (factor, diag), x)[0]
 
 

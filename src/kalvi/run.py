@@ -11,6 +11,7 @@ import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
 from kalvi.algorithms.base import Batch, Rule
+from kalvi.forks import refuse_inherited_backend
 from kalvi.precision import full_products
 
 State = TypeVar("State")
@@ -62,6 +63,7 @@ def advance(
 
     The block is a `Batch`, or whatever else the rule learns from.
     """
+    refuse_inherited_backend()
     numbers, constants = eqx.partition(rule, eqx.is_array)
     if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
         jax.block_until_ready(state)
@@ -70,6 +72,7 @@ def advance(
 
 def copied(tree: State) -> State:
     """The same arrays in memory of their own."""
+    refuse_inherited_backend()
     return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
@@ -79,8 +82,13 @@ def _advance(constants, state, numbers, batch, key):
         return eqx.combine(numbers, constants).update(state, batch, key=key)
 
 
-@eqx.filter_jit
 def call(function: Callable, *args):
     """function(*args), compiled; for the batch algorithms and for predictions."""
+    refuse_inherited_backend()
+    return _call(function, *args)
+
+
+@eqx.filter_jit
+def _call(function: Callable, *args):
     with full_products():
         return function(*args)

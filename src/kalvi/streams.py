@@ -147,6 +147,15 @@ def array_batches(
         start += size
 
 
+def dense_blocks(
+    x: Any, *, size: int, intercept: bool = False, dtype: np.dtype | type | str = np.float64
+) -> Iterator[np.ndarray]:
+    """The rows of x (an array, or CSR) in dense arrays of `size` rows, a column of ones last if asked."""
+    for start in range(0, x.shape[0], size):
+        rows = x[start : start + size]
+        yield _dense(rows, rows.shape[0], intercept, dtype)
+
+
 def whole_batch(
     x: Any,
     y: np.ndarray,
@@ -160,7 +169,8 @@ def whole_batch(
     return _batch(x, y, weight, -(-x.shape[0] // step) * step, intercept, dtype)
 
 
-def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
+def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
+    """The rows of x and a column of ones if asked, with rows of zeros up to `size`."""
     n, width = x.shape
     padded = np.zeros((size, width + intercept), dtype)
     if sp.issparse(x):
@@ -170,6 +180,11 @@ def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
         padded[:n, :width] = x
     if intercept:
         padded[:n, -1] = 1
+    return padded
+
+
+def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
+    n, padded = x.shape[0], _dense(x, size, intercept, dtype)
     labels, weights = np.zeros(size, dtype), np.zeros(size, dtype)
     labels[:n], weights[:n] = y, weight
     return Batch(sharding.columns(padded), jnp.asarray(labels), jnp.asarray(weights))

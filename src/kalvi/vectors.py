@@ -37,11 +37,14 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from kalvi import climbing, linalg
+from kalvi.namespaces import AnyArray, as_array, namespace_of, scipy_of
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " c"]
 Matrix = Float[Array, "c c"]
 Label = Float[Array, "*o"]
+Vectors = Float[AnyArray, "*n c"]
+Matrices = Float[AnyArray, "*n c c"]
 
 STEPS = 200
 """Natural-gradient steps at most."""
@@ -72,7 +75,10 @@ class VectorSite(NamedTuple):
 
 
 class VectorLikelihood(eqx.Module):
-    """p(y | f) for one observation with c predictors; `vmap` does the rest."""
+    """p(y | f) for one observation with c predictors; `vmap` does the rest.
+
+    `predict` takes any number of observations in arrays of NumPy, and one in those of JAX.
+    """
 
     @property
     @abstractmethod
@@ -101,7 +107,7 @@ class VectorLikelihood(eqx.Module):
         """The site of the Gaussian closest in KL to N(f; mean, cov) p(y | f)^weight."""
 
     @abstractmethod
-    def predict(self, mean: Vector, cov: Matrix) -> tuple[Vector, Matrix]:
+    def predict(self, mean: Vectors, cov: Matrices) -> tuple[Vectors, Matrices]:
         """Mean and covariance of y under f ~ N(mean, cov); a class counts as its indicator vector."""
 
     @abstractmethod
@@ -173,10 +179,10 @@ class Softmax(VectorLikelihood):
     def implicit(self, y: Label, mean: Vector, cov: Matrix, weight: Scalar) -> VectorSite:
         return solve_implicit(self, y, mean, cov, weight)
 
-    def predict(self, mean: Vector, cov: Matrix) -> tuple[Vector, Matrix]:
+    def predict(self, mean: Vectors, cov: Matrices) -> tuple[Vectors, Matrices]:
         log_p, weights, _ = self._spread(mean, cov)
-        p = weights @ jnp.exp(log_p)
-        return p, _laplacian(jnp.outer(p, p))
+        p = weights @ namespace_of(log_p).exp(log_p)
+        return p, _laplacian(p[..., :, None] * p[..., None, :])
 
     def log_predictive(
         self, y: Label, mean: Vector, cov: Matrix, weight: Scalar | float = 1.0
@@ -185,19 +191,20 @@ class Softmax(VectorLikelihood):
         return weight * jax.nn.logsumexp(log_p[:, y.astype(int)], b=weights)
 
     def _spread(
-        self, mean: Vector, cov: Matrix
-    ) -> tuple[Float[Array, "s c"], Float[Array, " s"], Scalar]:
+        self, mean: Vectors, cov: Matrices
+    ) -> tuple[Float[AnyArray, "*n s c"], Float[AnyArray, " s"], Float[AnyArray, "*n"]]:
         """log p around the points, their weights, and τ."""
-        rule = _rule(self.classes, self.points)
-        basis, points, weights = (jnp.asarray(a, mean.dtype) for a in rule[:3])
+        rule, xp = _rule(self.classes, self.points), namespace_of(mean, cov)
+        basis, points, weights = (xp.asarray(a, mean.dtype) for a in rule[:3])
         reduced = basis.T @ cov @ basis
-        variance = jnp.trace(reduced) / len(reduced)
-        near = jnp.clip(rule.distance**2 * variance - 4, 0, variance)
-        left = 1 - near / jnp.maximum(variance, 1)
-        root = jnp.sqrt(left) * linalg.semidefinite_root(reduced)
-        width = jnp.sqrt(1 + float(np.pi / 4) * near)
-        f = mean[None, :] + (points @ root.T) @ basis.T
-        return jax.nn.log_softmax(f / width), weights, width
+        variance = xp.trace(reduced, axis1=-2, axis2=-1) / reduced.shape[-1]
+        near = xp.clip(rule.distance**2 * variance - 4, 0, variance)
+        left = 1 - near / xp.maximum(variance, 1)
+        root = xp.sqrt(left)[..., None, None] * linalg.semidefinite_root(reduced)
+        width = xp.sqrt(1 + float(np.pi / 4) * near)
+        f = mean[..., None, :] + (points @ root.swapaxes(-1, -2)) @ basis.T
+        scaled = f / width[..., None, None]
+        return scipy_of(scaled).special.log_softmax(scaled, axis=-1), weights, width
 
 
 class MultiNormal(VectorLikelihood):
@@ -208,7 +215,7 @@ class MultiNormal(VectorLikelihood):
     variance : array of shape (c,), positive
     """
 
-    variance: Vector = eqx.field(converter=jnp.asarray)
+    variance: Float[AnyArray, " c"] = eqx.field(converter=as_array)
 
     @property
     def outputs(self) -> int:
@@ -228,8 +235,8 @@ class MultiNormal(VectorLikelihood):
         _, gradient, curvature = self.expect(y, mean, cov)
         return gain_after(weight * gradient, weight * curvature, cov)
 
-    def predict(self, mean: Vector, cov: Matrix) -> tuple[Vector, Matrix]:
-        return mean, cov + jnp.diag(self.variance)
+    def predict(self, mean: Vectors, cov: Matrices) -> tuple[Vectors, Matrices]:
+        return mean, cov + namespace_of(self.variance).diag(self.variance)
 
     def log_predictive(
         self, y: Label, mean: Vector, cov: Matrix, weight: Scalar | float = 1.0
@@ -290,10 +297,11 @@ def solve_implicit(
     return site._replace(solved=here.gap < eps)
 
 
-def _laplacian(together: Matrix) -> Matrix:
+def _laplacian(together: Matrices) -> Matrices:
     """diag(p) − E[p pᵀ], given E[p pᵀ]: a row of it sums to zero."""
-    apart = together * (1 - linalg.identity_like(together))
-    return jnp.diag(jnp.sum(apart, axis=1)) - apart
+    identity = linalg.identity_like(together)
+    apart = together * (1 - identity)
+    return apart.sum(axis=-1)[..., None] * identity - apart
 
 
 class _Rule(NamedTuple):

@@ -25,6 +25,7 @@ from kalvi import linalg
 from kalvi.algorithms.sites import Scheme
 from kalvi.climbing import Rounding, rounding_of
 from kalvi.gaussians import Dense, Gaussian
+from kalvi.namespaces import AnyArray, map_blocks, namespace_of
 from kalvi.predictors import MultiLinear
 from kalvi.vectors import VectorLikelihood, shrinkage
 
@@ -86,27 +87,27 @@ def solve_groups(
     return found._replace(coefficient=coefficient.reshape(n, c))
 
 
-def group_covariances(cov: Float[Array, "nc nc"], c: int) -> Float[Array, "n c c"]:
+def group_covariances(cov: Float[AnyArray, "nc nc"], c: int) -> Float[AnyArray, "n c c"]:
     """The covariance of each group by itself."""
     n = cov.shape[0] // c
-    return jnp.einsum("ncnk->nck", cov.reshape(n, c, n, c))
+    return namespace_of(cov).einsum("ncnk->nck", cov.reshape(n, c, n, c))
 
 
 def laws(
-    q: Gaussian, predictor: MultiLinear, x: Float[Array, "n i"]
-) -> tuple[Float[Array, "n c"], Float[Array, "n c c"]]:
+    q: Gaussian, predictor: MultiLinear, x: Float[AnyArray, "n i"]
+) -> tuple[Float[AnyArray, "n c"], Float[AnyArray, "n c c"]]:
     """Mean and covariance of the predictors of each observation by itself."""
     if isinstance(q, Dense):
         half = predictor.spread(x, q.root)
-        return predictor.mean(q.mean, x), jnp.einsum("nck,nlk->ncl", half, half)
+        return predictor.mean(q.mean, x), half @ half.swapaxes(1, 2)
     n = x.shape[0]
-    blocks = jnp.pad(x, [(0, -n % AT_ONCE), (0, 0)]).reshape(-1, AT_ONCE, x.shape[1])
+    blocks = namespace_of(x).pad(x, [(0, -n % AT_ONCE), (0, 0)]).reshape(-1, AT_ONCE, x.shape[1])
 
     def visit(block):
         rows = predictor.linearise(q.mean, block)[1]
         return group_covariances(q.marginal(rows)[1], predictor.outputs)
 
-    cov = jax.lax.map(visit, blocks)
+    cov = map_blocks(visit, blocks)
     return predictor.mean(q.mean, x), cov.reshape(-1, *cov.shape[2:])[:n]
 
 

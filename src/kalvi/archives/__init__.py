@@ -11,13 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kalvi import __version__
 from kalvi.archives import container
 from kalvi.archives.packing import Packer, Unsaved
 from kalvi.archives.unpacking import Unpacker
-from kalvi.precision import matching
 
 FORMAT = 1
 """Of the files written; one of a higher number is from a later kalvi."""
@@ -46,8 +43,7 @@ def read(path: str | Path) -> Any:
     try:
         header, arrays = container.read(path)
         structure = described(header)
-        with matching(np.float64):
-            return Unpacker(arrays).unpack(structure)
+        return Unpacker(arrays).unpack(structure)
     except BROKEN as error:
         raise refusal(path, error) from error
 

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from kalvi.archives import known
 from kalvi.archives.container import NAMES
 from kalvi.archives.packing import DEEPEST, INTEGERS
+from kalvi.precision import matching
 
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -39,7 +40,7 @@ class Unpacker:
             "tuple": lambda depth, items: tuple(self._items(items, depth)),
             "dict": self._dict,
             "key": self._key,
-            "jax": lambda depth, name: jnp.asarray(self._array(name)),
+            "jax": lambda depth, name: _on_device(self._array(name)),
             "array": lambda depth, name: self._array(name),
             "objects": self._objects,
             "bytes": self._bytes,
@@ -112,7 +113,7 @@ class Unpacker:
     def _key(self, depth: int, kind: Any, name: Any) -> jax.Array:
         if kind not in KEYS:
             raise ValueError("it holds random bits of an unknown kind")
-        return jr.wrap_key_data(jnp.asarray(self._array(name)), impl=kind)
+        return jr.wrap_key_data(_on_device(self._array(name)), impl=kind)
 
     def _objects(self, depth: int, shape: Any, items: Any) -> np.ndarray:
         parts = self._items(items, depth)
@@ -182,6 +183,12 @@ class Unpacker:
         model = object.__new__(cls)
         model.__setstate__(self._parts(fields, settings | learned, depth))
         return model
+
+
+def _on_device(array: np.ndarray) -> jax.Array:
+    """An array of JAX of the same type, whatever JAX's setting."""
+    with matching(np.float64):
+        return jnp.asarray(array)
 
 
 def _taken(cls: type, name: str) -> bool:

@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
+from kalvi.cli.console import module
 from kalvi.cli.words import SHOWN, say_kinds
+from kalvi.cli.words import say_summary as say_summary
 
 HAS_PAGE = False
-STRONGEST = 6
-"""Columns named of a factor."""
 
 
 def say_columns(model: Any, source: Any) -> None:
@@ -28,46 +28,10 @@ def loss(model: Any) -> str:
 def say_fitted(summary: dict[str, Any], out: str) -> None:
     """What came of a pass."""
     speed = summary["rows"] / max(summary["seconds"], 1e-9)
-    click.echo(
-        f"{_size(summary)}: {summary['rows']:,} rows, {summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
-    )
+    size = module("kalvi.tabular.summary_text").factor_size(summary)
+    rows = f"{summary['rows']:,} rows, {summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
+    click.echo(f"{size}: {rows}")
     click.echo(f"the factors hold {summary['explained']:.1%} of the columns' variance")
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}", err=True)
     click.echo(f"wrote {out}")
-
-
-def say_summary(summary: dict[str, Any], most: int = 15) -> None:
-    """All about a factor analysis, for `kalvi inspect`."""
-    click.secho(f"{summary['name']}: {_size(summary)} ({summary['method']})", bold=True)
-    for name, value in _facts(summary):
-        click.echo(f"  {name:<14}{value}")
-    for factor in summary["factors"]:
-        click.echo(
-            f"{factor['name']}: {factor['share']:.1%} of the variance, scores ± {factor['sd']:.3f}"
-        )
-        strong = (f"{name[:28]} {value:+.2f}" for name, value in factor["loadings"][:STRONGEST])
-        click.echo(f"  {', '.join(strong)}")
-    if summary["noise"]:
-        click.echo("share of noise, the largest first")
-    for name, share in summary["noise"][:most]:
-        click.echo(f"  {name[:36]:<36} {share:7.1%}")
-    for warning in summary["warnings"]:
-        click.echo(f"note: {warning}")
-
-
-def _size(summary: dict[str, Any]) -> str:
-    many = ("factor", summary["components"]), ("column", len(summary["columns"]))
-    return " of ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in many)
-
-
-def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    facts = [("rows", f"{summary['rows']:,}")]
-    if summary["explained"] is not None:
-        facts.append(("explained", f"{summary['explained']:.1%} of the columns' variance"))
-    if summary["log_density"] is not None:
-        facts.append(("log density", f"{summary['log_density']:.6f} a row, before it was learned"))
-    if summary["sample"] is not None:
-        low = ", ".join(f"{q:.2f} ({p:.1%})" for p, q in summary["sample"]["quantiles"])
-        facts.append(("quantiles", f"{low} of {summary['sample']['rows']:,} rows' log densities"))
-    return [*facts, ("seconds", f"{summary['seconds']:.1f}")]

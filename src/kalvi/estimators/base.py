@@ -4,9 +4,7 @@ from abc import abstractmethod
 from typing import Any
 from warnings import warn
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -27,6 +25,7 @@ from kalvi.estimators.states import Settled, check_restored, weighty
 from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
+from kalvi.namespaces import is_jax, on_device, on_host
 from kalvi.precision import matching
 from kalvi.predictors import Linear, MultiLinear, Predictor
 from kalvi.vectors import VectorLikelihood
@@ -213,8 +212,25 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
             rest = self.buffer_.rest(self._schedule(self.n_features_in_), **self._layout())
             rule = self._rule(self.n_features_in_)
             state = self.state_ if rest is None else run.resume(rule, self.state_, [rest])
+            state = on_device(state)
             best = self._best(state)
             return state, best, self._in_units(best.posterior, best)
+
+    def _on_host(self) -> Any:
+        """The same as NumPy arrays, without JAX if they came out of a file; JAX's if on an accelerator."""
+        settled = self._fitted()._settled
+        if settled.host is None:
+            settled.host = settled.model._settle_on_host()
+        return settled.host
+
+    def _settle_on_host(self) -> tuple[Any, Streaming, Gaussian]:
+        state = self._settled.stored if self.buffer_.waiting else self.state_
+        if state is None or is_jax(state):
+            state = on_host(self._current()[0])
+        if is_jax(state):
+            return self._current()
+        best = self._best(state)
+        return state, best, self._in_units(best.posterior, best)
 
     @property
     def posterior_(self) -> Gaussian:
@@ -224,7 +240,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
     @property
     def log_evidence_(self) -> float:
         """The log evidence of the rows."""
-        return self._fitted()._evidence(self._current()[1])
+        return self._fitted()._evidence(self._on_host()[1])
 
     @property
     def prior_scale_(self) -> Any:
@@ -232,7 +248,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         model = self._fitted()
         if not model._on_grid():
             return model.klprox_scale_ if model._seeks_scale() else model.prior_scale
-        return float(model._scales()[model._best_index(self._current()[0])])
+        return float(model._scales()[model._best_index(self._on_host()[0])])
 
     def _progressive_loss(self, state: Any) -> str:
         best = self._best(state)
@@ -315,23 +331,25 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         dtype = np.dtype(self.dtype)
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
-        with matching(self.dtype):
-            return predicted(self._fitted_likelihood(), self.posterior_, rows, self._layout())
+        return predicted(self._fitted_likelihood(), self._on_host()[2], rows, self._layout())
 
     def __getstate__(self) -> dict[str, Any]:
-        """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
+        """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision.
+
+        The state after the waiting rows travels too, so that predictions need not absorb them again.
+        """
         kept = {name: value for name, value in vars(self).items() if name != "_settled"}
+        if "_settled" in vars(self) and self.buffer_.waiting is not None:
+            kept["_after_waiting"] = self._on_host()[0]
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        super().__setstate__(kept)
-        with matching(self.dtype):
-            for name in ("state_", "prior"):
-                if isinstance(self.__dict__.get(name), eqx.Module):
-                    self.__dict__[name] = jax.tree.map(jnp.asarray, self.__dict__[name])
+        """The arrays stay NumPy's until more rows are learned: predictions then leave JAX alone."""
+        stored = kept.get("_after_waiting")
+        super().__setstate__({k: v for k, v in kept.items() if k != "_after_waiting"})
         if "state_" in self.__dict__:
-            check_restored(self)
-            self._settled = Settled(self)
+            check_restored(self, stored)
+            self._settled = Settled(self, stored)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

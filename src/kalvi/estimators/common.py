@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from kalvi.algorithms.base import Batch
+from kalvi.forks import refuse_inherited_backend
 
 PARAMETERS = """rank : int or None, default None
         None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
@@ -71,10 +72,11 @@ def documented(cls: Class, parameters: str = PARAMETERS) -> Class:
 
 
 def all_or_nothing(method):
-    """A call that fails, or is interrupted, leaves the estimator as it was."""
+    """A call that learns, and leaves the estimator as it was if it fails or is interrupted."""
 
     @wraps(method)
     def attempt(self, *args, **kwargs):
+        refuse_inherited_backend()
         before = dict(self.__dict__)
         try:
             return method(self, *args, **kwargs)

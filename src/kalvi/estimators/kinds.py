@@ -38,11 +38,11 @@ class StreamingRegressor(RegressorMixin, StreamingEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        return np.asarray(self.posterior_.mean)[: self.n_features_in_]
+        return np.asarray(self._on_host()[2].mean)[: self.n_features_in_]
 
     @property
     def intercept_(self) -> float:
-        return float(self.posterior_.mean[-1]) if self.fit_intercept else 0.0
+        return float(self._on_host()[2].mean[-1]) if self.fit_intercept else 0.0
 
 
 class FixedLikelihood(StreamingEstimator):

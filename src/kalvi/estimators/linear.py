@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from scipy.special import gammaln
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -114,12 +114,12 @@ class LinearRegression(StreamingRegressor):
         return Normal(1.0 if self._learns_noise() else float(self.noise_scale) ** 2)
 
     def _fitted_likelihood(self) -> Likelihood:
-        return Normal(self.noise_scale_**2)
+        return Normal(np.asarray(self.noise_scale_**2, self.dtype))
 
     @property
     def noise_scale_(self) -> float:
         """The standard deviation of the noise, given or learned."""
-        return float(np.sqrt(self._fitted()._noise_variance(self._current()[1])))
+        return float(np.sqrt(self._fitted()._noise_variance(self._on_host()[1])))
 
     def _noise_variance(self, state: Streaming) -> float:
         if not self._learns_noise():
@@ -130,7 +130,7 @@ class LinearRegression(StreamingRegressor):
         """Where the noise is learned, it is the unit of a stream."""
         if not self._learns_noise():
             return q
-        return q.rescale(jnp.asarray(1 / self._noise_variance(state), self.dtype))
+        return q.rescale(np.asarray(1 / self._noise_variance(state), self.dtype))
 
     def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
         """The squared residuals, and the prior's share: what the noise is learned from."""
@@ -248,7 +248,7 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
         return table[:, -1] if self.fit_intercept else np.zeros(len(table))
 
     def _table(self) -> np.ndarray:
-        return np.asarray(self.posterior_.mean).reshape(self._outputs(), -1)
+        return np.asarray(self._on_host()[2].mean).reshape(self._outputs(), -1)
 
     def _outputs(self) -> int:
         return len(self.classes_) if len(self.classes_) > 2 else 1

@@ -16,6 +16,7 @@ from kalvi.estimators import settings
 from kalvi.estimators.climbs import MOST_PASSES, Found
 from kalvi.gaussians import Gaussian, LowRankPrecision
 from kalvi.likelihoods import Likelihood
+from kalvi.namespaces import on_device
 
 GAP = 1e-12
 """Squared natural-gradient norm, in nats, at which the ascent stops."""
@@ -49,7 +50,8 @@ def solve(model: Any, scales: Sequence[Any], rows: tuple) -> tuple[Streaming, Fo
 
 
 def streamable(state: Any, rank: int | None) -> Any:
-    """A state whose posterior has the structure that its stream goes on with."""
+    """A state of JAX arrays whose posterior has the structure that its stream goes on with."""
+    state = on_device(state)
     posterior = state.posterior
     if rank is not None or not isinstance(posterior, LowRankPrecision):
         return state

@@ -14,6 +14,7 @@ from kalvi import sharding
 from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.estimators.common import refuse_lazy
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
+from kalvi.namespaces import on_device
 from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
 
 SCHEMES: dict[str, Scheme] = {
@@ -106,7 +107,7 @@ def make_prior(
             f"choose rank ≤ {dim * outputs}, or None for a full covariance."
         )
     if settings["prior"] is not None:
-        return _given_prior(settings["prior"], settings["rank"], dim * outputs, dtype)
+        return _given_prior(on_device(settings["prior"]), settings["rank"], dim * outputs, dtype)
     mean = _per_feature("prior_mean", settings["prior_mean"], n_features, dim, 0.0)
     width = INTERCEPT_WIDTH * float(np.max(scale))
     std = _per_feature("prior_scale", scale, n_features, dim, width)

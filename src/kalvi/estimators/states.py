@@ -13,13 +13,16 @@ from kalvi.streams import Buffer
 class Settled:
     """What a fitted model's results are read from, made when the first of them is asked for.
 
-    `model` is the estimator as it was fitted: parameters set later are for the next call.
+    `model` is the estimator as it was fitted: parameters set later are for the next call. `stored` is the
+    state after the waiting rows, of a model out of a file. `host` is what predictions read.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, stored: Any = None):
         self.model: Any = object.__new__(type(model))
         self.model.__dict__.update(vars(model), _settled=self)
+        self.stored = stored
         self.value: Any = None
+        self.host: Any = None
 
 
 def weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -43,8 +46,11 @@ def fits_together(right: bool, model: Any, what: str) -> None:
         )
 
 
-def check_restored(model: Any) -> None:
-    """Refuse a streaming model whose parts are not those of one fit."""
+def check_restored(model: Any, stored: Any) -> None:
+    """Refuse a streaming model whose parts are not those of one fit.
+
+    `stored` is the state after the waiting rows, or None.
+    """
     kept = vars(model)
     state, buffer, structure = (kept.get(name) for name in ("state_", "buffer_", "structure_"))
     whole = isinstance(state, Streaming) and isinstance(buffer, Buffer)
@@ -58,8 +64,16 @@ def check_restored(model: Any) -> None:
     n = model.n_features_in_
     dim = (n + structure["fit_intercept"]) * model._outputs()
     fits_together(state.posterior.mean.shape[-1] == dim, model, "n_features_in_ and state_")
+    fits_together(stored is None or _alike(stored, state), model, "state_ and the rows that wait")
     _check_waiting(model, buffer, n)
     settings.check_settings(model.get_params(), model._scale_names())
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two trees have the same structure and arrays of the same shapes and types."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    same = jax.tree.structure(one) == jax.tree.structure(other)
+    return same and all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
 
 
 def check_names(model: Any) -> None:

@@ -11,11 +11,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.namespaces import AnyArray, is_jax
 from kalvi.precision import matching, own_precision
 
-Scalar = Float[Array, ""]
-Block = Float[Array, "b d"]
-PerRow = Float[Array, " b"]
+ON_HOST = "arrays of numpy"
+"""What a pickled Gaussian says beside its fields; older pickles do not have it."""
+
+Scalar = Float[AnyArray, ""]
+Block = Float[AnyArray, "b d"]
+PerRow = Float[AnyArray, " b"]
+Between = Float[AnyArray, "b b"]
 Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of each c rows' γ
 
 
@@ -35,7 +40,7 @@ class Gaussian(eqx.Module):
         """n independent draws."""
 
     @abstractmethod
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+    def marginal(self, x: Block) -> tuple[PerRow, Between]:
         """Mean and covariance of the predictors x θ of a block of rows."""
 
     @abstractmethod
@@ -44,12 +49,16 @@ class Gaussian(eqx.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """NumPy arrays, so that unpickling does not depend on JAX's global precision."""
-        return jax.tree.map(np.asarray, dict(self.__dict__))
+        return jax.tree.map(np.asarray, dict(self.__dict__)) | {ON_HOST: not is_jax(self.mean)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        with matching(state["mean"].dtype):
-            for name, value in jax.tree.map(jnp.asarray, state).items():
-                object.__setattr__(self, name, value)
+        """JAX's arrays again, unless they were NumPy's, as in a model that only predicts."""
+        state = dict(state)
+        if not state.pop(ON_HOST, False):
+            with matching(state["mean"].dtype):
+                state = jax.tree.map(jnp.asarray, state)
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
 
     @property
     def dim(self) -> int:
@@ -71,7 +80,7 @@ class Gaussian(eqx.Module):
         """diag Σ."""
 
     @abstractmethod
-    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    def marginal_variance(self, x: Block) -> PerRow:
         """The variance of each predictor xᵢ θ, without their covariances."""
 
     @own_precision
@@ -115,7 +124,7 @@ class View(NamedTuple):
     """A block of rows as a Gaussian sees it: the law of its predictors, and how to learn from them."""
 
     mean: PerRow
-    cov: Float[Array, "b b"]
+    cov: Between
     absorb: Callable[[PerRow, Curvature], "Updatable"]  # of coefficients c and curvature γ
 
 
@@ -127,7 +136,7 @@ class Updatable(Gaussian):
         """The predictors of the rows, and the verb that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
 
     @own_precision
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+    def marginal(self, x: Block) -> tuple[PerRow, Between]:
         return self.view(x)[:2]
 
     @own_precision

@@ -17,6 +17,7 @@ from kalvi.gaussians.base import (
     unchecked,
 )
 from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.namespaces import AnyArray, namespace_of
 from kalvi.precision import own_precision
 
 
@@ -44,7 +45,7 @@ class Dense(Updatable):
         self.root = checks.checked_root(cov)
 
     @classmethod
-    def from_root(cls, mean: Float[Array, " d"], root: Float[Array, "d d"]) -> "Dense":
+    def from_root(cls, mean: Float[AnyArray, " d"], root: Float[AnyArray, "d d"]) -> "Dense":
         """N(mean, root rootᵀ) for any square root of the covariance."""
         return unchecked(cls, mean=mean, root=root)
 
@@ -81,8 +82,8 @@ class Dense(Updatable):
         return jnp.sum(self.root**2, axis=1)
 
     @own_precision
-    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return jnp.sum((x @ self.root) ** 2, axis=1)
+    def marginal_variance(self, x: Block) -> PerRow:
+        return ((x @ self.root) ** 2).sum(axis=1)
 
     def view(self, x: Block) -> View:
         rows = x @ self.root
@@ -94,7 +95,7 @@ class Dense(Updatable):
         return View(x @ self.mean, rows @ rows.T, absorb)
 
     def rescale(self, factor: Scalar) -> "Dense":
-        return Dense.from_root(self.mean, self.root / jnp.sqrt(factor))
+        return Dense.from_root(self.mean, self.root / namespace_of(factor, self.root).sqrt(factor))
 
     def temper(self, factor: Scalar) -> "Dense":
         root = self.rescale(factor).root
@@ -158,7 +159,7 @@ class Diagonal(Updatable):
         return self.var
 
     @own_precision
-    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    def marginal_variance(self, x: Block) -> PerRow:
         return x**2 @ self.var
 
     def view(self, x: Block) -> View:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi import checks, linalg, projections
 from kalvi.gaussians.base import (
+    Between,
     Block,
     Curvature,
     Gaussian,
@@ -22,6 +23,7 @@ from kalvi.gaussians.base import (
 )
 from kalvi.gaussians.full import Dense, written_out
 from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.namespaces import AnyArray, namespace_of
 from kalvi.precision import is_traced, matching, own_precision
 from kalvi.projections import Eigen, Projection
 
@@ -64,7 +66,7 @@ class LowRankCovariance(Gaussian):
         return self.mean[None, :] + hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
 
     @own_precision
-    def marginal(self, x: Block) -> tuple[PerRow, Float[Array, "b b"]]:
+    def marginal(self, x: Block) -> tuple[PerRow, Between]:
         rows = x @ self.covariance.factor
         return x @ self.mean, rows @ rows.T + (x * self.covariance.diag[None, :]) @ x.T
 
@@ -73,8 +75,8 @@ class LowRankCovariance(Gaussian):
         return self.covariance.diagonal()
 
     @own_precision
-    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return jnp.sum((x @ self.covariance.factor) ** 2, axis=1) + x**2 @ self.covariance.diag
+    def marginal_variance(self, x: Block) -> PerRow:
+        return ((x @ self.covariance.factor) ** 2).sum(axis=1) + x**2 @ self.covariance.diag
 
 
 class LowRankPrecision(Updatable):
@@ -162,7 +164,7 @@ class LowRankPrecision(Updatable):
             return found.astype(self.mean.dtype)
 
     @own_precision
-    def marginal_variance(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    def marginal_variance(self, x: Block) -> PerRow:
         loading = self._loading(
             projections.gram(self.precision.factor, self.precision.diag, x, False)
         )
@@ -171,7 +173,8 @@ class LowRankPrecision(Updatable):
             residual = wide - loading.T @ read[0].T
             return total + residual**2 @ (fresh / read[1]), ()
 
-        return self._sweep(visit, jnp.zeros(x.shape[0], x.dtype), x) + jnp.sum(loading**2, axis=0)
+        none = namespace_of(x, loading).zeros(x.shape[0], x.dtype)
+        return self._sweep(visit, none, x) + (loading**2).sum(axis=0)
 
     def view(self, x: Block) -> View:
         """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
@@ -196,7 +199,7 @@ class LowRankPrecision(Updatable):
             old = (self.mean, w, diag)
             return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
 
-        own = self._sweep(visit, jnp.zeros_like(gram.rows), x)
+        own = self._sweep(visit, namespace_of(gram.rows).zeros_like(gram.rows), x)
         return View(x @ self.mean, own + loading.T @ loading, absorb)
 
     def _pull(
@@ -217,7 +220,7 @@ class LowRankPrecision(Updatable):
         return force, linalg.cho_solve(self._capacitance(gram), along - pull)
 
     def rescale(self, factor: Scalar) -> "LowRankPrecision":
-        loading = jnp.sqrt(factor) * self.precision.factor
+        loading = namespace_of(factor, self.mean).sqrt(factor) * self.precision.factor
         return self.with_parts(self.mean, loading, factor * self.precision.diag)
 
     def temper(self, factor: Scalar) -> "LowRankPrecision":
@@ -245,13 +248,13 @@ class LowRankPrecision(Updatable):
             LowRankPrecision, mean=mean, precision=precision, projection=self.projection
         )
 
-    def _loading(self, gram: projections.Gram) -> Float[Array, "p b"]:
+    def _loading(self, gram: projections.Gram) -> Float[AnyArray, "p b"]:
         """C = (I + Wᵀ Ψ⁻¹ W)⁻¹ Wᵀ Ψ⁻¹ xᵀ."""
         return linalg.cho_solve(self._capacitance(gram), gram.mixed)
 
-    def _capacitance(self, gram: projections.Gram) -> Float[Array, "p p"]:
+    def _capacitance(self, gram: projections.Gram) -> Float[AnyArray, "p p"]:
         """The root of M = I + Wᵀ Ψ⁻¹ W."""
         return linalg.steady_cholesky(linalg.identity_like(gram.factor) + gram.factor)
 
-    def _sweep(self, visit: Callable, total: Array, x: Float[Array, "n d"]) -> Array:
+    def _sweep(self, visit: Callable, total: AnyArray, x: Block) -> AnyArray:
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]

@@ -92,7 +92,7 @@ class Parquet(Columnar):
     """Parquet files."""
 
     def declared(self, source: Input) -> pa.Schema:
-        return _checked(self._open(source).schema_arrow, source)
+        return check_schema(self._open(source).schema_arrow, source)
 
     def n_rows(self, source: Input) -> int | None:
         return self._open(source).metadata.num_rows
@@ -120,7 +120,7 @@ class ArrowFile(Columnar):
     """Arrow's random-access files, which Feather's second version is."""
 
     def declared(self, source: Input) -> pa.Schema:
-        return _checked(self._open(source).schema, source)
+        return check_schema(self._open(source).schema, source)
 
     def n_rows(self, source: Input) -> int | None:
         self._open(source)
@@ -143,7 +143,7 @@ class ArrowStream(Columnar):
     """Arrow's streams, compressed or not."""
 
     def declared(self, source: Input) -> pa.Schema:
-        return _checked(self._open(source).schema, source)
+        return check_schema(self._open(source).schema, source)
 
     def batches(
         self, source: Input, columns: list[str], *, skip: int, last: bool
@@ -161,7 +161,8 @@ def _open(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
-def _checked(schema: pa.Schema, source: Input) -> pa.Schema:
+def check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
+    """The schema, if its columns have names that can be told apart."""
     with refusing(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)
     return schema

@@ -11,6 +11,7 @@ from kalvi.readers.base import Format, Sample
 from kalvi.readers.errors import BadData, place
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import Ask, Layout, refuse_all
+from kalvi.readers.memory import Held, InMemory
 
 
 class Piece(NamedTuple):
@@ -134,7 +135,7 @@ def _piece(held: list[tuple[str, int, pa.Table]], start: int) -> Piece:
 
 
 def open_data(
-    data: Data,
+    data: Data | pa.Table,
     *,
     format: str | None = None,
     types: Mapping[str, str] | None = None,
@@ -144,7 +145,7 @@ def open_data(
     strays: Callable[[str], str] = refuse_all,
     advice: str | None = None,
 ) -> Source:
-    """The rows in a file, a directory, a pattern, several of them, or "-" for standard input.
+    """The rows in a file, a directory, a pattern, several of them, "-" for standard input, or a table.
 
     `format` is one of csv, tsv, parquet, feather, arrow, jsonl, libsvm and npz; without it a file is
     recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
@@ -155,10 +156,13 @@ def open_data(
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
-    inputs: list[Input] = []
+    inputs: list[Any] = []
     try:
-        inputs.extend(Input(path) for path in expand(data))
-        form = sniff.format_of(inputs, format)
+        if isinstance(data, pa.Table):
+            inputs, form = [Held(data)], InMemory()
+        else:
+            inputs.extend(Input(path) for path in expand(data))
+            form = sniff.format_of(inputs, format)
         ask = Ask(types or {}, frozenset(drop), sample_rows, strict, strays)
         layout = form.infer(inputs, ask if advice is None else ask._replace(advice=advice))
         if not layout.schema.names:

@@ -20,6 +20,7 @@ from kalvi.columns.numbers import Place
 from kalvi.estimators import FactorAnalysis
 from kalvi.precision import matching
 from kalvi.readers import BadData, Source
+from kalvi.tabular import in_python
 from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
 from kalvi.tabular.record import Record, checked_rows
@@ -103,6 +104,25 @@ class FactorModel(NamedTuple):
             )
         begun = cls("factor", choices, encoder, estimator, Record.none(), left_out)
         return begun._replace(notation=source.words(begun.columns()))
+
+    def transform(self, frame: Any) -> np.ndarray:
+        """The expected factors of each row of a frame."""
+        return in_python.transform(self, frame)
+
+    def score_samples(self, frame: Any) -> np.ndarray:
+        """The log density of each row of a frame."""
+        return in_python.score_samples(self, frame)
+
+    def predict_table(self, frame: Any) -> pa.Table:
+        """The columns that `kalvi predict` writes for the rows of a frame."""
+        return in_python.prediction_table(self, frame, 0.95)
+
+    def summary(self) -> dict[str, Any]:
+        """What `kalvi inspect` says: a dict that prints as its text."""
+        return in_python.summarised(self, False)
+
+    def __repr__(self) -> str:
+        return in_python.factor_repr(self)
 
     def types(self) -> dict[str, str]:
         return {}

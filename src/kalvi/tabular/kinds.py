@@ -7,8 +7,7 @@ import equinox as eqx
 import numpy as np
 import pyarrow as pa
 
-from kalvi import intervals, run, streams
-from kalvi.algorithms.groups import laws
+from kalvi import intervals
 from kalvi.columns.numbers import units
 from kalvi.columns.targets import (
     MOST_CLASSES,
@@ -28,11 +27,9 @@ from kalvi.estimators import (
     NeuralRegressor,
     PoissonRegression,
 )
-from kalvi.estimators.predictive import predicted
+from kalvi.estimators.predictive import predicted, predictor_laws
 from kalvi.intervals import Spread
 from kalvi.likelihoods import Normal
-from kalvi.precision import matching
-from kalvi.predictors import MultiLinear
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
@@ -68,6 +65,10 @@ class Kind(eqx.Module):
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         """Predictions for rows of x with central intervals of the given level."""
 
+    @abstractmethod
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        """The mean that `predict` gives, without intervals."""
+
 
 class Linear(Kind):
     """Bayesian linear regression."""
@@ -92,6 +93,9 @@ class Linear(Kind):
         mean = target.restored(mean)
         return Prediction(mean, intervals.normal(mean, target.scale * std, level))
 
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return target.restored(estimator.predict(x))
+
 
 class Poisson(Kind):
     """Bayesian regression of counts."""
@@ -112,6 +116,9 @@ class Poisson(Kind):
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         mean, std = latent(estimator, x)
         return Prediction(estimator.predict(x), intervals.counts(mean, std, level))
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return estimator.predict(x)
 
 
 class Logistic(Kind):
@@ -135,6 +142,9 @@ class Logistic(Kind):
         if p.shape[1] > 2:
             return Prediction(p, intervals.classes(*latent_classes(estimator, x), level))
         return Prediction(p, intervals.probability(*latent(estimator, x), level))
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return estimator.predict_proba(x)
 
 
 class Neural(Kind):
@@ -160,6 +170,9 @@ class Neural(Kind):
         ends = intervals.normal(mean, np.sqrt(epistemic), level)
         ends = Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))
         return Prediction(mean, _second(ends) if mean.shape[1] == 2 else ends)
+
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        return estimator.predict_parts(_dense(x))[0]
 
 
 class GaussianProcess(Kind):
@@ -191,6 +204,10 @@ class GaussianProcess(Kind):
         mean, std = estimator.predict_latent(x)
         return Prediction(p, intervals.probability(mean, std, level))
 
+    def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
+        classes = isinstance(target, Classes)
+        return (estimator.predict_proba if classes else estimator.predict)(_dense(x))
+
 
 KINDS: dict[str, Kind] = {
     "logistic": Logistic(),
@@ -209,20 +226,15 @@ def likely_kind(column: pa.ChunkedArray) -> str:
 
 def latent(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of the linear predictor of each row: y without noise."""
-    with matching(estimator.dtype):
-        found = predicted(Normal(0.0), estimator.posterior_, x, estimator._layout())
+    noiseless = Normal(np.zeros((), estimator.dtype))
+    found = predicted(noiseless, estimator._on_host()[2], x, estimator._layout())
     return found[0], np.sqrt(found[1])
 
 
 def latent_classes(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Means and covariances of the predictors of all classes of each row."""
-    q, outputs, parts = estimator.posterior_, len(estimator.classes_), []
-    with matching(estimator.dtype):
-        y = np.zeros(x.shape[0])
-        for batch in streams.array_batches(x, y, block_size=256, **estimator._layout()):
-            parts.append(run.call(laws, q, MultiLinear(outputs), batch.x))
-        mean, cov = (np.concatenate(part)[: x.shape[0]] for part in zip(*parts, strict=True))
-    return mean, cov
+    q, outputs = estimator._on_host()[2], len(estimator.classes_)
+    return predictor_laws(q, outputs, x, estimator._layout())
 
 
 def any_target(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:

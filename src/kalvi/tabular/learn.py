@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 
 from kalvi import checkpoints
@@ -110,9 +111,12 @@ def strays_of(model: Learner) -> Callable[[str], str]:
 
 
 def open_for(
-    model: Learner, data: Sequence[str], format: str | None, types: dict[str, str] | None = None
+    model: Learner,
+    data: Sequence[str] | pa.Table,
+    format: str | None,
+    types: dict[str, str] | None = None,
 ) -> Source:
-    """Files with the columns of a model; those that are not there are missed when rows are read.
+    """Files, or a table, with the columns of a model; those that are not there are missed when rows are read.
 
     Columns that were dropped when it was fitted are not read, unless `types` names them.
     """
@@ -120,7 +124,8 @@ def open_for(
     drop = tuple(name for name in exact(model.choices.drop) if name not in (types or {}))
     how: dict[str, Any] = {"drop": drop, "strict": False}
     how |= {"strays": strays_of(model), "advice": ADVICE}
-    return open_data(list(data), format=format, types=wanted, sample_rows=SAMPLED, **how)
+    files = data if isinstance(data, pa.Table) else list(data)
+    return open_data(files, format=format, types=wanted, sample_rows=SAMPLED, **how)
 
 
 def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:

@@ -22,6 +22,7 @@ from kalvi.estimators.binary_places import UNORDERED, numbers
 from kalvi.precision import matching
 from kalvi.readers import BadData, Source, open_data
 from kalvi.readers.matrix import Matrix
+from kalvi.tabular import in_python
 from kalvi.tabular.predict import Outcome, Piece, opened, predictions
 from kalvi.tabular.summary import summary
 from kalvi.tabular.valid import Rules, rules
@@ -58,6 +59,21 @@ class MatrixModel(NamedTuple):
     seconds: float
     files: tuple[str, ...]
     run: str = ""
+
+    def predict_proba(self) -> np.ndarray:
+        """The probability that each entry of the matrix is 1."""
+        return self.estimator.predict_proba()
+
+    def predict_table(self) -> pa.Table:
+        """The columns that `kalvi predict` writes: the names of the rows, and a column for each column."""
+        return pa.concat_tables([piece.table for piece in predictions(self, None)])
+
+    def summary(self) -> dict[str, Any]:
+        """What `kalvi inspect` says: a dict that prints as its text."""
+        return in_python.summarised(self, False)
+
+    def __repr__(self) -> str:
+        return in_python.matrix_repr(self)
 
     def streams(self) -> bool:
         """A matrix is learned whole."""

@@ -211,8 +211,39 @@ class TableModel(NamedTuple):
         zero, one = self.target.restored(np.array([0.0, 1.0]))
         return self.record.weight * float(np.log(one - zero))
 
-    def predict(self, x: Any, level: float) -> Prediction:
+    def prediction(self, x: Any, level: float) -> Prediction:
+        """What is said of rows of numbers, with intervals of this level."""
         return self.kind.predict(self.estimator, self.target, x, level)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels of the classes, in the order of the columns of `predict_proba`."""
+        if not isinstance(self.target, Classes):
+            raise AttributeError(f"'{self.target.name}' is a number and has no classes_.")
+        return np.array(self.target.labels)
+
+    def predict(self, frame: Any, return_std: bool = False) -> Any:
+        """The likeliest class of each row of a frame; of a number its mean and, if asked, its deviation."""
+        return _in_python().predict(self, frame, return_std)
+
+    def predict_proba(self, frame: Any) -> np.ndarray:
+        """The probability of each class, in the order of `classes_`, for each row of a frame."""
+        return _in_python().predict_proba(self, frame)
+
+    def predict_interval(self, frame: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the intervals that `kalvi predict` writes; of classes, a column for each."""
+        return _in_python().predict_interval(self, frame, level)
+
+    def predict_table(self, frame: Any, level: float = 0.95) -> pa.Table:
+        """The columns that `kalvi predict` writes for the rows of a frame."""
+        return _in_python().prediction_table(self, frame, level)
+
+    def summary(self, diagnose: bool = False) -> dict[str, Any]:
+        """What `kalvi inspect` says: a dict that prints as its text."""
+        return _in_python().summarised(self, diagnose)
+
+    def __repr__(self) -> str:
+        return _in_python().table_repr(self)
 
     def _begun(self) -> bool:
         return hasattr(self.estimator, "n_features_in_")
@@ -280,6 +311,12 @@ class TableModel(NamedTuple):
                 )
             table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
         return table
+
+
+def _in_python() -> Any:
+    from kalvi.tabular import in_python  # which needs this module
+
+    return in_python
 
 
 def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:

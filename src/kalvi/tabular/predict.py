@@ -88,7 +88,7 @@ def made(model: Any, table: pa.Table, place: Any, level: float) -> Made:
 @made.register(TableModel)
 def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
     x, unseen = model.inputs(table, place)
-    found = model.predict(x, level)
+    found = model.prediction(x, level)
     measure = "log_loss" if isinstance(model.target, Classes) else "mean_squared_error"
     return Made(_table(model, found), unseen, *_scored(model, table, found.mean), measure)
 
@@ -96,7 +96,7 @@ def _made(model: TableModel, table: pa.Table, place: Any, level: float) -> Made:
 @singledispatch
 def opened(
     model: Any,
-    data: tuple[str, ...],
+    data: tuple[str, ...] | pa.Table,
     format: str | None,
     types: dict[str, str] | None = None,
     keep: tuple[str, ...] = (),

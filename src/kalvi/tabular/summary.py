@@ -15,7 +15,6 @@ from kalvi.columns.targets import Classes
 from kalvi.estimators.predictive import predicted
 from kalvi.intervals import normal
 from kalvi.likelihoods import Normal
-from kalvi.precision import matching
 from kalvi.tabular.model import TableModel
 from kalvi.tabular.reached import measured, one_pass_error, reached, sentence
 from kalvi.tabular.record import LEVELS, Record
@@ -122,17 +121,16 @@ def contrasts(model: TableModel) -> tuple[list[str], Any]:
 def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of these combinations of the coefficients, class by class."""
     estimator = model.estimator
-    q, outputs, width = estimator.posterior_, estimator._outputs(), rows.shape[1]
+    q, outputs, width = estimator._on_host()[2], estimator._outputs(), rows.shape[1]
     layout = {"intercept": False, "dtype": estimator.dtype}
-    means, stds = [], []
-    with matching(estimator.dtype):
-        for k in range(outputs):
-            wide = sp.csr_array(
-                (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
-            )
-            mean, variance, _ = predicted(Normal(0.0), q, wide, layout)
-            means.append(mean)
-            stds.append(np.sqrt(variance))
+    means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
+    for k in range(outputs):
+        wide = sp.csr_array(
+            (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
+        )
+        mean, variance, _ = predicted(noiseless, q, wide, layout)
+        means.append(mean)
+        stds.append(np.sqrt(variance))
     return np.concatenate(means), np.concatenate(stds)
 
 

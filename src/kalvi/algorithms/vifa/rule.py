@@ -71,7 +71,7 @@ class VIFA(Rule[Descent]):
     prior_precision: Array = eqx.field(converter=jnp.asarray, default=1.0)
     prior_mean: Array = eqx.field(converter=jnp.asarray, default=0.0)
     estimator: Estimator = Antithetic()
-    step: Step = Preconditioned()
+    step: Step = eqx.field(default_factory=Preconditioned)  # importing this must not start JAX
     batch_size: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
