@@ -72,7 +72,7 @@ def bits(model):
     kept = model.estimator.__getstate__()
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kept["state_"])]
     record = model.record
-    rest = kept["buffer_"], record.curve, record.sample.x.toarray(), model.encoder, record.rows
+    rest = kept["buffer_"], record.curve, record.densities, model.encoder, record.rows
     return [*leaves, str(rest)]
 
 

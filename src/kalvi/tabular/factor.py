@@ -23,7 +23,7 @@ from kalvi.readers import BadData, Source
 from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
 from kalvi.tabular.record import Record, checked_rows
-from kalvi.tabular.summary import curve, summary
+from kalvi.tabular.summary import curve, file_names, summary
 from kalvi.tabular.valid import Rules, encoder_rules, estimator_rules, plain, record_rules, rules
 
 NUMERIC = ("number", "flag", "vector")
@@ -144,6 +144,11 @@ class FactorModel(NamedTuple):
             self.estimator.fit(x)
         return self._counted(rows, self.record, 0)
 
+    def finished(self) -> "FactorModel":
+        """When all rows are learned: with the log densities of the sample, without its rows."""
+        record = self.record._replace(densities=_densities(self))
+        return self._replace(record=record.without_rows())
+
     def _counted(self, rows: Rows, record: Record, start: int) -> "FactorModel":
         n = len(rows.x)
         sample = record.sample.add((rows.x, rows.y, rows.weight), start)
@@ -228,11 +233,11 @@ def _summary(model: FactorModel, name: str, diagnosis: Any = None) -> dict[str, 
         "seconds": round(record.seconds, 3),
         "parameters": model.encoder.numbers.width * (model.choices.components + 2),
         "log_density": float(seen.total[-1] / seen.rows[-1]) if len(seen.rows) else None,
-        "sample": _sample(model) if fitted else None,
+        "sample": (record.densities or _densities(model)) if fitted else None,
         "explained": float(1 - _shares(model).noise.mean()) if fitted else None,
         "factors": factors(model) if fitted else [],
         "noise": noise(model) if fitted else [],
-        "files": [dict(file) for file in record.files],
+        "files": file_names(record),
         "settings": _settings(model),
         "columns": model.encoder.described(),
         "left_out": dict(model.left_out),
@@ -286,8 +291,10 @@ def score_stds(estimator: FactorAnalysis) -> np.ndarray:
     return np.sqrt(np.diag(np.asarray(cov)))
 
 
-def _sample(model: FactorModel) -> dict[str, Any]:
-    """Log densities of the sample's rows under the model that has learned from them."""
+def _densities(model: FactorModel) -> dict[str, Any] | None:
+    """Log densities of the sample's rows under the model that has learned from them, if it has a sample."""
+    if model.record.sample.x is None:
+        return None
     rows = model.record.sample.x.toarray()
     density = model.estimator.score_samples(rows)
     found = np.quantile(density, QUANTILES)

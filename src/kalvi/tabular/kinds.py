@@ -36,6 +36,8 @@ from kalvi.predictors import MultiLinear
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
+FIRST_ROWS, FIRST_NETWORK_ROWS = 16, 256
+"""Rows that are learned before any is predicted; a network takes its scales from them."""
 
 
 class Prediction(NamedTuple):
@@ -43,6 +45,17 @@ class Prediction(NamedTuple):
 
     mean: np.ndarray
     spread: Spread | None
+
+
+LEVELS = np.array([0.5, 0.8, 0.9, 0.95])
+"""Of the intervals whose coverage is followed."""
+
+
+class Judged(NamedTuple):
+    """Predictions that are to be compared with what happened."""
+
+    mean: np.ndarray  # of y, or the probability of each class
+    inside: np.ndarray | None  # of numbers: whether the interval of each level holds y
 
 
 class Kind(eqx.Module):
@@ -68,6 +81,14 @@ class Kind(eqx.Module):
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         """Predictions for rows of x with central intervals of the given level."""
 
+    @abstractmethod
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        """Predictions for rows of x beside their targets y, at all levels from one prediction."""
+
+    @abstractmethod
+    def first_rows(self) -> int:
+        """How many rows of a stream are learned together before any is predicted."""
+
 
 class Linear(Kind):
     """Bayesian linear regression."""
@@ -92,6 +113,14 @@ class Linear(Kind):
         mean = target.restored(mean)
         return Prediction(mean, intervals.normal(mean, target.scale * std, level))
 
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        mean, std = estimator.predict(x, return_std=True)
+        inside = intervals.normal_holds(y, mean, std, LEVELS)
+        return Judged(target.restored(mean), inside)
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
+
 
 class Poisson(Kind):
     """Bayesian regression of counts."""
@@ -112,6 +141,14 @@ class Poisson(Kind):
     def predict(self, estimator: Any, target: Target, x: Any, level: float) -> Prediction:
         mean, std = latent(estimator, x)
         return Prediction(estimator.predict(x), intervals.counts(mean, std, level))
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        mean, std = latent(estimator, x)
+        inside = intervals.counts_hold(y, mean, std, LEVELS)
+        return Judged(np.exp(np.minimum(mean + std**2 / 2, 700)), inside)
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
 
 
 class Logistic(Kind):
@@ -135,6 +172,12 @@ class Logistic(Kind):
         if p.shape[1] > 2:
             return Prediction(p, intervals.classes(*latent_classes(estimator, x), level))
         return Prediction(p, intervals.probability(*latent(estimator, x), level))
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        return Judged(estimator.predict_proba(x), None)
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
 
 
 class Neural(Kind):
@@ -160,6 +203,16 @@ class Neural(Kind):
         ends = intervals.normal(mean, np.sqrt(epistemic), level)
         ends = Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))
         return Prediction(mean, _second(ends) if mean.shape[1] == 2 else ends)
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        mean, epistemic, aleatoric = estimator.predict_parts(_dense(x))
+        if isinstance(target, Classes):
+            return Judged(mean, None)
+        std = np.sqrt(epistemic + aleatoric)
+        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+
+    def first_rows(self) -> int:
+        return FIRST_NETWORK_ROWS
 
 
 class GaussianProcess(Kind):
@@ -190,6 +243,15 @@ class GaussianProcess(Kind):
             return Prediction(p, None)
         mean, std = estimator.predict_latent(x)
         return Prediction(p, intervals.probability(mean, std, level))
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        if isinstance(target, Classes):
+            return Judged(estimator.predict_proba(_dense(x)), None)
+        mean, std = estimator.predict(_dense(x), return_std=True)
+        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
 
 
 KINDS: dict[str, Kind] = {

@@ -6,7 +6,7 @@ in their order.
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,10 +97,11 @@ def fitted(
     cols: Located,
     parameters: dict[str, Any],
     *,
-    where: str,
+    files: Sequence[str],
     verbose: bool,
 ) -> MatrixModel:
-    """The factors of a matrix; `where` names it in complaints."""
+    """The factors of a matrix out of these files."""
+    where = ", ".join(files)
     if min(matrix.entries.shape) < FEWEST:
         raise BadData(
             f"{where}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
@@ -116,7 +117,8 @@ def fitted(
     estimator.set_params(verbose=False)
     counts = int(seen.sum()), int(ones.sum())
     seconds = time.monotonic() - began
-    return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, (where,))
+    names = tuple(Path(file).name or file for file in files)
+    return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, names)
 
 
 def factor_table(model: MatrixModel, side: str) -> pa.Table:
@@ -201,7 +203,7 @@ def _summary(model: MatrixModel, name: str, diagnosis: Any = None) -> dict[str, 
         "sweeps": estimator.n_sweeps_,
         "converged": estimator.converged_,
         "seconds": round(model.seconds, 3),
-        "files": list(model.files),
+        "files": [{"path": Path(file).name or "-"} for file in model.files],
         "settings": {
             name: value
             for name, value in estimator.get_params().items()
