@@ -25,7 +25,9 @@ def normal(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
     return Spread(std, mean - half, mean + half)
 
 
-def normal_holds(y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def normal_holds(
+    y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.ndarray
+) -> np.ndarray:
     """Whether the interval of `normal` holds y, a column for each level."""
     return np.abs(y - mean)[:, None] <= ndtri((1 + levels) / 2) * std[:, None]
 

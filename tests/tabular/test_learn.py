@@ -65,7 +65,9 @@ def bits(model):
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
     rows = None if record.sample.x is None else record.sample.x.toarray()
     told = (record.curve, record.checks, record.scores, record.losses, record.sample[1:])
-    kept = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((told, rows))] + [str(model.encoder)]
+    kept = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((told, rows))] + [
+        str(model.encoder)
+    ]
     return [leaf.tobytes() for leaf in leaves] + [*kept, record.rows, record.examples]
 
 
@@ -96,7 +98,12 @@ def test_what_is_written_is_what_was_learned(file, tmp_path):
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
-    choices = {"target": "sold", "drop": ("price",), "parameters": {"rank": rank}, "keep_rows": True}
+    choices = {
+        "target": "sold",
+        "drop": ("price",),
+        "parameters": {"rank": rank},
+        "keep_rows": True,
+    }
     whole = fit(file, tmp_path / "whole", **choices)
     for stop_after in (1, 4, 7) if rank is None else (4,):
         out = tmp_path / f"part{stop_after}"
@@ -234,7 +241,10 @@ def blocks_of(n, piece):
 def test_every_row_after_the_first_few_is_predicted_before_it_is_learned(file, frame, tmp_path):
     model = fit(file, tmp_path / "m", target="price", drop=("sold",))
     own, predicted = kalvi.LinearRegression(), []
-    centre, scale = frame["price"].mean(), frame["price"].std(ddof=0)  # the target too is in deviations
+    centre, scale = (
+        frame["price"].mean(),
+        frame["price"].std(ddof=0),
+    )  # the target too is in deviations
     x, y = columns_of(model, frame), frame["price"].to_numpy()
     for start, end in blocks_of(ROWS, PIECE):
         if start:

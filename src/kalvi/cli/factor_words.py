@@ -6,7 +6,6 @@ import click
 
 from kalvi.cli.words import SHOWN, say_kinds
 
-HAS_PAGE = False
 STRONGEST = 6
 """Columns named of a factor."""
 

@@ -4,8 +4,6 @@ from typing import Any
 
 import click
 
-HAS_PAGE = False
-
 
 def say_fitted(summary: dict[str, Any], out: str) -> None:
     """What came of a fit."""

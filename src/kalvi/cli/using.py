@@ -116,7 +116,9 @@ def merge(models: tuple[Path, ...], out: Path, force: bool, as_json: bool, quiet
 @click.command(short_help="What MODEL is, in the terminal or as JSON.")
 @MODEL
 @click.option(
-    "--diagnose", is_flag=True, help="Also how far the Gaussian is from the posterior (PSIS)."
+    "--diagnose",
+    is_flag=True,
+    help="Also how far the Gaussian is from the posterior (PSIS): as the fit found, or from kept rows.",
 )
 @click.option(
     "--effects", default=15, show_default=True, type=click.IntRange(0), help="How many to list."
@@ -129,6 +131,8 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     """
     with refusing():
         about = _summary(model, diagnose)
+    if diagnose and about.get("diagnosis_absent"):
+        about["warnings"].append(about["diagnosis_absent"])
     if as_json:
         say_json(about)
     else:
@@ -141,20 +145,20 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     "--out", "-o", type=click.Path(path_type=Path), help="The page; MODEL.html if not given."
 )
 @click.option(
-    "--no-diagnosis", is_flag=True, help="Leave out the Pareto k, which takes some seconds."
+    "--no-diagnosis", is_flag=True, help="Make no diagnosis from kept rows, which takes seconds."
 )
 @JSON
 @QUIET
 def report(model: Path, out: Path | None, no_diagnosis: bool, as_json: bool, quiet: bool) -> None:
     """Write one HTML page about MODEL, complete in itself.
 
-    Learning curve, calibration, coefficients, examples, data, fit quality, settings.
+    Learning curve, calibration, scores beside baselines, coefficients, data, fit quality, settings; of
+    Gaussian processes the kernel, of networks the layers, of factors the loadings, of a matrix its factors.
+    Rows of the data are shown only of a model that was fitted with --keep-rows.
     """
     with refusing():
         check_place(out or model)
         about = _summary(model, not no_diagnosis)
-        if not voice(about["model"]).HAS_PAGE:
-            raise ValueError(f"there is no page for such a model; see kalvi inspect {model}.")
         page = module("kalvi.tabular.report").page(about)
         out = out or model.with_suffix(".html")
         with written(out, "w") as file:

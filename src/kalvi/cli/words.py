@@ -12,7 +12,6 @@ NAMES = {
     "neural": "neural network",
 }
 SHOWN = 12
-HAS_PAGE = True
 VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 
 
@@ -81,23 +80,43 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     click.echo("columns")
     for column in summary["columns"][:SHOWN]:
         click.echo(f"  {column['name'][:28]:<28} {_kind(column)}")
-    say_effects(summary["effects"], most)
+    say_scores(summary.get("scores"))
+    say_effects(summary, most)
     for warning in summary["warnings"]:
         click.echo(f"note: {warning}")
 
 
-def say_effects(effects: list[dict[str, Any]], most: int = 15) -> None:
-    """The strongest effects with their credible intervals."""
+def say_scores(scores: dict[str, Any] | None) -> None:
+    """The scores beside their baselines."""
+    if not scores:
+        return
+    when = "learned before: in-sample" if scores["in_sample"] else "each before it was learned"
+    click.echo(f"scores of {scores['rows']:,} rows ({when})")
+    for one in scores["measures"]:
+        against = f"{one['baseline']:.4g} ({one['baseline_is']})"
+        click.echo(f"  {one['name']:<28} {one['value']:<10.4g} baseline {against}")
+
+
+def say_effects(summary: dict[str, Any], most: int = 15) -> None:
+    """The strongest effects with their credible intervals, and the intercept apart from them."""
+    effects = summary["effects"][:most]
     if not effects:
         return
     click.echo(
-        "strongest effects, 95 % credible: numbers per deviation, levels against their column's mean"
+        f"strongest effects on {summary['effects_of']}, 95 % credible: numbers per standard deviation "
+        "(and per unit), levels against their column's mean"
     )
-    for effect in effects[:most]:
-        name = effect["name"] if effect["class"] is None else f"{effect['class']}: {effect['name']}"
-        click.echo(
-            f"  {name[:36]:<36} {effect['mean']:+9.4f}   [{effect['lower']:+.4f}, {effect['upper']:+.4f}]"
-        )
+    for effect in effects:
+        per = f"   {effect['original']['mean']:+.4g} per {effect['unit']}" if effect["unit"] else ""
+        click.echo(f"{_interval(effect['name'], effect)}{per}")
+    for intercept in summary["intercept"]:
+        click.echo(f"{_interval('intercept', intercept)}   of an average row")
+
+
+def _interval(name: str, effect: dict[str, Any]) -> str:
+    name = name if effect["class"] is None else f"{effect['class']}: {name}"
+    ends = f"[{effect['lower']:+.4f}, {effect['upper']:+.4f}]"
+    return f"  {name[:36]:<36} {effect['mean']:+9.4f}   {ends}"
 
 
 def _size(summary: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
-"""Coefficients of a linear model of a table with their intervals, comparable and in the units of the columns.
+"""Coefficients of a linear model of a table: comparable with each other, and in the units of the columns.
 
-Numbers are learned in deviations of the first rows, z = (x − centre)/scale. A coefficient for z is the effect
-of one standard deviation, comparable with others; divided by the scale it is the effect of one unit of the
-column (of one day, for times). A level is against the mean of its column over the rows. The intercept is that
-of a row that is average in every column or, in original units, 0 in every number.
+Numbers are learned in deviations of the first rows, z = (x − centre)/scale. A coefficient for z is the
+effect of one standard deviation, comparable with others; divided by the scale it is the effect of one unit
+of the column (of one day, for times). A level is against the mean of its column over the rows.
+The intercept is that of a row that is average in every column or, in original units, 0 in every number.
 """
 
 from typing import Any, NamedTuple

@@ -22,7 +22,8 @@ from kalvi.precision import matching
 from kalvi.readers import BadData, Source
 from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
-from kalvi.tabular.record import Record, checked_rows
+from kalvi.tabular.progressive import block_size, padded, scored_rows
+from kalvi.tabular.record import Record
 from kalvi.tabular.summary import curve, file_names, summary
 from kalvi.tabular.valid import Rules, encoder_rules, estimator_rules, plain, record_rules, rules
 
@@ -32,6 +33,8 @@ LISTED = 200
 """So many columns are listed of each factor."""
 QUANTILES = (0.001, 0.01, 0.05, 0.5)
 """Of the log densities of the sample: what an outlier is."""
+FIRST_ROWS = 256
+"""Rows that are learned before any is judged."""
 LARGEST = 1e100
 """Numbers beyond this cannot be squared in their own units."""
 
@@ -115,16 +118,27 @@ class FactorModel(NamedTuple):
         return self._numbers(encoded.x, self.encoder, table, place)
 
     def learned(self, rows: Rows, start: int) -> "FactorModel":
-        """After a piece: first the log densities of some of its rows, then learn from all of them."""
-        record = self.record
-        if record.rows:
-            x = rows.x[checked_rows(rows.weight)]
-            before = record.curve.rows[-1:].sum(), record.curve.total[-1:].sum()
-            found = len(x), self._density(x).sum()
-            added = (float(a + b) for a, b in zip(before, found, strict=True))
-            record = record._replace(curve=record.curve.add(*added))
-        self.estimator.partial_fit(rows.x)
-        return self._counted(rows, record, start)
+        """After a piece: block by block first the log densities of rows, then learn from them."""
+        record, first, n = self.record, 0, len(rows.x)
+        while first < n:
+            size = block_size(record.rows, FIRST_ROWS, n - first)
+            record = self._judged(record, rows.x[first : first + size])
+            self.estimator.partial_fit(rows.x[first : first + size])
+            record = record._replace(rows=record.rows + size, weight=record.weight + size)
+            first += size
+        sample = record.sample.add((rows.x, rows.y, rows.weight), start)
+        return self._replace(encoder=rows.encoder, record=record._replace(sample=sample))
+
+    def _judged(self, record: Record, x: np.ndarray) -> Record:
+        """The record with the log densities of rows that are still to be learned."""
+        which = scored_rows(record.rows, np.ones(len(x)), x.shape[1])
+        if not len(which):
+            return record
+        x, _, _ = padded(x[which], which, which)
+        before = record.curve.rows[-1:].sum(), record.curve.total[-1:].sum()
+        found = len(which), self._density(x)[: len(which)].sum()
+        added = (float(a + b) for a, b in zip(before, found, strict=True))
+        return record._replace(curve=record.curve.add(*added))
 
     def _density(self, x: np.ndarray) -> np.ndarray:
         density = self.estimator.score_samples(x)
@@ -142,18 +156,14 @@ class FactorModel(NamedTuple):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
             self.estimator.fit(x)
-        return self._counted(rows, self.record, 0)
+        n, sample = len(x), self.record.sample.add((x, rows.y, rows.weight), 0)
+        record = self.record._replace(rows=n, weight=float(n), sample=sample)
+        return self._replace(encoder=rows.encoder, record=record)
 
     def finished(self) -> "FactorModel":
         """When all rows are learned: with the log densities of the sample, without its rows."""
         record = self.record._replace(densities=_densities(self))
         return self._replace(record=record.without_rows())
-
-    def _counted(self, rows: Rows, record: Record, start: int) -> "FactorModel":
-        n = len(rows.x)
-        sample = record.sample.add((rows.x, rows.y, rows.weight), start)
-        record = record._replace(rows=record.rows + n, weight=record.weight + n, sample=sample)
-        return self._replace(encoder=rows.encoder, record=record)
 
     def _numbers(
         self, x: np.ndarray, encoder: Encoder, table: pa.Table, place: Place

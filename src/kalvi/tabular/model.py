@@ -86,7 +86,7 @@ class TableModel(NamedTuple):
         )
         estimator = kind.estimator(target, encoder.width, choices.parameters)
         begun = cls(model, choices, target, encoder, estimator, Record.none())
-        if choices.diagnose and not begun._has_diagnosis():
+        if choices.diagnose and not begun.has_diagnosis():
             raise ValueError(
                 "--diagnose is for logistic, linear and poisson models that do not forget "
                 "(forgetting=1, process_noise=0); leave it out."
@@ -179,14 +179,14 @@ class TableModel(NamedTuple):
 
     def _samples(self) -> bool:
         """Whether rows are drawn for the diagnosis."""
-        return (self.choices.keep_rows or self.choices.diagnose) and self._has_diagnosis()
+        return (self.choices.keep_rows or self.choices.diagnose) and self.has_diagnosis()
 
-    def _has_diagnosis(self) -> bool:
+    def has_diagnosis(self) -> bool:
         """Whether its Gaussian can be compared with a posterior: not that of a model that forgets."""
         return self.kind.widens() and _keeps_all(self.estimator)
 
     def finished(self) -> "TableModel":
-        """When all rows are learned: with the diagnosis if it was asked for, without rows unless they stay."""
+        """When all rows are learned: with the diagnosis if asked for, without rows unless they stay."""
         found = self.diagnosed() if self.choices.diagnose else None
         record = self.record._replace(diagnosis=found)
         return self._replace(record=record if self.choices.keep_rows else record.without_rows())
@@ -194,7 +194,7 @@ class TableModel(NamedTuple):
     def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
         """How far the Gaussian is from the posterior of the sample's rows; None without a sample."""
         sample = self.record.sample
-        if not self._has_diagnosis() or sample.x is None or not len(sample.y):
+        if not self.has_diagnosis() or sample.x is None or not len(sample.y):
             return None
         x = sample.x.copy()
         x.resize(x.shape[0], self.estimator.n_features_in_)

@@ -1,7 +1,7 @@
 """Rows predicted before they are learned, so that scores are those of new data even on small tables.
 
-A stream is learned in blocks that grow with the rows learned before: 16 rows at first, then half of them, up
-to 512 and whole pieces from 4,096 rows on. Each block is predicted just before it is learned. The blocks
+A stream is learned in blocks that grow with the rows learned before: 16 rows at first, then half of them,
+up to 512 and whole pieces from 4,096 rows on. Each block is predicted just before it is learned. The blocks
 follow from the rows alone, so a resumed run cuts the stream alike; how it is cut does not change what is
 learned (a full covariance is updated row by row, a low-rank one has a buffer of its own).
 """
@@ -23,6 +23,8 @@ UNCUT = 4096
 PER_INPUT, LEAST_LEARNED, MOST_LEARNED = 2, 16, 1024
 """Scores begin when there were two rows for each input, at least and at most so many: a model that knows
 less predicts anything, and a few such rows would outweigh all others."""
+
+
 def block_size(learned: int, first: int, left: int) -> int:
     """How many of the rows left in a piece are learned next."""
     if learned >= UNCUT:

@@ -118,8 +118,12 @@ class Record(NamedTuple):
     files: tuple[dict[str, Any], ...]
     scores: ClassScores | NumberScores | None = None
     losses: Losses | None = None
-    in_sample: bool = False  # whether the rows of the scores had been learned before they were predicted
-    diagnosis: dict | None = None  # how far the Gaussian is from the posterior, where that was asked for
+    in_sample: bool = (
+        False  # whether the rows of the scores had been learned before they were predicted
+    )
+    diagnosis: dict | None = (
+        None  # how far the Gaussian is from the posterior, where that was asked for
+    )
     densities: dict | None = None  # of a factor analysis: log densities of a sample of the rows
 
     @classmethod
@@ -129,7 +133,7 @@ class Record(NamedTuple):
         return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
 
     def predicted(self, target: Target, judged: Any, y: np.ndarray, at: np.ndarray) -> "Record":
-        """With predictions of rows at places `at` of the stream, whose targets y are as `read` gives them."""
+        """With predictions of rows at places `at` of the stream; y is as `Target.read` gives it."""
         if isinstance(target, Classes):
             scores = self.scores or ClassScores.none(len(target.labels))
             checks = self.checks.add_classes(judged.mean, y)

@@ -6,6 +6,7 @@ count as ties. Each score has a baseline that ignores the columns: the commonest
 classes, the mean of the rows before, or the nominal level of an interval.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,9 @@ class ClassScores(NamedTuple):
     correct: int
     brier: float
     loss: float
-    ranks: np.ndarray  # for each class (the second of two): rows of other classes and of it, by log odds
+    ranks: (
+        np.ndarray
+    )  # for each class (the second of two): rows of other classes and of it, by log odds
 
     @classmethod
     def none(cls, classes: int) -> "ClassScores":
@@ -42,8 +45,7 @@ class ClassScores(NamedTuple):
         hit = y[:, None] == np.arange(p.shape[1])
         chosen = slice(1, 2) if curves == 1 else slice(None)
         ranks = [
-            _histogram(p[:, k], hit[:, k], self.ranks.shape[2])
-            for k in range(p.shape[1])[chosen]
+            _histogram(p[:, k], hit[:, k], self.ranks.shape[2]) for k in range(p.shape[1])[chosen]
         ]
         return ClassScores(
             self.seen + hit.sum(axis=0),
@@ -177,7 +179,7 @@ class Losses(NamedTuple):
             return None
         cuts = [0.8 * self.at[-1], 0.9 * self.at[-1], self.at[-1]]
         where = np.searchsorted(self.at, cuts).tolist()
-        before, recent = (self._between(*pair) for pair in zip(where[:-1], where[1:], strict=True))
+        before, recent = (self._between(*pair) for pair in pairwise(where))
         if before is None or recent is None or not before[0] > 0:
             return None
         error = np.sqrt(before[1] + recent[1])

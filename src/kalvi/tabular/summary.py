@@ -40,7 +40,7 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "rows": record.rows,
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
-        "passes": int(getattr(estimator, "n_passes_", 1)),
+        "passes": int(getattr(estimator, "n_passes_", 1)) if _has_passes(model) else None,
         "parameters": _parameters(model),
         "rank": getattr(estimator, "rank", None),
         "log_evidence": evidence,
@@ -60,7 +60,8 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "effects": effects.effects(model),
         "intercept": effects.intercepts(model),
         "examples": [dict(example) for example in record.examples],
-        "diagnosis": diagnosis,
+        "diagnosis": diagnosis or record.diagnosis,
+        "diagnosis_absent": None if diagnosis or record.diagnosis else diagnosis_absent(model),
         "warnings": warnings(model),
     }
 
@@ -80,6 +81,20 @@ def diagnosed(model: Any, draws: int = 1000) -> dict[str, Any] | None:
 @diagnosed.register(TableModel)
 def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | None:
     return model.record.diagnosis or model.diagnosed(draws)
+
+
+def diagnosis_absent(model: TableModel) -> str | None:
+    """Why there is no diagnosis of a linear model, and what to do."""
+    if not model.kind.widens() or not model.record.rows:
+        return None
+    if not model.has_diagnosis():
+        return "There is no diagnosis: a model that forgets has no other posterior to be compared with."
+    if model.record.sample.x is None:
+        return (
+            "There is no diagnosis of the Gaussian (Pareto k), and the model holds no rows to make one "
+            "from: fit it with --diagnose, or with --keep-rows to have it made later."
+        )
+    return "There is no diagnosis of the Gaussian (Pareto k): kalvi inspect --diagnose makes one."
 
 
 def warnings(model: TableModel) -> list[str]:
@@ -117,7 +132,13 @@ def _settings(model: TableModel) -> dict[str, Any]:
     choices = model.choices._asdict()
     parameters = choices.pop("parameters")
     own = {name: value for name, value in choices.items() if value not in (None, (), False)}
-    return own | parameters | {"full covariance": getattr(model.estimator, "rank", 0) is None}
+    shape = {"full covariance": model.estimator.rank is None} if model.kind.widens() else {}
+    return own | parameters | shape
+
+
+def _has_passes(model: TableModel) -> bool:
+    """Whether rows are passed over; a Gaussian process and a network in training have no such count."""
+    return model.streams() or model.kind.widens()
 
 
 def curve(record: Record) -> dict[str, Any]:
@@ -142,7 +163,7 @@ def drift(record: Record) -> dict[str, Any] | None:
     loss = "log loss" if isinstance(record.scores, ClassScores) else "squared error"
     change = found["change"]
     compared = (
-        f"{abs(change):.0%} {'above' if change > 0 else 'below'}"
+        f"{100 * abs(change):.0f} % {'above' if change > 0 else 'below'}"
         if abs(change) >= 0.005
         else "the same as"
     )
@@ -175,7 +196,7 @@ def _scores(model: TableModel) -> dict[str, Any] | None:
         held = checks.inside / max(checks.count, 1)
         measures += [
             {
-                "name": f"coverage of {level:.0%} intervals",
+                "name": f"coverage of {100 * level:.0f} % intervals",
                 "value": float(share),
                 "baseline": float(level),
                 "baseline_is": "the nominal level",
@@ -217,4 +238,3 @@ def _coverage(model: TableModel) -> dict[str, Any] | None:
         return None
     observed = (checks.inside / checks.count).tolist()
     return {"level": LEVELS.tolist(), "observed": observed, "count": checks.count}
-

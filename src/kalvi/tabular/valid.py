@@ -238,7 +238,10 @@ def _score_rules(model: TableModel) -> Rules:
         n = len(model.target.labels)
         yield "the scores", scores is None or isinstance(scores, ClassScores)
         if scores is not None:
-            yield "the scores", reals(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1)
+            yield (
+                "the scores",
+                reals(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1),
+            )
     else:
         yield "the scores", scores is None or isinstance(scores, NumberScores)
 
