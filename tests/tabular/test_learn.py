@@ -339,6 +339,25 @@ def test_no_row_stays_in_a_model_unless_it_was_asked_for(frame, tmp_path):
     assert kalvi.load(out).record.files[0]["path"] == "rows.csv"
 
 
+def test_low_rank_models_keep_the_rows_that_wait_for_a_block(file, tmp_path):
+    """Documented, and fewer than a block."""
+    parameters = {"rank": 2, "block_size": 96}
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",), parameters=parameters)
+    waiting = kalvi.load(tmp_path / "m").estimator.__getstate__()["buffer_"].waiting
+    assert waiting[0].shape[0] == ROWS % 96
+    assert model.record.sample.x is None
+
+
+def test_a_network_is_scored_before_it_learns(file, tmp_path):
+    parameters = {"hidden_sizes": [3]}
+    model = fit(file, tmp_path / "m", target="price", model="neural", parameters=parameters)
+    about = summary(model, "m")
+    assert (
+        about["scores"]["rows"] == ROWS - PIECE
+    )  # of the first 256 rows, those of the first piece
+    assert about["shape"]["layers"][1:] == [3, 1] and about["coverage"]["count"] == ROWS - PIECE
+
+
 def test_a_diagnosis_is_stored_without_its_rows(file, tmp_path):
     model = fit(file, tmp_path / "m", target="sold", drop=("price",), diagnose=True)
     assert model.record.sample.x is None

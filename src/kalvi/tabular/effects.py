@@ -119,7 +119,8 @@ def _intercept_rows(encoder: Encoder) -> Any:
 def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
     """How many units of its column a place is divided by, and what the unit is called."""
     numbers = encoder.numbers
-    scale, unit = np.ones(encoder.width), [None] * encoder.width
+    scale = np.ones(encoder.width)
+    unit: list[str | None] = [None] * encoder.width
     kinds = np.array(numbers.kinds, object).repeat(numbers.widths)
     for i, kind in enumerate(kinds):
         if kind != "flag" and np.isfinite(numbers.scale[i]):
@@ -141,8 +142,8 @@ def _never_occurred(encoder: Encoder) -> set[int]:
 
 def _classes(model: TableModel) -> list[Any]:
     """The class of each vector of coefficients; none where there is only one vector."""
-    several = isinstance(model.target, Classes) and len(model.target.labels) > 2
-    return list(model.target.labels) if several else [None]
+    labels = list(model.target.labels) if isinstance(model.target, Classes) else []
+    return labels if len(labels) > 2 else [None]
 
 
 def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -147,7 +147,7 @@ class Record(NamedTuple):
 
     def learned(self, target: Target, y: np.ndarray, weight: np.ndarray) -> "Record":
         """With rows that were learned, predicted or not."""
-        scores = self.scores
+        scores: Any = self.scores
         if not isinstance(target, Classes):
             scores = (scores or NumberScores.none()).after(target.restored(y[weight > 0]))
         return self._replace(

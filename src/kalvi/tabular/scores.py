@@ -57,7 +57,13 @@ class ClassScores(NamedTuple):
 
     def join(self, other: "ClassScores") -> "ClassScores":
         """Of the rows of both."""
-        return ClassScores(*(a + b for a, b in zip(self, other, strict=True)))
+        return ClassScores(
+            self.seen + other.seen,
+            self.correct + other.correct,
+            self.brier + other.brier,
+            self.loss + other.loss,
+            self.ranks + other.ranks,
+        )
 
     def rows(self) -> int:
         """How many predictions there were."""
@@ -125,10 +131,18 @@ class NumberScores(NamedTuple):
 
     def join(self, other: "NumberScores") -> "NumberScores":
         """Of the rows of both."""
-        pooled = _pooled(self[:3], other[:3])
-        sums = (a + b for a, b in zip(self[3:7], other[3:7], strict=True))
-        learned = _pooled((*self[7:], 0.0), (*other[7:], 0.0))
-        return NumberScores(*pooled, *sums, *learned[:2])
+        learned = _pooled(
+            (self.learned, self.learned_mean, 0.0), (other.learned, other.learned_mean, 0.0)
+        )
+        return NumberScores(
+            *_pooled(self[:3], other[:3]),
+            self.error_squares + other.error_squares,
+            self.error_sizes + other.error_sizes,
+            self.base_squares + other.base_squares,
+            self.base_sizes + other.base_sizes,
+            learned[0],
+            learned[1],
+        )
 
     def rows(self) -> int:
         """How many predictions there were."""
@@ -141,12 +155,11 @@ class NumberScores(NamedTuple):
         if self.squares > 0:
             share = 1 - self.error_squares / self.squares
             found.append(_measure("R²", share, 0.0, "the mean of these rows", "higher"))
-        rmse = [float(np.sqrt(total / n)) for total in (self.error_squares, self.base_squares)]
-        sizes = self.error_sizes / n, self.base_sizes / n
+        rmse, base_rmse = (np.sqrt(sum_ / n) for sum_ in (self.error_squares, self.base_squares))
         return [
             *found,
-            _measure("RMSE", *rmse, base, "lower"),
-            _measure("MAE", *sizes, base, "lower"),
+            _measure("RMSE", rmse, base_rmse, base, "lower"),
+            _measure("MAE", self.error_sizes / n, self.base_sizes / n, base, "lower"),
         ]
 
 

@@ -213,9 +213,10 @@ def _effects_of(model: TableModel) -> str | None:
         return None
     if not isinstance(model.target, Classes):
         return f"the {'log of the mean' if model.model == 'poisson' else 'mean'} of {model.target.name}"
-    if len(model.target.labels) > 2:
-        return "the score of each class (softmax)"
-    return f"the log odds of {model.target.labels[1]}"
+    labels = list(model.target.labels)
+    return (
+        "the score of each class (softmax)" if len(labels) > 2 else f"the log odds of {labels[1]}"
+    )
 
 
 def _calibration(model: TableModel) -> dict[str, Any] | None:
@@ -223,7 +224,7 @@ def _calibration(model: TableModel) -> dict[str, Any] | None:
     some = count > 0
     if not some.any():
         return None
-    labels = model.target.labels if isinstance(model.target, Classes) else ()
+    labels = list(model.target.labels) if isinstance(model.target, Classes) else []
     return {
         "class": labels[1] if len(labels) == 2 else None,  # None: whichever was the likeliest
         "predicted": (predicted[some] / count[some]).tolist(),

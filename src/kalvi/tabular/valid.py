@@ -220,15 +220,15 @@ def _summary_rules(record: Record) -> Rules:
     yield "the scores", all(np.all(np.isfinite(part)) for part in parts)
     yield "the scores", scores is None or scores.rows() >= 0
     if isinstance(scores, ClassScores):
-        yield "the scores", scores.ranks.ndim == 3 and scores.ranks.shape[2] <= ODDS_BINS
+        shape = scores.ranks.shape
+        yield "the scores", len(shape) == 3 and shape[1] == 2 and 1 <= shape[2] <= ODDS_BINS
         yield "the scores", all(bool(np.all(part >= 0)) for part in parts)
     if losses is not None:
         n = losses.at.size
         right = all(reals(part, (n,)) and np.all(np.isfinite(part)) for part in losses)
         yield "the losses", right and bool(np.all(np.diff(losses.at) >= 0))
-    for told in (record.diagnosis, record.densities):
-        yield "the diagnosis", told is None or plain(told)
     yield "the diagnosis", record.diagnosis is None or _is_diagnosis(record.diagnosis)
+    yield "the log densities", record.densities is None or _is_densities(record.densities)
 
 
 def _score_rules(model: TableModel) -> Rules:
@@ -237,7 +237,7 @@ def _score_rules(model: TableModel) -> Rules:
     if isinstance(model.target, Classes):
         n = len(model.target.labels)
         yield "the scores", scores is None or isinstance(scores, ClassScores)
-        if scores is not None:
+        if isinstance(scores, ClassScores):
             yield (
                 "the scores",
                 reals(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1),
@@ -247,9 +247,19 @@ def _score_rules(model: TableModel) -> Rules:
 
 
 def _is_diagnosis(told: dict[str, Any]) -> bool:
-    numbers = ("pareto_k", "draws", "rows", "ess")
-    right = all(isinstance(told.get(name), int | float) for name in numbers)
-    return right and isinstance(told.get("verdict"), str)
+    right = _has_numbers(told, ("pareto_k", "draws", "rows", "ess"))
+    return right and isinstance(told.get("verdict"), str) and plain(told)
+
+
+def _is_densities(told: dict[str, Any]) -> bool:
+    pairs = told.get("quantiles")
+    right = isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs)
+    numbers = right and all(isinstance(v, int | float) for pair in pairs for v in pair)
+    return numbers and _has_numbers(told, ("rows", "log_density")) and plain(told)
+
+
+def _has_numbers(told: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return all(isinstance(told.get(name), int | float) for name in names)
 
 
 def _is_example(example: dict[str, Any]) -> bool:
