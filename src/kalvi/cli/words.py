@@ -21,7 +21,9 @@ VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 def say_kinds(model: Any, source: Any) -> None:
     """The types that were found in the first rows."""
     n = source.sample.num_rows
-    click.echo(f"{_count(len(source.files), 'file')}, types by the first {n:,} rows:", err=True)
+    click.echo(
+        f"{_count(len(source.files), 'file')}, types by the first {_count(n, 'row')}:", err=True
+    )
     columns, hidden = model.encoder.described(), 0
     for i, column in enumerate(columns):
         about = source.about[column["name"]]
@@ -71,7 +73,7 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     """What came of a pass."""
     speed = summary["rows"] / max(summary["seconds"], 1e-9)
     click.echo(
-        f"{NAMES[summary['model']]} of {summary['target']}: {summary['rows']:,} rows, "
+        f"{NAMES[summary['model']]} of {summary['target']}: {_count(summary['rows'], 'row')}, "
         f"{_size(summary)}{summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
     )
     if summary["log_loss"] is not None:
@@ -124,7 +126,8 @@ def say_effects(effects: list[dict[str, Any]], most: int = 15) -> None:
 
 
 def _size(summary: dict[str, Any]) -> str:
-    return f"{summary['parameters']:,} parameters, " if summary["parameters"] else ""
+    n = summary["parameters"]
+    return f"{_count(n, 'parameter')}, " if n else ""
 
 
 def _kind(column: dict[str, Any]) -> str:
