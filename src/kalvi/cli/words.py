@@ -80,7 +80,8 @@ def say_summary(summary: dict[str, Any], most: int = 15) -> None:
     if summary["diagnosis"]:
         said = summary["diagnosis"]
         verdict = click.style(said["verdict"], fg=VERDICTS.get(said["verdict"]))
-        facts.append(("Pareto k", f"{said['pareto_k']:.2f} ({verdict})"))
+        off = f", means up to {said['shift']:.2g} sd off" if "shift" in said else ""
+        facts.append(("Pareto k", f"{said['pareto_k']:.2f} ({verdict}){off}"))
         if said.get("one_pass"):
             facts.append(("one pass", said["one_pass"]["text"]))
     for name, value in facts:
