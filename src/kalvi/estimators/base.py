@@ -23,7 +23,7 @@ from kalvi.estimators.draws import Drawn
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.predictive import predicted
 from kalvi.estimators.refining import Refining
-from kalvi.estimators.states import Settled, check_restored, weighty
+from kalvi.estimators.states import Settled, ahead_of, check_restored, weighty
 from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
@@ -33,6 +33,10 @@ from kalvi.vectors import VectorLikelihood
 
 CLIMBED = ("elbo_", "elbo_gap_", "converged_", "_chosen")
 """What a climb leaves beside the posterior: rows that are streamed after it make it untrue."""
+
+
+MOST_AHEAD = 1024
+"""Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
 
 
 class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
@@ -134,7 +138,8 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
                 self.structure_ = self._structure()
             self.state_ = streamable(self.state_, self.rank)
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
-            self._settled = Settled(self)
+            before = self.__dict__.get("_settled")
+            self._settled = Settled(self, before and before.ahead)
             if revisit and self.revisits(*x.shape):
                 self._revisit(x, y, weight)
         self._warn(self._current()[1] if revisit else self._best(self.state_))
@@ -180,6 +185,8 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         else:
             rows = weighty(x, y, weight)  # others must not fill a block
             batches, after = self.buffer_.push(rows, schedule, **layout)
+            if after.seen == self.buffer_.seen:  # no block is full
+                return self.state_, after
         if not self.verbose:
             return run.resume(rule, self.state_, batches), after
         with tqdm(total=x.shape[0], unit=" rows", unit_scale=True) as bar:
@@ -202,6 +209,16 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         if settled.value is None:
             settled.value = settled.model._settle()
         return settled.value
+
+    def _latest(self) -> Streaming:
+        """The best state with the waiting rows absorbed but not projected: for predictions, at low cost."""
+        settled = self._fitted()._settled
+        model: Any = settled.model
+        if model.buffer_.waiting is None or model.state_.posterior.mean.shape[-1] > MOST_AHEAD:
+            return self._current()[1]
+        with matching(model.dtype):
+            settled.ahead = ahead_of(model, settled.ahead)
+            return model._best(settled.ahead.state)
 
     def _fitted(self) -> Any:
         """This model with the parameters it was fitted with."""
@@ -316,7 +333,9 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
         with matching(self.dtype):
-            return predicted(self._fitted_likelihood(), self.posterior_, rows, self._layout())
+            best = self._latest()
+            posterior = self._fitted()._in_units(best.posterior, best)
+            return predicted(self._fitted_likelihood(), posterior, rows, self._layout())
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""

@@ -1,10 +1,13 @@
 """What fitted streaming models are read from, rows and states in parts, and what comes from a file."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
+from kalvi import run
+from kalvi.algorithms.grid import stack, take
 from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
 from kalvi.streams import Buffer
@@ -16,10 +19,45 @@ class Settled:
     `model` is the estimator as it was fitted: parameters set later are for the next call.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, ahead: "Ahead | None" = None):
         self.model: Any = object.__new__(type(model))
         self.model.__dict__.update(vars(model), _settled=self)
         self.value: Any = None
+        self.ahead = ahead
+
+
+class Ahead(NamedTuple):
+    """A state of low rank with its first waiting rows absorbed, in a full covariance.
+
+    A block of rows is projected onto the rank when it is full. Until then predictions are made from what
+    its rows say without the projection: each is absorbed once, where projecting them anew with every
+    prediction would cost as much as the whole block.
+    """
+
+    base: Any  # the state after the last full block
+    count: int  # rows absorbed since
+    state: Any
+
+
+def ahead_of(model: Any, known: Ahead | None) -> Ahead:
+    """The state of a model with all its waiting rows, from what is `known` of the first of them."""
+    if known is None or known.base is not model.state_:
+        known = Ahead(model.state_, 0, _in_full(model.state_, model._on_grid()))
+    rows = model.buffer_.since(known.count, model._schedule(model.n_features_in_), model._layout())
+    if rows is None:
+        return known
+    rule = model._rule(model.n_features_in_)
+    count = known.count + int(np.sum(np.asarray(rows.weight) > 0))
+    return Ahead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
+
+
+def _in_full(state: Any, on_grid: bool) -> Any:
+    """The state with a full covariance; of a grid, each of its members."""
+    q = state.posterior
+    members = [take(q, i) for i in range(q.mean.shape[0])] if on_grid else [q]
+    dense = [member.to_dense() for member in members]
+    dense = stack(dense) if on_grid else dense[0]
+    return eqx.tree_at(lambda s: s.posterior, state, dense)
 
 
 def weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
