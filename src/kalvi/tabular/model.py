@@ -170,7 +170,7 @@ class TableModel(NamedTuple):
     def fitted(self, pieces: list[Rows]) -> "TableModel":
         """After all rows at once."""
         x, y, weight = joined(pieces, self.encoder.width)
-        x = x if self.kind.widens() else x.toarray()
+        x = x if self.kind.widens() or isinstance(x, np.ndarray) else x.toarray()
         self._check_classes(y)
         self.estimator.fit(x, y, sample_weight=weight)
         record = self.record._replace(
@@ -296,13 +296,19 @@ def said(made: Prediction, i: int) -> dict[str, Any]:
     }
 
 
-def joined(pieces: list[Rows], width: int) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
-    """x, y and the weights of the rows of several pieces that have a weight."""
+def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """x, y and the weights of the rows of several pieces that have a weight; `pieces` is emptied."""
     y = np.concatenate([piece.y for piece in pieces])
     weight = np.concatenate([piece.weight for piece in pieces])
-    x: Any = sp.vstack([_csr(piece.x, width) for piece in pieces], format="csr")
+    if any(sp.issparse(piece.x) for piece in pieces):
+        x: Any = sp.csr_array(sp.vstack([_csr(p.x, width) for p in pieces], format="csr"))
+    else:
+        x = np.zeros((len(y), width))
+        for piece, end in zip(pieces, np.cumsum([len(p.y) for p in pieces]), strict=True):
+            x[end - len(piece.y) : end, : piece.x.shape[1]] = piece.x
+    pieces.clear()  # all rows are in memory twice by now
     some = weight > 0
-    return sp.csr_array(x[some]), y[some], weight[some]
+    return (x, y, weight) if some.all() else (x[some], y[some], weight[some])
 
 
 def _csr(x: Any, width: int) -> sp.csr_array:
