@@ -233,7 +233,7 @@ class TableModel(NamedTuple):
     def fitted(self, pieces: list[Rows]) -> "TableModel":
         """After all rows at once."""
         x, y, weight = joined(pieces, self.encoder.width)
-        x = x if self.kind.widens() else x.toarray()
+        x = x if self.kind.widens() or isinstance(x, np.ndarray) else x.toarray()
         self._check_classes(y)
         self.estimator.fit(x, y, sample_weight=weight)
         record = self.record.learned(self.target, y, weight)

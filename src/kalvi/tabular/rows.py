@@ -29,13 +29,19 @@ class Rows(NamedTuple):
         return self._replace(table=table, x=x, y=y, weight=weight)
 
 
-def joined(pieces: list[Rows], width: int) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
-    """x, y and the weights of the rows of several pieces that have a weight."""
+def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """x, y and the weights of the rows of several pieces that have a weight; `pieces` is emptied."""
     y = np.concatenate([piece.y for piece in pieces])
     weight = np.concatenate([piece.weight for piece in pieces])
-    x: Any = sp.vstack([_csr(piece.x, width) for piece in pieces], format="csr")
+    if any(sp.issparse(piece.x) for piece in pieces):
+        x: Any = sp.csr_array(sp.vstack([_csr(p.x, width) for p in pieces], format="csr"))
+    else:
+        x = np.zeros((len(y), width))
+        for piece, end in zip(pieces, np.cumsum([len(p.y) for p in pieces]), strict=True):
+            x[end - len(piece.y) : end, : piece.x.shape[1]] = piece.x
+    pieces.clear()  # all rows are in memory twice by now
     some = weight > 0
-    return sp.csr_array(x[some]), y[some], weight[some]
+    return (x, y, weight) if some.all() else (x[some], y[some], weight[some])
 
 
 def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
