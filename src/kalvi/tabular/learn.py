@@ -116,7 +116,7 @@ def open_for(
     format: str | None,
     types: dict[str, str] | None = None,
 ) -> Source:
-    """Files, or a table, with the columns of a model; those that are not there are missed when rows are read.
+    """Files, or a table, with the columns of a model; those that lack are missed when rows are read.
 
     Columns that were dropped when it was fitted are not read, unless `types` names them.
     """
