@@ -109,13 +109,22 @@ def test_a_matrix_is_predicted_without_data(votes):
     assert "takes no DATA" in message
 
 
+def test_a_matrix_has_a_page(votes):
+    folder, _ = votes
+    about = json.loads(run("inspect", folder / "votes.kalvi", "--json").stdout)
+    assert about["files"] == [{"path": "votes.csv"}]
+    assert len(about["row_factors"]["mean"][0]) == about["rows"]
+    assert run("report", folder / "votes.kalvi", "-o", folder / "page.html").exit_code == 0
+    text = (folder / "page.html").read_text("utf-8")
+    assert "Factors along rows and columns" in text and str(folder) not in text
+
+
 def test_what_a_matrix_cannot(votes):
     folder, _ = votes
     model = folder / "votes.kalvi"
     before = model.read_bytes()
     assert "cannot learn more" in sentence(run("update", model, folder / "votes.csv"))
     assert "is finished" in sentence(run("resume", model))
-    assert sentence(run("report", model)).endswith(f"see kalvi inspect {model}.")
     assert "cannot be merged" in sentence(run("merge", model, model, "-o", folder / "two"))
     assert "exists" in sentence(run("silk", folder / "votes.csv", "-o", model))
     assert model.read_bytes() == before
@@ -203,7 +212,9 @@ def test_factor_update_predict_inspect(sensors):
     assert "m.kalvi: 1 factor of 3 columns (eigen)" in text
     listed = [f"  {name:<36} {share:7.1%}\n" in text for name, share in whole["noise"]]
     assert listed == [True, False, False]
-    assert "see kalvi inspect" in sentence(run("report", model))
+    run("report", model, "-o", sensors / "page.html")
+    text = (sensors / "page.html").read_text("utf-8")
+    assert "Loadings" in text and "Noise" in text and str(sensors) not in text
     assert "cannot be merged" in sentence(run("merge", model, model, "-o", sensors / "two"))
 
 

@@ -25,6 +25,13 @@ def normal(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
     return Spread(std, mean - half, mean + half)
 
 
+def normal_holds(
+    y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.ndarray
+) -> np.ndarray:
+    """Whether the interval of `normal` holds y, a column for each level."""
+    return np.abs(y - mean)[:, None] <= ndtri((1 + levels) / 2) * std[:, None]
+
+
 def probability(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
     """Of σ(f) for f ~ N(mean, std²): the ends exactly, the deviation by quadrature."""
     _, lower, upper = normal(mean, std, level)
@@ -42,6 +49,18 @@ def counts(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
     variance = centre + centre**2 * np.expm1(np.minimum(std**2, 700))
     lower = _quantile(rate, weight, (1 - level) / 2)
     return Spread(np.sqrt(variance), lower, _quantile(rate, weight, (1 + level) / 2))
+
+
+def counts_hold(y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Whether the interval of `counts` holds y, a column for each level.
+
+    An end is the smallest count whose distribution function F reaches a share, so y is not below the lower
+    end where F(y) reaches its share, and not above the upper one where F(y − 1) falls short of its own.
+    """
+    z, weight = _nodes()
+    rate = np.exp(np.clip(mean[:, None] + std[:, None] * z, -700, 700))
+    reached, before = (_distribution(count, rate) @ weight for count in (y, y - 1))
+    return (reached[:, None] >= (1 - levels) / 2) & (before[:, None] < (1 + levels) / 2)
 
 
 def classes(mean: np.ndarray, cov: np.ndarray, level: float) -> Spread:
@@ -65,6 +84,11 @@ def _quantile(rate: np.ndarray, weight: np.ndarray, share: float) -> np.ndarray:
     low = np.full(len(rate), -1.0)
     while np.any(high - low > 1):
         middle = np.floor((low + high) / 2)
-        reached = pdtr(middle[:, None], rate) @ weight >= share
+        reached = _distribution(middle, rate) @ weight >= share
         low, high = np.where(reached, low, middle), np.where(reached, middle, high)
     return high
+
+
+def _distribution(count: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    """P(y ≤ count) for each rate; none are below zero."""
+    return np.where(count[:, None] < 0, 0.0, pdtr(np.maximum(count, 0)[:, None], rate))

@@ -1,4 +1,4 @@
-"""Summaries of three models: many effects, few, and next to nothing."""
+"""Summaries of models of every kind: many effects, few, next to nothing, and hostile ones."""
 
 import math
 from typing import Any
@@ -64,7 +64,25 @@ def logistic() -> dict[str, Any]:
             ],
         },
         "coverage": None,
+        "scores": {
+            "rows": 2_999_090,
+            "in_sample": False,
+            "measures": [
+                _measure("accuracy", 0.8123, 0.7871, "always 'no', the commonest class", "higher"),
+                _measure("AUC", 0.7213, 0.5, "a random order", "higher"),
+                _measure("Brier score", 0.1681, 0.1676, "the shares of the classes", "lower"),
+                _measure("log loss", 0.4321, 0.4321, "the shares of the classes", "lower"),
+            ],
+        },
+        "drift": {
+            "change": 0.12,
+            "sure": True,
+            "words": "The log loss of the last tenth of the rows is 12 % above that of the tenth before: "
+            "the stream may have changed; see forgetting (--set forgetting=0.999).",
+        },
+        "effects_of": "the log odds of yes",
         "effects": [_effect(n, m, s) for n, m, s in zip(names, means, stds, strict=True)],
+        "intercept": [_effect("intercept", -12.5, 0.04)],
         "examples": [
             {
                 "row": {
@@ -80,6 +98,8 @@ def logistic() -> dict[str, Any]:
             }
             for i in range(8)
         ],
+        "shape": None,
+        "diagnosis_absent": None,
         "diagnosis": {
             "pareto_k": 0.21,
             "verdict": "good",
@@ -121,6 +141,16 @@ def linear() -> dict[str, Any]:
             "observed": [0.47, 0.79, 0.91, 0.962],
             "count": 2048,
         },
+        "scores": {
+            "rows": 2000,
+            "in_sample": True,
+            "measures": [
+                _measure("R²", 0.71, 0.0, "the mean of these rows", "higher"),
+                _measure("RMSE", 0.73, 1.36, "the mean of the rows", "lower"),
+                _measure("coverage of 95 % intervals", 0.962, 0.95, "the nominal level", "nearer"),
+            ],
+        },
+        "effects_of": "the mean of price",
         "effects": [
             _effect("income", 0.8123, 0.021),
             _effect("rooms", -0.24, 0.05),
@@ -144,6 +174,164 @@ def linear() -> dict[str, Any]:
             "ess": 31.0,
         },
     }
+
+
+def process() -> dict[str, Any]:
+    """A Gaussian process of three classes."""
+    latent = {
+        "kernel": "Constant × RBF",
+        "likelihood": "Bernoulli",
+        "mean": 0.0,
+        "hyperparameters": {"Constant.variance": 2.273, "RBF.length_scale": [6.1, 0.4]},
+    }
+    shape = {"kind": "process", "latent": [latent] * 3, "regime": "sparse", "inducing": 64}
+    flights = logistic()
+    return {
+        **{key: flights[key] for key in ("kalvi", "target", "calibration", "columns")},
+        "name": "process.kalvi",
+        "model": "gp",
+        "classes": ["early", "late", "very late indeed"],
+        "rows": 600,
+        "seconds": 13.1,
+        "parameters": 0,
+        "scores": linear()["scores"],
+        "shape": shape | {"bound": -312.21, "gap": None},
+        "settings": {"target": "late", "model": "gp"},
+    }
+
+
+def network() -> dict[str, Any]:
+    """A network of numbers."""
+    shape = {
+        "kind": "network",
+        "layers": [12, 50, 50, 1],
+        "activation": "tanh",
+        "method": "vifa",
+        "posterior": "LowRankPrecision",
+        "parameters": 3251,
+        "bound": -1234.5,
+    }
+    houses = linear()
+    kept = ("kalvi", "target", "rows", "seconds", "coverage", "scores", "columns", "settings")
+    return {
+        **{key: houses[key] for key in kept},
+        "name": "network.kalvi",
+        "model": "neural",
+        "rank": "auto",
+        "shape": shape,
+        "parameters": 3251,
+    }
+
+
+def factor() -> dict[str, Any]:
+    """A factor analysis of eight columns."""
+    names = [f"sensor {i} of the northern station" for i in range(8)]
+    loadings = [[name, math.cos(i)] for i, name in enumerate(names)]
+    rows = [256 * i for i in range(1, 12)]
+    return {
+        "kalvi": "0.1.0",
+        "name": "sensors.kalvi",
+        "model": "factor",
+        "components": 2,
+        "method": "eigen",
+        "rows": 5000,
+        "seconds": 2.3,
+        "parameters": 32,
+        "log_density": -9.87,
+        "explained": 0.594,
+        "factors": [
+            {"name": f"factor_{k}", "share": 0.3, "sd": 0.23, "loadings": loadings} for k in (1, 2)
+        ],
+        "noise": [[name, abs(math.sin(i))] for i, name in enumerate(names)],
+        "sample": {"rows": 2000, "log_density": -9.5, "quantiles": [[0.001, -17.4], [0.5, -8.9]]},
+        "files": [{"path": "sensors.parquet", "bytes": 273_000}],
+        "columns": [_number(name, 0.1, 1.2, -4.0, 5.0) for name in names],
+        "curve": {"rows": rows, "loss": [9 + 9 / r for r in rows], "recent": None},
+        "settings": {"components": 2, "method": "eigen"},
+        "warnings": [],
+    }
+
+
+def silk() -> dict[str, Any]:
+    """A matrix of votes by day."""
+    days = [19_723.0 + i for i in range(120)]
+    wave = [math.sin((d - days[0]) / 12) for d in days]
+    members = [f"member {i} of the upper house" for i in range(30)]
+    heights = [3 * math.cos(i) for i in range(30)]
+    return {
+        "kalvi": "0.1.0",
+        "name": "votes.kalvi",
+        "model": "silk",
+        "rows": 120,
+        "cols": 30,
+        "observed": 2879,
+        "ones": 1362,
+        "n_factors": 2,
+        "factors": [
+            {"name": f"factor_{k}", "share": 0.5, "row_length": 49.4, "col_length": 2.0}
+            for k in (1, 2)
+        ],
+        "row_axis": {"kind": "dates", "least": "2024-01-01", "most": "2024-04-29"},
+        "col_axis": {"kind": "unordered", "least": "", "most": ""},
+        "row_factors": {
+            "kind": "dates",
+            "names": [str(d) for d in days],
+            "position": days,
+            "mean": [wave, wave[::-1]],
+            "std": [[0.2] * 120] * 2,
+        },
+        "col_factors": {
+            "kind": "unordered",
+            "names": members,
+            "position": [float(i) for i in range(30)],
+            "mean": [heights, heights[::-1]],
+            "std": [[0.4] * 30] * 2,
+        },
+        "bound": -1478.9,
+        "bound_per_entry": -0.5137,
+        "history": [-1900.0, -1500.0, -1480.0, -1479.0, -1478.9],
+        "sweeps": 4,
+        "converged": True,
+        "seconds": 4.9,
+        "files": [{"path": "votes.csv"}],
+        "settings": {"n_factors": "auto", "tol": 1e-5},
+        "warnings": [],
+    }
+
+
+def hostile_shapes() -> dict[str, Any]:
+    """Everything that the other kinds of models tell, hostile and at once."""
+    evil, nan, inf = hostile()["name"], math.nan, math.inf
+    side = {"kind": evil, "names": [evil, "b"], "position": [1e300, -inf], "mean": [[nan, 1.0]]}
+    loading = [[evil, 0.5], [evil, nan], ["w" * 5000, -inf], evil]
+    latent = {"kernel": evil, "likelihood": evil, "hyperparameters": {evil: evil, "a": [nan, 1.0]}}
+    return {
+        **hostile(),
+        "scores": {"rows": inf, "measures": [_measure(evil, nan, inf, evil, evil), evil]},
+        "drift": {"words": evil},
+        "diagnosis": None,
+        "diagnosis_absent": evil,
+        "intercept": [{"class": evil, "mean": evil, "original": {"mean": nan}}],
+        "shape": {"kind": "process", "latent": [latent, evil], "regime": evil},
+        "factors": [{"name": evil, "share": inf, "sd": nan, "loadings": loading}],
+        "noise": loading,
+        "sample": {"quantiles": loading},
+        "row_factors": side | {"std": [[1.0, inf]]},
+        "col_factors": side | {"kind": "unordered", "std": [[1.0, nan]]},
+        "row_axis": {"kind": evil, "least": evil},
+        "history": [1.0, inf, nan, 2.0],
+        "files": [{"path": evil}],
+    }
+
+
+def hostile_factor() -> dict[str, Any]:
+    """The same of a factor analysis."""
+    return hostile_shapes() | {"model": "factor"}
+
+
+def hostile_silk() -> dict[str, Any]:
+    """The same of a matrix."""
+    return hostile_shapes() | {"model": "silk", "rows": 0, "cols": math.nan}
 
 
 def bare() -> dict[str, Any]:
@@ -210,4 +398,12 @@ def _category(name: str, levels: int, commonest: list[str]) -> dict[str, Any]:
 
 def _effect(name: str, mean: float, std: float) -> dict[str, Any]:
     ends = {"lower": float(mean - 1.96 * std), "upper": float(mean + 1.96 * std)}
-    return {"name": name, "mean": float(mean), "std": float(std), **ends, "class": None}
+    law = {"mean": float(mean), "std": float(std), **ends}
+    original = {key: value / 570 for key, value in law.items()}
+    unit = None if "=" in name else "unit"
+    return {"name": name, **law, "original": original, "unit": unit, "class": None}
+
+
+def _measure(name: str, value: float, base: float, what: str, better: str) -> dict[str, Any]:
+    told = {"name": name, "value": value, "baseline": base}
+    return {**told, "baseline_is": what, "better": better}

@@ -6,12 +6,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
+from sklearn import metrics
 from sklearn.preprocessing import StandardScaler
 
 import kalvi
 from kalvi.readers import open_data
 from kalvi.tabular import learn as learning
-from kalvi.tabular import record
+from kalvi.tabular import progressive, record
 from kalvi.tabular.merge import merged
 from kalvi.tabular.model import Choices, TableModel
 from kalvi.tabular.predict import predictions
@@ -61,14 +63,12 @@ def bits(model):
     record = model.record._replace(seconds=0.0)
     state = model.estimator.__getstate__()["state_"]
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-    kept = (
-        record.curve,
-        record.checks,
-        record.sample.x.toarray(),
-        record.sample[1:],
-        model.encoder,
-    )
-    return [leaf.tobytes() for leaf in leaves] + [str(kept), record.rows, record.examples]
+    rows = None if record.sample.x is None else record.sample.x.toarray()
+    told = (record.curve, record.checks, record.scores, record.losses, record.sample[1:])
+    kept = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((told, rows))] + [
+        str(model.encoder)
+    ]
+    return [leaf.tobytes() for leaf in leaves] + [*kept, record.rows, record.examples]
 
 
 def test_it_learns_what_the_estimator_does(file, frame, tmp_path):
@@ -98,7 +98,12 @@ def test_what_is_written_is_what_was_learned(file, tmp_path):
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
-    choices = {"target": "sold", "drop": ("price",), "parameters": {"rank": rank}}
+    choices = {
+        "target": "sold",
+        "drop": ("price",),
+        "parameters": {"rank": rank},
+        "keep_rows": True,
+    }
     whole = fit(file, tmp_path / "whole", **choices)
     for stop_after in (1, 4, 7) if rank is None else (4,):
         out = tmp_path / f"part{stop_after}"
@@ -195,7 +200,8 @@ def test_effects_against_the_mean_of_their_column(file, tmp_path):
     q = model.estimator.posterior_
     names = [*model.encoder.names(), "intercept"]
     counts = dict(map(tuple, model.encoder.described()[1]["commonest"]))
-    for effect in summary(model, "m")["effects"]:
+    about = summary(model, "m")
+    for effect in [*about["effects"], {"name": "intercept", **about["intercept"][0]}]:
         row = np.zeros(len(names))
         if effect["name"] == "intercept":
             row[-1] = 1
@@ -212,26 +218,196 @@ def test_effects_against_the_mean_of_their_column(file, tmp_path):
         )
 
 
-def test_progressive_checks_are_those_of_the_estimator(file, frame, tmp_path):
-    """Each piece is predicted, all of its rows, before it is learned."""
-    model = fit(file, tmp_path / "m", target="price", drop=("sold",))
-    own, inside = kalvi.LinearRegression(), 0
-    unit = frame["price"].mean(), frame["price"].std(ddof=0)  # the target too is in deviations
-    names = [n for n in model.encoder.names() if n != "(free)"]
-    x = np.zeros((ROWS, model.encoder.width))
+def columns_of(model, frame):
+    """The rows of x, made by hand."""
+    names = model.encoder.names()
+    x = np.zeros((len(frame), model.encoder.width))
     x[:, names.index("size")] = StandardScaler().fit_transform(frame[["size"]])[:, 0]
     for level in ("Bonn", "Köln", "Ulm"):
         x[:, names.index(f"city={level}")] = frame["city"] == level
-    y = ((frame["price"] - unit[0]) / unit[1]).to_numpy()
-    for start in range(0, ROWS, PIECE):
-        rows = slice(start, start + PIECE)
+    return x
+
+
+def blocks_of(n, piece):
+    """Where the blocks of a stream begin and end: 16 rows, then half of those before, in pieces."""
+    start = 0
+    while start < n:
+        size = max(16, start // 2 // 16 * 16)
+        end = min(start + size, n, (start // piece + 1) * piece)
+        yield start, end
+        start = end
+
+
+def test_every_row_after_the_first_few_is_predicted_before_it_is_learned(file, frame, tmp_path):
+    model = fit(file, tmp_path / "m", target="price", drop=("sold",))
+    own, predicted = kalvi.LinearRegression(), []
+    centre, scale = (
+        frame["price"].mean(),
+        frame["price"].std(ddof=0),
+    )  # the target too is in deviations
+    x, y = columns_of(model, frame), frame["price"].to_numpy()
+    for start, end in blocks_of(ROWS, PIECE):
         if start:
-            mean, std = own.predict(x[rows], return_std=True)
-            inside += np.sum(np.abs(y[rows] - mean) <= 1.6448536269514722 * std)
-        own.partial_fit(x[rows], y[rows])
-    coverage = summary(model, "m")["coverage"]
-    assert coverage["count"] == ROWS - PIECE
-    assert coverage["observed"][2] == inside / (ROWS - PIECE)
+            predicted.append(np.array(own.predict(x[start:end], return_std=True)) * scale)
+        own.partial_fit(x[start:end], (y[start:end] - centre) / scale)
+    (mean, std), y = np.concatenate(predicted, axis=1), y[16:]
+    mean = mean + centre
+    about = summary(model, "m")
+    for level, share in zip(about["coverage"]["level"], about["coverage"]["observed"], strict=True):
+        inside = np.abs(y - mean) <= stats.norm.ppf((1 + level) / 2) * std
+        assert share == np.mean(inside)
+    scores = {m["name"]: m["value"] for m in about["scores"]["measures"]}
+    assert about["scores"]["rows"] == ROWS - 16 and not about["scores"]["in_sample"]
+    np.testing.assert_allclose(scores["R²"], metrics.r2_score(y, mean), rtol=1e-9)
+    np.testing.assert_allclose(scores["MAE"], metrics.mean_absolute_error(y, mean), rtol=1e-9)
+
+
+def test_scores_of_classes_are_of_every_row_after_the_first_few(file, frame, tmp_path):
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    own, p = kalvi.LogisticRegression(), []
+    x, y = columns_of(model, frame), (frame["sold"] == "yes").to_numpy().astype(int)
+    for start, end in blocks_of(ROWS, PIECE):
+        if start:
+            p.append(own.predict_proba(x[start:end])[:, 1])
+        own.partial_fit(x[start:end], y[start:end], classes=[0, 1])
+    p, y = np.concatenate(p), y[16:]
+    about = summary(model, "m")
+    scores = {m["name"]: m["value"] for m in about["scores"]["measures"]}
+    np.testing.assert_allclose(scores["accuracy"], np.mean((p > 0.5) == y))
+    np.testing.assert_allclose(scores["AUC"], metrics.roc_auc_score(y, p), atol=1e-3)
+    np.testing.assert_allclose(scores["log loss"], metrics.log_loss(y, p), rtol=1e-9)
+    assert about["calibration"]["class"] == "yes"
+    assert sum(about["calibration"]["count"]) == ROWS - 16
+    assert len(about["curve"]["rows"]) == len(list(blocks_of(ROWS, PIECE)))
+
+
+@pytest.mark.parametrize(
+    "target, parameters",
+    [("sold", {}), ("sold", {"rank": 2}), ("price", {}), ("city", {})],
+    ids=["full", "rank", "linear", "classes"],
+)
+def test_what_is_learned_does_not_depend_on_how_rows_are_cut(
+    file, tmp_path, monkeypatch, target, parameters
+):
+    choices = {"target": target, "drop": ("price",) * (target == "sold"), "parameters": parameters}
+    cut = fit(file, tmp_path / "cut", **choices)
+    monkeypatch.setattr("kalvi.tabular.model.block_size", lambda learned, first, left: left)
+    whole = fit(file, tmp_path / "whole", **choices)
+    assert len(whole.record.curve.rows) < len(cut.record.curve.rows)
+    q, p = (m.estimator.posterior_ for m in (cut, whole))
+    np.testing.assert_allclose(q.mean, p.mean, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(q.variance(), p.variance(), rtol=1e-7)
+    evidence = [m.estimator.log_evidence_ for m in (cut, whole)]
+    np.testing.assert_allclose(*evidence, rtol=1e-9)
+
+
+def test_long_streams_are_predicted_in_part(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(progressive, "ALL_ROWS", 128)
+    monkeypatch.setattr(record, "CHECKED", 10)
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    later = [end - start for start, end in blocks_of(ROWS, PIECE) if start >= 128]
+    assert model.record.scores.rows() == 128 - 16 + sum(min(size, 10) for size in later)
+
+
+def test_scores_begin_when_there_are_rows_enough(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(progressive, "PER_INPUT", 10)
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    first = next(s for s, _ in blocks_of(ROWS, PIECE) if s >= 10 * model.encoder.width)
+    assert model.record.scores.rows() == ROWS - first
+
+
+def test_no_row_stays_in_a_model_unless_it_was_asked_for(frame, tmp_path):
+    frame = frame.assign(size=frame["size"] + 1e3)  # numbers that nothing else can be
+    path, out = tmp_path / "rows.csv", tmp_path / "m.kalvi"
+    frame.to_csv(path, index=False)
+
+    def rows_in(**choices):
+        model = fit(path, out, target="sold", drop=("price",), **choices)
+        held = kalvi.load(out)
+        raw = held.estimator.__getstate__()["buffer_"].waiting
+        assert raw is None  # a full covariance keeps no row waiting
+        centre, scale = model.encoder.numbers.centre[0], model.encoder.numbers.scale[0]
+        data = out.read_bytes()
+        numbers = (frame["size"].to_numpy(), ((frame["size"] - centre) / scale).to_numpy())
+        return sum(value.tobytes() in data for part in numbers for value in part)
+
+    ends = {frame["size"].min(), frame["size"].max()}
+    assert rows_in() <= len(ends)  # the extremes of the column, which its description has
+    assert kalvi.load(out).record.examples == ()
+    assert rows_in(keep_rows=True) > ROWS / 2
+    assert len(kalvi.load(out).record.examples) == 8
+    assert kalvi.load(out).record.files[0]["path"] == "rows.csv"
+
+
+def test_low_rank_models_keep_the_rows_that_wait_for_a_block(file, tmp_path):
+    """Documented, and fewer than a block."""
+    parameters = {"rank": 2, "block_size": 96}
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",), parameters=parameters)
+    waiting = kalvi.load(tmp_path / "m").estimator.__getstate__()["buffer_"].waiting
+    assert waiting[0].shape[0] == ROWS % 96
+    assert model.record.sample.x is None
+
+
+def test_a_network_is_scored_before_it_learns(file, tmp_path):
+    parameters = {"hidden_sizes": [3]}
+    model = fit(file, tmp_path / "m", target="price", model="neural", parameters=parameters)
+    about = summary(model, "m")
+    assert (
+        about["scores"]["rows"] == ROWS - PIECE
+    )  # of the first 256 rows, those of the first piece
+    assert about["shape"]["layers"][1:] == [3, 1] and about["coverage"]["count"] == ROWS - PIECE
+
+
+def test_a_diagnosis_is_stored_without_its_rows(file, tmp_path):
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",), diagnose=True)
+    assert model.record.sample.x is None
+    held = kalvi.load(tmp_path / "m")
+    assert held.record.diagnosis["rows"] == ROWS
+    assert diagnosed(held) == held.record.diagnosis
+    assert diagnosed(fit(file, tmp_path / "n", target="sold", drop=("price",))) is None
+
+
+def test_a_model_that_forgets_has_no_diagnosis(file, tmp_path):
+    choices = {"target": "sold", "drop": ("price",), "parameters": {"forgetting": 0.99}}
+    with pytest.raises(ValueError, match=r"--diagnose is for .* models that do not forget"):
+        fit(file, tmp_path / "m", diagnose=True, **choices)
+    assert diagnosed(fit(file, tmp_path / "m", keep_rows=True, **choices)) is None
+
+
+def test_effects_in_the_units_of_the_columns(file, frame, tmp_path):
+    """Against a straight line through the data as they came."""
+    model = fit(file, tmp_path / "m", target="price", drop=("sold", "city"))
+    about = summary(model, "m")
+    (effect,), (intercept,) = about["effects"], about["intercept"]
+    slope, level = np.polyfit(frame["size"], frame["price"], 1)
+    np.testing.assert_allclose(effect["original"]["mean"], slope, rtol=1e-4)
+    np.testing.assert_allclose(effect["mean"], slope * frame["size"].std(ddof=0), rtol=1e-4)
+    np.testing.assert_allclose(intercept["original"]["mean"], level, rtol=1e-3)
+    np.testing.assert_allclose(intercept["mean"], frame["price"].mean(), rtol=1e-4)
+    line = stats.linregress(frame["size"], frame["price"])
+    np.testing.assert_allclose(effect["original"]["std"], line.stderr, rtol=0.02)
+    np.testing.assert_allclose(intercept["original"]["std"], line.intercept_stderr, rtol=0.02)
+    assert effect["unit"] == "unit"
+
+
+def test_what_never_occurred_has_no_effect(frame, tmp_path):
+    frame = frame.assign(age=np.where(np.arange(ROWS) % 9 == 0, np.nan, frame["price"]), one=1.0)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    choices = {"target": "sold", "drop": ("price",), "missing": "impute"}
+    model = fit(tmp_path / "rows.csv", tmp_path / "m", **choices)
+    names = {effect["name"] for effect in summary(model, "m")["effects"]}
+    assert "age is missing" in names
+    assert not {"size is missing", "one is missing", "one", "intercept"} & names
+
+
+def test_models_of_all_rows_at_once_are_scored_on_what_they_learned(file, frame, tmp_path):
+    parameters = {"passes": 3}
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",), parameters=parameters)
+    scores = summary(model, "m")["scores"]
+    assert scores["in_sample"] and scores["rows"] == ROWS
+    p = model.estimator.predict_proba(columns_of(model, frame))[:, 1]
+    found = {m["name"]: m["value"] for m in scores["measures"]}
+    np.testing.assert_allclose(found["log loss"], metrics.log_loss(frame["sold"] == "yes", p))
 
 
 def test_the_sample_has_every_row_with_the_same_chance():
@@ -249,7 +425,7 @@ def test_the_sample_has_every_row_with_the_same_chance():
 
 
 def test_a_diagnosis_of_the_sample(file, tmp_path):
-    model = fit(file, tmp_path / "m", target="sold", drop=("price",))
+    model = fit(file, tmp_path / "m", target="sold", drop=("price",), keep_rows=True)
     found = diagnosed(model, draws=400)
     assert found["rows"] == ROWS
     assert found["pareto_k"] < 0.7

@@ -28,7 +28,19 @@ from kalvi.tabular.report.markup import element, table
 from kalvi.tabular.report.style import CSS
 from tests.tabular import summaries
 
-SUMMARIES = (summaries.logistic, summaries.linear, summaries.bare, summaries.hostile)
+SUMMARIES = (
+    summaries.logistic,
+    summaries.linear,
+    summaries.bare,
+    summaries.process,
+    summaries.network,
+    summaries.factor,
+    summaries.silk,
+    summaries.hostile,
+    summaries.hostile_shapes,
+    summaries.hostile_factor,
+    summaries.hostile_silk,
+)
 
 
 def body(html: str) -> ElementTree.Element:
@@ -124,7 +136,12 @@ def test_anything_may_be_missing_or_nonsense():
     """Each node of a summary replaced in turn, by some nonsense: the page is a page."""
     flights = summaries.logistic()
     parts = {key: flights[key] for key in ("classes", "calibration", "columns")}
-    summary = {**summaries.linear(), **parts, "effects": flights["effects"][:2]}
+    mixed = {**summaries.linear(), **parts, "effects": flights["effects"][:2]}
+    for summary in (mixed, summaries.process(), summaries.factor(), summaries.silk()):
+        _check_every_node(summary)
+
+
+def _check_every_node(summary):
     for path, value in zip(paths(summary), itertools.cycle(NONSENSE), strict=False):
         changed = copy.deepcopy(summary)
         functools.reduce(operator.getitem, path[:-1], changed)[path[-1]] = value
@@ -139,13 +156,15 @@ def test_parts_without_content_are_left_out():
     assert all_parts == [
         "Learning curve",
         "Calibration",
+        "Scores",
         "Coefficients",
         "Predictive examples",
         "Data",
         "Fit quality",
         "Settings",
     ]
-    for key, part in (("curve", 0), ("calibration", 1), ("effects", 2), ("diagnosis", 5)):
+    kept = (("curve", 0), ("calibration", 1), ("scores", 2), ("effects", 3), ("diagnosis", 6))
+    for key, part in kept:
         left = headings(page({**flights, key: None}))
         assert left == all_parts[:part] + all_parts[part + 1 :]
 
@@ -188,6 +207,81 @@ def test_what_the_cards_say():
     linear = said(page(summaries.linear()))
     assert "96.2 %" in linear and "−0.240" in linear and "−0.338 to −0.142" in linear
     assert "Pareto k 0.83. The Gaussian misses part" in linear
+
+
+@pytest.mark.parametrize(
+    "make, parts",
+    [
+        (summaries.process, ["Calibration", "Scores", "Gaussian process", "Data", "Settings"]),
+        (summaries.network, ["Calibration", "Scores", "Network", "Data", "Settings"]),
+        (summaries.factor, ["Learning curve", "Loadings", "Noise", "Outliers", "Data", "Settings"]),
+        (
+            summaries.silk,
+            ["Matrix", "Factors", "Factors along rows and columns", "Ascent", "Data", "Settings"],
+        ),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_every_kind_of_model_has_a_page(make, parts):
+    assert headings(page(make())) == parts
+
+
+def test_what_the_pages_of_other_models_say():
+    process, network = said(page(summaries.process())), said(page(summaries.network()))
+    assert "Constant × RBF" in process and "RBF.length scalevery late indeed[6.1, 0.4]" in process
+    assert "In-sample: this model learns all rows at once" in process
+    assert "12 → 50 → 50 → 1" in network and "covariance of rank" not in network
+    factors = said(page(summaries.factor()))
+    assert "Factor analysis of 8 columns: 2 factors, learned from 5,000 rows in 2.3 s." in factors
+    assert "factor 1: 30 % of the variance" in factors and "59.4 %" in factors
+    votes = said(page(summaries.silk()))
+    assert "2,879 entries, 80 %" in votes and "49.4 days" in votes and "2024-01-28" in votes
+
+
+def test_scores_stand_beside_their_baselines():
+    rows = {}
+    for row in body(page(summaries.logistic())).iter("tr"):
+        cells = ["".join(cell.itertext()) for cell in row]
+        rows[cells[0]] = cells[1:]
+    assert rows["accuracy"] == ["0.8123", "0.7871", "better", "always 'no', the commonest class"]
+    assert rows["Brier score"][2] == "worse" and rows["log loss"][2] == "the same"
+    text = said(page(summaries.logistic()))
+    assert "0.812baseline 0.787" in text
+    assert "12 % above that of the tenth before: the stream may have changed" in text
+
+
+def test_probabilities_are_named_by_their_class():
+    text = said(page(summaries.logistic()))
+    assert "predicted p_yes" in text and "observed share of yes" in text
+    heads = ["".join(h.itertext()) for h in body(page(summaries.logistic())).iter("th")]
+    assert "p_yes" in heads
+    several = summaries.logistic() | {"classes": ["a", "b", "c"]}
+    for example in several["examples"]:
+        example["class"] = "b"
+    text = said(page(several))
+    assert "p_b = 12 %" in text and "probability of the likeliest class" in text
+
+
+def test_the_intercept_is_not_on_the_axis_of_effects():
+    flights = summaries.logistic()
+    page_body = body(page(flights))
+    (figure,) = list(page_body.iter("figure"))
+    assert "intercept" not in "".join(figure.itertext())
+    rows = ["".join(row.itertext()) for row in page_body.iter("tr")]
+    (told,) = [row for row in rows if row.startswith("intercept")]
+    assert told.startswith("intercept−12.500 (−12.578 to −12.422)−0.02193")
+
+
+def test_coefficients_are_in_both_units():
+    text = said(page(summaries.linear()))
+    assert "0.00143 per unit" in text and "added to the mean of price" in text
+    assert "mean, standardised" in text and "mean, original units" in text
+
+
+def test_without_a_diagnosis_the_page_says_what_to_do():
+    absent = "There is no diagnosis: fit it with --diagnose."
+    text = said(page(summaries.logistic() | {"diagnosis": None, "diagnosis_absent": absent}))
+    assert absent in text
 
 
 def test_effects_are_drawn_class_by_class():

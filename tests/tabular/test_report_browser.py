@@ -97,7 +97,10 @@ def apart(a, b):
     return a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
 
 
-@pytest.mark.parametrize("name", ["logistic", "linear", "bare", "hostile"])
+PAGES = ["logistic", "linear", "bare", "hostile", "process", "network", "factor", "silk"]
+
+
+@pytest.mark.parametrize("name", [*PAGES, "hostile_shapes", "hostile_factor", "hostile_silk"])
 def test_the_page_in_a_browser(browser, tmp_path, name):
     path = tmp_path / "report.html"
     html = page(getattr(summaries, name)())

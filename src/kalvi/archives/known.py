@@ -97,6 +97,7 @@ MODULES = frozenset(
         "tabular.matrix",
         "tabular.model",
         "tabular.record",
+        "tabular.scores",
     )
 )
 """Whose modules of arrays and named tuples are rebuilt field by field."""

@@ -8,8 +8,6 @@ from kalvi.cli.console import module
 from kalvi.cli.words import SHOWN, say_kinds
 from kalvi.cli.words import say_summary as say_summary
 
-HAS_PAGE = False
-
 
 def say_columns(model: Any, source: Any) -> None:
     """The types that were found in the first rows, and what is left out."""

@@ -107,6 +107,14 @@ def checkpoints(command: Any) -> Any:
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any other parameter.")
 @click.option(
+    "--keep-rows",
+    is_flag=True,
+    help="Keep some rows in the model: examples for the report, a sample for a later diagnosis.",
+)
+@click.option(
+    "--diagnose", is_flag=True, help="Also how far the Gaussian is from the posterior (PSIS)."
+)
+@click.option(
     "--like", type=click.Path(path_type=Path), help="Columns, units and settings of a MODEL."
 )
 @click.option("--force", is_flag=True, help="Replace a model that is there.")
@@ -228,7 +236,8 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         learning = module("kalvi.tabular.learn")
         pattern = learning.load_model(like)
         _check_like(pattern, like, options)
-        return learning.open_for(pattern, data, options["form"]), pattern.fresh()
+        asked = {name: options[name] for name in ("keep_rows", "diagnose")}
+        return learning.open_for(pattern, data, options["form"]), pattern.fresh(**asked)
     types, dropped = opening.words_of(
         options["columns"], options["as"], options["category"], options["number"]
     )
@@ -244,6 +253,8 @@ def _begin(data: tuple[str, ...], like: Path | None, options: dict[str, Any]) ->
         hash_bits=options["hash_bits"],
         max_width=options["max_width"],
         parameters=_parameters(options),
+        keep_rows=options["keep_rows"],
+        diagnose=options["diagnose"],
     )
     how = {"types": types, "drop": choices.drop, "strays": choices.strays}
     how["advice"] = choices.advice

@@ -185,7 +185,7 @@ def _factorised(
         for side, n, names in names
     ]
     parameters = {"n_factors": _count(options["factors"])} | settings_of(options["settings"])
-    return matrices.fitted(held, *sides, parameters, where=", ".join(data), verbose=verbose)
+    return matrices.fitted(held, *sides, parameters, files=data, verbose=verbose)
 
 
 def _count(factors: str) -> int | str:

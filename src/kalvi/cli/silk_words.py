@@ -7,8 +7,6 @@ import click
 from kalvi.cli.console import module
 from kalvi.cli.words import say_summary as say_summary
 
-HAS_PAGE = False
-
 
 def say_fitted(summary: dict[str, Any], out: str) -> None:
     """What came of a fit."""

@@ -132,7 +132,9 @@ def merge(
 @click.command(short_help="What MODEL is, in the terminal or as JSON.")
 @MODEL
 @click.option(
-    "--diagnose", is_flag=True, help="Also how far the Gaussian is from the posterior (PSIS)."
+    "--diagnose",
+    is_flag=True,
+    help="Also how far the Gaussian is from the posterior (PSIS): as the fit found, or from kept rows.",
 )
 @click.option(
     "--effects", default=15, show_default=True, type=click.IntRange(0), help="How many to list."
@@ -146,6 +148,8 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     with refusing():
         require(model)
         about = _summary(model, diagnose)
+    if diagnose and about.get("diagnosis_absent"):
+        about["warnings"].append(about["diagnosis_absent"])
     if as_json:
         say_json(about)
     else:
@@ -158,7 +162,7 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     "--out", "-o", type=click.Path(path_type=Path), help="The page; MODEL.html if not given."
 )
 @click.option(
-    "--no-diagnosis", is_flag=True, help="Leave out the Pareto k, which takes some seconds."
+    "--no-diagnosis", is_flag=True, help="Make no diagnosis from kept rows, which takes seconds."
 )
 @FORCE
 @JSON
@@ -168,15 +172,15 @@ def report(
 ) -> None:
     """Write one HTML page about MODEL, complete in itself.
 
-    Learning curve, calibration, coefficients, examples, data, fit quality, settings.
+    Learning curve, calibration, scores beside baselines, coefficients, data, fit quality, settings; of
+    Gaussian processes the kernel, of networks the layers, of factors the loadings, of a matrix its factors.
+    Rows of the data are shown only of a model that was fitted with --keep-rows.
     """
     with refusing():
         require(model)
         out = out or model.with_suffix(".html")
         check_page(out, [model], force=force)
         about = _summary(model, not no_diagnosis)
-        if not voice(about["model"]).HAS_PAGE:
-            raise ValueError(f"there is no page for such a model; see kalvi inspect {model}.")
         page = module("kalvi.tabular.report").page(about)
         with written(out, "w") as file:
             file.write(page)

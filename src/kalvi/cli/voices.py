@@ -1,4 +1,4 @@
-"""Who speaks of which model: each has `say_columns`, `loss`, `say_fitted`, `say_summary`, `HAS_PAGE`."""
+"""Who speaks of which model: each has `say_columns`, `loss`, `say_fitted` and `say_summary`."""
 
 from typing import Any
 

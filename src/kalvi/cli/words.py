@@ -7,7 +7,6 @@ import click
 from kalvi.cli.console import module
 
 SHOWN = 12
-HAS_PAGE = True
 VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 
 

@@ -23,8 +23,9 @@ from kalvi.readers import BadData, Source
 from kalvi.tabular import in_python
 from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
-from kalvi.tabular.record import Record, checked_rows
-from kalvi.tabular.summary import curve, summary
+from kalvi.tabular.progressive import block_size, padded, scored_rows
+from kalvi.tabular.record import Record
+from kalvi.tabular.summary import curve, file_names, summary
 from kalvi.tabular.valid import (
     Rules,
     encoder_rules,
@@ -41,6 +42,8 @@ LISTED = 200
 """So many columns are listed of each factor."""
 QUANTILES = (0.001, 0.01, 0.05, 0.5)
 """Of the log densities of the sample: what an outlier is."""
+FIRST_ROWS = 256
+"""Rows that are learned before any is judged."""
 LARGEST = 1e100
 """Numbers beyond this cannot be squared in their own units."""
 
@@ -165,16 +168,27 @@ class FactorModel(NamedTuple):
         return self._numbers(encoded.x, self.encoder, table, place)
 
     def learned(self, rows: Rows, start: int) -> "FactorModel":
-        """After a piece: first the log densities of some of its rows, then learn from all of them."""
-        record = self.record
-        if record.rows:
-            x = rows.x[checked_rows(rows.weight)]
-            before = record.curve.rows[-1:].sum(), record.curve.total[-1:].sum()
-            found = len(x), self._density(x).sum()
-            added = (float(a + b) for a, b in zip(before, found, strict=True))
-            record = record._replace(curve=record.curve.add(*added))
-        self.estimator.partial_fit(rows.x)
-        return self._counted(rows, record, start)
+        """After a piece: block by block first the log densities of rows, then learn from them."""
+        record, first, n = self.record, 0, len(rows.x)
+        while first < n:
+            size = block_size(record.rows, FIRST_ROWS, n - first)
+            record = self._judged(record, rows.x[first : first + size])
+            self.estimator.partial_fit(rows.x[first : first + size])
+            record = record._replace(rows=record.rows + size, weight=record.weight + size)
+            first += size
+        sample = record.sample.add((rows.x, rows.y, rows.weight), start)
+        return self._replace(encoder=rows.encoder, record=record._replace(sample=sample))
+
+    def _judged(self, record: Record, x: np.ndarray) -> Record:
+        """The record with the log densities of rows that are still to be learned."""
+        which = scored_rows(record.rows, np.ones(len(x)), x.shape[1])
+        if not len(which):
+            return record
+        x, _, _ = padded(x[which], which, which)
+        before = record.curve.rows[-1:].sum(), record.curve.total[-1:].sum()
+        found = len(which), self._density(x)[: len(which)].sum()
+        added = (float(a + b) for a, b in zip(before, found, strict=True))
+        return record._replace(curve=record.curve.add(*added))
 
     def _density(self, x: np.ndarray) -> np.ndarray:
         density = self.estimator.score_samples(x)
@@ -192,13 +206,14 @@ class FactorModel(NamedTuple):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
             self.estimator.fit(x)
-        return self._counted(rows, self.record, 0)
-
-    def _counted(self, rows: Rows, record: Record, start: int) -> "FactorModel":
-        n = len(rows.x)
-        sample = record.sample.add((rows.x, rows.y, rows.weight), start)
-        record = record._replace(rows=record.rows + n, weight=record.weight + n, sample=sample)
+        n, sample = len(x), self.record.sample.add((x, rows.y, rows.weight), 0)
+        record = self.record._replace(rows=n, weight=float(n), sample=sample)
         return self._replace(encoder=rows.encoder, record=record)
+
+    def finished(self) -> "FactorModel":
+        """When all rows are learned: with the log densities of the sample, without its rows."""
+        record = self.record._replace(densities=_densities(self))
+        return self._replace(record=record.without_rows())
 
     def _numbers(
         self, x: np.ndarray, encoder: Encoder, table: pa.Table, place: Place
@@ -279,11 +294,11 @@ def _summary(model: FactorModel, name: str, diagnosis: Any = None) -> dict[str, 
         "seconds": round(record.seconds, 3),
         "parameters": model.encoder.numbers.width * (model.choices.components + 2),
         "log_density": float(seen.total[-1] / seen.rows[-1]) if len(seen.rows) else None,
-        "sample": _sample(model) if fitted else None,
+        "sample": (record.densities or _densities(model)) if fitted else None,
         "explained": float(1 - _shares(model).noise.mean()) if fitted else None,
         "factors": factors(model) if fitted else [],
         "noise": noise(model) if fitted else [],
-        "files": [dict(file) for file in record.files],
+        "files": file_names(record),
         "settings": _settings(model),
         "columns": model.encoder.described(),
         "left_out": dict(model.left_out),
@@ -337,8 +352,10 @@ def score_stds(estimator: FactorAnalysis) -> np.ndarray:
     return np.sqrt(np.diag(np.asarray(cov)))
 
 
-def _sample(model: FactorModel) -> dict[str, Any]:
-    """Log densities of the sample's rows under the model that has learned from them."""
+def _densities(model: FactorModel) -> dict[str, Any] | None:
+    """Log densities of the sample's rows under the model that has learned from them, if it has a sample."""
+    if model.record.sample.x is None:
+        return None
     rows = model.record.sample.x.toarray()
     density = model.estimator.score_samples(rows)
     found = np.quantile(density, QUANTILES)

@@ -71,6 +71,10 @@ class Learner(Model, Protocol):
         """The model of all rows at once."""
         ...
 
+    def finished(self) -> Any:
+        """The model when all rows are learned, without the rows that only the run needed."""
+        ...
+
     def types(self) -> dict[str, str]:
         """How the columns beside those of the encoder must be read: "number" or "category"."""
         ...

@@ -33,6 +33,8 @@ from kalvi.likelihoods import Normal
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
+FIRST_ROWS, FIRST_NETWORK_ROWS = 16, 256
+"""Rows that are learned before any is predicted; a network takes its scales from them."""
 
 
 class Prediction(NamedTuple):
@@ -40,6 +42,17 @@ class Prediction(NamedTuple):
 
     mean: np.ndarray
     spread: Spread | None
+
+
+LEVELS = np.array([0.5, 0.8, 0.9, 0.95])
+"""Of the intervals whose coverage is followed."""
+
+
+class Judged(NamedTuple):
+    """Predictions that are to be compared with what happened."""
+
+    mean: np.ndarray  # of y, or the probability of each class
+    inside: np.ndarray | None  # of numbers: whether the interval of each level holds y
 
 
 class Kind(eqx.Module):
@@ -69,6 +82,14 @@ class Kind(eqx.Module):
     def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
         """The mean that `predict` gives, without intervals."""
 
+    @abstractmethod
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        """Predictions for rows of x beside their targets y, at all levels from one prediction."""
+
+    @abstractmethod
+    def first_rows(self) -> int:
+        """How many rows of a stream are learned together before any is predicted."""
+
 
 class Linear(Kind):
     """Bayesian linear regression."""
@@ -96,6 +117,14 @@ class Linear(Kind):
     def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
         return target.restored(estimator.predict(x))
 
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        mean, std = estimator.predict(x, return_std=True)
+        inside = intervals.normal_holds(y, mean, std, LEVELS)
+        return Judged(target.restored(mean), inside)
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
+
 
 class Poisson(Kind):
     """Bayesian regression of counts."""
@@ -119,6 +148,14 @@ class Poisson(Kind):
 
     def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
         return estimator.predict(x)
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        mean, std = latent(estimator, x)
+        inside = intervals.counts_hold(y, mean, std, LEVELS)
+        return Judged(np.exp(np.minimum(mean + std**2 / 2, 700)), inside)
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
 
 
 class Logistic(Kind):
@@ -145,6 +182,12 @@ class Logistic(Kind):
 
     def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
         return estimator.predict_proba(x)
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        return Judged(estimator.predict_proba(x), None)
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
 
 
 class Neural(Kind):
@@ -173,6 +216,16 @@ class Neural(Kind):
 
     def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
         return estimator.predict_parts(_dense(x))[0]
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        mean, epistemic, aleatoric = estimator.predict_parts(_dense(x))
+        if isinstance(target, Classes):
+            return Judged(mean, None)
+        std = np.sqrt(epistemic + aleatoric)
+        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+
+    def first_rows(self) -> int:
+        return FIRST_NETWORK_ROWS
 
 
 class GaussianProcess(Kind):
@@ -207,6 +260,15 @@ class GaussianProcess(Kind):
     def expected(self, estimator: Any, target: Target, x: Any) -> np.ndarray:
         classes = isinstance(target, Classes)
         return (estimator.predict_proba if classes else estimator.predict)(_dense(x))
+
+    def judged(self, estimator: Any, target: Target, x: Any, y: np.ndarray) -> Judged:
+        if isinstance(target, Classes):
+            return Judged(estimator.predict_proba(_dense(x)), None)
+        mean, std = estimator.predict(_dense(x), return_std=True)
+        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
 
 
 KINDS: dict[str, Kind] = {

@@ -116,7 +116,7 @@ def open_for(
     format: str | None,
     types: dict[str, str] | None = None,
 ) -> Source:
-    """Files, or a table, with the columns of a model; those that lack are missed when rows are read.
+    """Files, or a table, with the columns of a model; absent ones are missed when rows are read.
 
     Columns that were dropped when it was fitted are not read, unless `types` names them.
     """
@@ -146,10 +146,16 @@ def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
             model = _whole(model, source, job, stop, tell)
     if not model.record.rows:
         raise ValueError("nothing was learned: no row has both a target and a weight above 0.")
-    files = (*model.record.files, *job.fingerprint)
+    model = model.finished()
+    files = (*model.record.files, *map(without_folder, job.fingerprint))
     model = model._replace(record=model.record._replace(seconds=clock(), files=files))
     finish(model, job)
     return model
+
+
+def without_folder(file: dict[str, Any]) -> dict[str, Any]:
+    """What a file is told from others by, under its name alone: a folder may tell more than it should."""
+    return {**file, "path": Path(file["path"]).name or file["path"]}
 
 
 def _check_settings(model: Learner) -> None:

@@ -6,7 +6,7 @@ in their order.
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ FEWEST = 2
 """A matrix has so many rows and columns at least."""
 BLOCK = 2**22
 """Entries predicted at once."""
+DRAWN, DRAWN_FACTORS = 200, 4
+"""Points of a curve and factors that are told for drawing."""
 ORDER = "order"
 
 
@@ -113,10 +115,11 @@ def fitted(
     cols: Located,
     parameters: dict[str, Any],
     *,
-    where: str,
+    files: Sequence[str],
     verbose: bool,
 ) -> MatrixModel:
-    """The factors of a matrix; `where` names it in complaints."""
+    """The factors of a matrix out of these files."""
+    where = ", ".join(files)
     if min(matrix.entries.shape) < FEWEST:
         raise BadData(
             f"{where}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
@@ -132,7 +135,8 @@ def fitted(
     estimator.set_params(verbose=False)
     counts = int(seen.sum()), int(ones.sum())
     seconds = time.monotonic() - began
-    return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, (where,))
+    names = tuple(Path(file).name or file for file in files)
+    return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, names)
 
 
 def factor_table(model: MatrixModel, side: str) -> pa.Table:
@@ -220,10 +224,13 @@ def _summary(model: MatrixModel, name: str, diagnosis: Any = None) -> dict[str, 
         "col_axis": model.cols.about(),
         "bound": estimator.elbo_,
         "bound_per_entry": estimator.elbo_ / model.observed,
+        "history": _thinned(np.asarray(estimator.elbo_history_, float)).tolist(),
+        "row_factors": _side_of(model, "row"),
+        "col_factors": _side_of(model, "col"),
         "sweeps": estimator.n_sweeps_,
         "converged": estimator.converged_,
         "seconds": round(model.seconds, 3),
-        "files": list(model.files),
+        "files": [{"path": Path(file).name or "-"} for file in model.files],
         "settings": {
             name: value
             for name, value in estimator.get_params().items()
@@ -247,6 +254,34 @@ def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
         }
         for k in range(len(size))
     ]
+
+
+def _side_of(model: MatrixModel, side: str) -> dict[str, Any]:
+    """The strongest factors along one side, for drawing: where, mean and deviation."""
+    estimator, axis = model.estimator, model.rows if side == "row" else model.cols
+    mean = np.asarray(getattr(estimator, f"{side}_factors_"))
+    std = np.asarray(getattr(estimator, f"{side}_stds_"))
+    given = getattr(estimator, f"{side}_locations")
+    located = axis.kind in ("numbers", "dates") and given is not None
+    where = np.asarray(given, float) if located else np.arange(len(mean), dtype=float)
+    if axis.kind == UNORDERED:  # those that say most
+        order = np.argsort(-np.abs(mean).max(axis=1), kind="stable")[:DRAWN]
+    else:
+        order = _thinned(np.argsort(where, kind="stable"))
+    return {
+        "kind": axis.kind,
+        "names": [axis.names[i] for i in order],
+        "position": where[order].tolist(),
+        "mean": mean[order, :DRAWN_FACTORS].T.tolist(),
+        "std": std[order, :DRAWN_FACTORS].T.tolist(),
+    }
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    """At most so many of the values as are drawn, evenly, the ends among them."""
+    if len(values) <= DRAWN:
+        return values
+    return values[np.linspace(0, len(values) - 1, DRAWN).astype(int)]
 
 
 def _warnings(model: MatrixModel) -> list[str]:

@@ -64,5 +64,12 @@ def _record(records: Sequence[Record]) -> Record:
             examples=record.examples,
             sample=Sample.none(),
             files=(*whole.files, *record.files),
+            scores=_scores(whole.scores, record.scores),
+            in_sample=whole.in_sample or record.in_sample,
         )
     return whole
+
+
+def _scores(a: Any, b: Any) -> Any:
+    """Of the predictions of both; shards of older versions have none."""
+    return a.join(b) if a is not None and b is not None else a or b

@@ -11,13 +11,12 @@ from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target, label, numbers
 from kalvi.readers import BadData, Source
 from kalvi.tabular.kinds import KINDS, Kind, Prediction, likely_kind
-from kalvi.tabular.record import (
-    EXAMPLES,
-    Record,
-    checked,
-    checked_rows,
-)
+from kalvi.tabular.progressive import ALL_ROWS, block_size, judged, padded, scored_rows
+from kalvi.tabular.reached import measured, one_pass_error, reached
+from kalvi.tabular.record import EXAMPLES, Record
 
+LEVEL = 0.95
+"""Of the intervals of examples."""
 MOST_FULL = 2048
 """A full covariance that nobody asked for grows to so many places at most."""
 
@@ -36,6 +35,8 @@ class Choices(NamedTuple):
     hash_bits: int | None = None
     max_width: int = 2**20
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
+    keep_rows: bool = False  # some rows stay in the model: examples, and a sample for the diagnosis
+    diagnose: bool = False  # the diagnosis is made when all rows are learned
 
     @property
     def advice(self) -> str:
@@ -63,6 +64,12 @@ class Rows(NamedTuple):
     weight: np.ndarray
     encoder: Encoder
     unseen: dict[str, dict[str, int]]
+
+    def part(self, first: int, last: int) -> "Rows":
+        """Those from `first` up to `last`."""
+        table = self.table[first:last]
+        x, y, weight = (a[first:last] for a in (self.x, self.y, self.weight))
+        return self._replace(table=table, x=x, y=y, weight=weight)
 
 
 class TableModel(NamedTuple):
@@ -97,6 +104,11 @@ class TableModel(NamedTuple):
         )
         estimator = kind.estimator(target, encoder.width, choices.parameters)
         begun = cls(model, choices, target, encoder, estimator, Record.none())
+        if choices.diagnose and not begun.has_diagnosis():
+            raise ValueError(
+                "--diagnose is for logistic, linear and poisson models that do not forget "
+                "(forgetting=1, process_noise=0); leave it out."
+            )
         return begun._replace(notation=source.words(begun.columns()))
 
     @staticmethod
@@ -105,11 +117,15 @@ class TableModel(NamedTuple):
         most = choices.max_width + (2**choices.hash_bits if choices.hash_bits else 0)
         return Settings(impute, choices.hash_bits, most, not kind.widens())
 
-    def fresh(self) -> "TableModel":
+    def fresh(self, *, keep_rows: bool = False, diagnose: bool = False) -> "TableModel":
         """The same columns, units and settings before the first row."""
         estimator = self.kind.estimator(self.target, self.encoder.width, self.choices.parameters)
+        choices = self.choices._replace(keep_rows=keep_rows, diagnose=diagnose)
         return self._replace(
-            encoder=self.encoder.forgetful(), estimator=estimator, record=Record.none()
+            choices=choices,
+            encoder=self.encoder.forgetful(),
+            estimator=estimator,
+            record=Record.none(),
         )
 
     @property
@@ -150,25 +166,71 @@ class TableModel(NamedTuple):
         return x, unseen
 
     def learned(self, rows: Rows, start: int) -> "TableModel":
-        """After a piece: first predict some of its rows, then learn from all of them."""
-        record, estimator = self._predicted(rows), self.estimator
-        if self._begun() and rows.x.shape[1] > estimator.n_features_in_:
+        """After a piece: block by block predicted, then learned."""
+        if self._begun() and rows.x.shape[1] > self.estimator.n_features_in_:
             self._check_growth(rows.x.shape[1])
-            estimator.widen(rows.x.shape[1])
-        if np.any(rows.weight > 0):
-            self._partial_fit(rows)
-        record = record._replace(
-            rows=record.rows + int(np.sum(rows.weight > 0)),
-            weight=record.weight + float(rows.weight.sum()),
-            sample=record.sample.add((rows.x, rows.y, rows.weight), start),
-        )
-        after = self._replace(encoder=rows.encoder, record=record)
-        evidence = after.evidence() if self._begun() else None
+            self.estimator.widen(rows.x.shape[1])
+        model, first, n = self, 0, len(rows.y)
+        while first < n:
+            size = block_size(model.record.rows, self.kind.first_rows(), n - first)
+            model = model._learned_block(rows.part(first, first + size))
+            first += size
+        record = model.record
+        if self._samples():
+            sample = record.sample.add((rows.x, rows.y, rows.weight), start)
+            record = record._replace(sample=sample)
+        return model._replace(encoder=rows.encoder, record=record)
+
+    def _learned_block(self, rows: Rows) -> "TableModel":
+        """After a block of rows that is predicted first, and a point of the learning curve."""
+        if not np.any(rows.weight > 0):
+            return self
+        record = self._predicted(rows) if self._begun() else self.record
+        self._partial_fit(rows)
+        record = record.learned(self.target, rows.y, rows.weight)
+        after = self._replace(record=record)
+        evidence = after.evidence()
         if evidence is None:
             return after
-        return after._replace(
-            record=record._replace(curve=record.curve.add(record.weight, evidence))
+        curve = record.curve.add(record.weight, evidence)
+        return after._replace(record=record._replace(curve=curve))
+
+    def _samples(self) -> bool:
+        """Whether rows are drawn for the diagnosis."""
+        return (self.choices.keep_rows or self.choices.diagnose) and self.has_diagnosis()
+
+    def has_diagnosis(self) -> bool:
+        """Whether its Gaussian can be compared with a posterior: not that of a model that forgets."""
+        return self.kind.widens() and _keeps_all(self.estimator)
+
+    def finished(self) -> "TableModel":
+        """When all rows are learned: with the diagnosis if asked for, without rows unless they stay."""
+        found = self.diagnosed() if self.choices.diagnose else None
+        record = self.record._replace(diagnosis=found)
+        return self._replace(record=record if self.choices.keep_rows else record.without_rows())
+
+    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+        """How far the Gaussian is from the posterior of the sample's rows; None without a sample."""
+        sample = self.record.sample
+        if not self.has_diagnosis() or sample.x is None or not len(sample.y):
+            return None
+        x = sample.x.copy()
+        x.resize(x.shape[0], self.estimator.n_features_in_)
+        found = self.estimator.diagnose(
+            x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
         )
+        how, error = reached(self), None
+        if how is not None and how["how"] == "one pass":
+            error = one_pass_error(self.estimator, (x, sample.y, sample.weight))
+        return {
+            "shift": float(found.shift),
+            "one_pass": error and error | {"text": measured(error)},
+            "pareto_k": float(found.pareto_k),
+            "verdict": str(found.verdict),
+            "draws": int(found.n_draws),
+            "rows": int(found.n_rows),
+            "ess": float(found.ess),
+        }
 
     def revisits(self, n_rows: int) -> bool:
         """Whether so many rows, once they are streamed, are gone over again to the optimum."""
@@ -191,12 +253,13 @@ class TableModel(NamedTuple):
         x = x if self.kind.widens() else x.toarray()
         self._check_classes(y)
         self.estimator.fit(x, y, sample_weight=weight)
-        record = self.record._replace(
-            rows=len(y),
-            weight=float(weight.sum()),
-            sample=self.record.sample.add((x, y, weight), 0),
-        )
-        return self._replace(record=record)
+        record = self.record.learned(self.target, y, weight)
+        if self._samples():
+            record = record._replace(sample=record.sample.add((x, y, weight), 0))
+        some = np.arange(min(len(y), ALL_ROWS))
+        found = judged(self, x[some], y[some])
+        record = record.predicted(self.target, found, y[some], some)
+        return self._replace(record=record._replace(in_sample=True, losses=None))
 
     def evidence(self) -> float | None:
         """The progressive log evidence of the rows as they came, where the estimator has it."""
@@ -269,27 +332,32 @@ class TableModel(NamedTuple):
         extra = {}
         if isinstance(self.target, Classes):
             extra["classes"] = np.arange(len(self.target.labels))
-        self.estimator.partial_fit(x, rows.y, sample_weight=rows.weight, **extra)
+        x, y, weight = padded(x, rows.y, rows.weight)
+        self.estimator.partial_fit(x, y, sample_weight=weight, **extra)
 
     def _predicted(self, rows: Rows) -> Record:
-        """Some rows predicted before they are learned."""
-        which = checked_rows(rows.weight)
-        if not self._begun() or not len(which):
+        """The record with predictions of rows that are still to be learned."""
+        learned = self.record.rows
+        which = scored_rows(learned, rows.weight, rows.x.shape[1])
+        if not len(which):
             return self.record
-        x = rows.x[which][:, : self.estimator.n_features_in_]
-        checks, made = checked(
-            self.record.checks, self.kind, self.estimator, self.target, x, rows.y[which]
-        )
-        return self.record._replace(checks=checks, examples=self._examples(rows, which, made))
+        found = judged(self, rows.x[which], rows.y[which])
+        record = self.record.predicted(self.target, found, rows.y[which], learned + which)
+        if not self.choices.keep_rows:
+            return record
+        return record._replace(examples=self._examples(rows, which))
 
-    def _examples(self, rows: Rows, which: np.ndarray, made: Prediction) -> tuple[dict, ...]:
-        shown = rows.table.take(which[:EXAMPLES]).select(list(self.encoder.columns())[:EXAMPLES])
-        observed = rows.table[self.target.name].take(which[:EXAMPLES]).to_pylist()
+    def _examples(self, rows: Rows, which: np.ndarray) -> tuple[dict, ...]:
+        """Some rows with what was predicted for them and what came."""
+        which = which[np.linspace(0, len(which) - 1, min(EXAMPLES, len(which))).astype(int)]
+        made = self.predict(rows.x[which], LEVEL)
+        shown = rows.table.take(which).select(list(self.encoder.columns())[:EXAMPLES])
+        observed = rows.table[self.target.name].take(which).to_pylist()
         return tuple(
             {
                 "row": {k: _shown(v) for k, v in row.items()},
                 "observed": label(seen),
-                **said(made, i),
+                **said(made, i, self.target),
             }
             for i, (row, seen) in enumerate(zip(shown.to_pylist(), observed, strict=True))
         )
@@ -335,13 +403,14 @@ def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
     return weight
 
 
-def said(made: Prediction, i: int) -> dict[str, Any]:
-    """A prediction in numbers: of the second class of two, of the likeliest of several."""
-    if made.mean.ndim == 1:
-        which: Any = i
-    else:
-        which = (i, 1 if made.mean.shape[1] == 2 else int(np.argmax(made.mean[i])))
-    found = {"predicted": float(made.mean[which])}
+def said(made: Prediction, i: int, target: Target) -> dict[str, Any]:
+    """A prediction in numbers, and of which class they are: the second of two, the likeliest of several."""
+    found: dict[str, Any] = {}
+    which: Any = i
+    if isinstance(target, Classes):
+        k = 1 if made.mean.shape[1] == 2 else int(np.argmax(made.mean[i]))
+        which, found = (i, k), {"class": target.labels[k]}
+    found["predicted"] = float(made.mean[which])
     if made.spread is None:
         return found
     end = i if made.spread.lower.ndim == 1 else which
@@ -358,6 +427,10 @@ def joined(pieces: list[Rows], width: int) -> tuple[sp.csr_array, np.ndarray, np
     x: Any = sp.vstack([_csr(piece.x, width) for piece in pieces], format="csr")
     some = weight > 0
     return sp.csr_array(x[some]), y[some], weight[some]
+
+
+def _keeps_all(estimator: Any) -> bool:
+    return estimator.forgetting == 1 and estimator.process_noise == 0
 
 
 def _csr(x: Any, width: int) -> sp.csr_array:

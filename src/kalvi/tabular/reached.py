@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from kalvi.estimators.draws import learned_alone
-from kalvi.tabular.model import TableModel
 
 
-def reached(model: TableModel) -> dict[str, Any] | None:
+def reached(model: Any) -> dict[str, Any] | None:
     """How the posterior was found: "exact", "optimum", "one pass", "stream" or "merged".
 
-    None of a model that has learned nothing, or is of another kind than linear, logistic and poisson.
+    `model` is a `TableModel`. None of one that has learned nothing, or is of another kind than linear,
+    logistic and poisson.
     """
     estimator = model.estimator
     if not model.kind.widens() or not model.record.rows:
@@ -56,14 +56,14 @@ SENTENCES = {
 }
 
 
-def one_pass_error(model: TableModel, rows: tuple[Any, np.ndarray, np.ndarray]) -> dict[str, Any]:
+def one_pass_error(estimator: Any, rows: tuple[Any, np.ndarray, np.ndarray]) -> dict[str, Any]:
     """How far one pass over these rows alone ends from their own optimum.
 
     It is measured on the rows given and bounds nothing else: with more rows in random order the distance
     shrinks, but where the stream is sorted it grows.
     """
     x, y, weight = rows
-    alone = learned_alone(model.estimator, x, y, weight)
+    alone = learned_alone(estimator, x, y, weight)
     first = alone.posterior_
     best = alone.set_params(passes="auto").climb_to_optimum(x, y, sample_weight=weight).posterior_
     std, wide = np.sqrt(best.variance()), np.sqrt(first.variance())

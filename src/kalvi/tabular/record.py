@@ -1,6 +1,7 @@
-"""What a pass leaves beside the posterior: how it predicted rows before it learned from them, and a sample.
+"""What a pass leaves beside the posterior: how well it predicted rows before it learned from them.
 
-Everything here is a function of the rows and their order alone: a resumed pass leaves the same.
+Everything here is a function of the rows and their order alone: a resumed pass leaves the same. These are
+summaries; rows themselves (`examples`, `sample`) are kept in a model only where someone asked for it.
 """
 
 from typing import Any, NamedTuple
@@ -9,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.targets import Classes, Target
-from kalvi.tabular.kinds import Kind, Prediction
+from kalvi.tabular.kinds import LEVELS
+from kalvi.tabular.scores import ClassScores, Losses, NumberScores, class_losses
 
-CHECKED = 256
-"""So many rows of a piece are predicted before they are learned."""
+CHECKED = 512
+"""So many rows of a piece are predicted before they are learned, once a stream is long."""
 POINTS, BINS, EXAMPLES = 200, 20, 8
-LEVELS = (0.5, 0.8, 0.9, 0.95)
 SAMPLE_ROWS, SAMPLE_NUMBERS = 2000, 2**20
 """The sample for the diagnosis holds so many rows, fewer where they are long."""
 SEED = 20040229
@@ -105,39 +106,62 @@ class Sample(NamedTuple):
 
 
 class Record(NamedTuple):
-    """All of it."""
+    """Everything that one or more passes recorded."""
 
     rows: int
     weight: float
     seconds: float
     curve: Curve
     checks: Checks
-    examples: tuple[dict[str, Any], ...]
-    sample: Sample
+    examples: tuple[dict[str, Any], ...]  # rows of the data, empty unless they are to be kept
+    sample: Sample  # rows of the data: while a run lasts and needs them, or if they are to be kept
     files: tuple[dict[str, Any], ...]
+    scores: ClassScores | NumberScores | None = None
+    losses: Losses | None = None
+    in_sample: bool = (
+        False  # whether the rows of the scores had been learned before they were predicted
+    )
+    diagnosis: dict | None = (
+        None  # how far the Gaussian is from the posterior, where that was asked for
+    )
+    densities: dict | None = None  # of a factor analysis: log densities of a sample of the rows
 
     @classmethod
     def none(cls) -> "Record":
+        """Before the first row."""
         curve = Curve(np.zeros(0), np.zeros(0))
         return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
 
+    def predicted(self, target: Target, judged: Any, y: np.ndarray, at: np.ndarray) -> "Record":
+        """With predictions of rows at places `at` of the stream; y is as `Target.read` gives it."""
+        if isinstance(target, Classes):
+            scores = self.scores or ClassScores.none(len(target.labels))
+            checks = self.checks.add_classes(judged.mean, y)
+            losses = class_losses(judged.mean, y)
+        else:
+            y, scores = target.restored(y), self.scores or NumberScores.none()
+            checks = self.checks.add_numbers(judged.inside.sum(axis=0).astype(float), len(y))
+            losses = (y - judged.mean) ** 2
+        along = (self.losses or Losses.none()).add(at.astype(float), losses)
+        return self._replace(scores=scores.add(judged.mean, y), checks=checks, losses=along)
+
+    def learned(self, target: Target, y: np.ndarray, weight: np.ndarray) -> "Record":
+        """With rows that were learned, predicted or not."""
+        scores: Any = self.scores
+        if not isinstance(target, Classes):
+            scores = (scores or NumberScores.none()).after(target.restored(y[weight > 0]))
+        return self._replace(
+            rows=self.rows + int(np.sum(weight > 0)),
+            weight=self.weight + float(weight.sum()),
+            scores=scores,
+        )
+
+    def without_rows(self) -> "Record":
+        """Without the rows of the data that it holds."""
+        return self._replace(sample=Sample.none(), examples=())
+
 
 def checked_rows(weight: np.ndarray) -> np.ndarray:
-    """The rows of a piece that are predicted first, spread over it."""
+    """The rows of a piece that are predicted first where not all are, spread over it."""
     there = np.flatnonzero(weight > 0)
     return there[np.linspace(0, len(there) - 1, min(CHECKED, len(there))).astype(int)]
-
-
-def checked(
-    checks: Checks, kind: Kind, estimator: Any, target: Target, x: Any, y: np.ndarray
-) -> tuple[Checks, Prediction]:
-    """With predictions of rows that are still to be learned."""
-    made = kind.predict(estimator, target, x, LEVELS[-1])
-    if isinstance(target, Classes):
-        return checks.add_classes(made.mean, y), made
-    inside, y = [], target.restored(y)
-    for level in LEVELS:
-        spread = kind.predict(estimator, target, x, level).spread
-        assert spread is not None
-        inside.append(np.sum((spread.lower <= y) & (y <= spread.upper)))
-    return checks.add_numbers(np.array(inside, float), len(y)), made

@@ -1,27 +1,24 @@
 """What a model of a table is, in plain JSON: for `kalvi inspect`, for the report, for scripts."""
 
 from functools import singledispatch
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from kalvi import __version__
 from kalvi.columns.encoder import FREE
-from kalvi.columns.groups import NEW_LEVEL
 from kalvi.columns.numbers import in_words
 from kalvi.columns.targets import Classes
-from kalvi.estimators.predictive import predicted
-from kalvi.intervals import normal
-from kalvi.likelihoods import Normal
+from kalvi.tabular import effects
+from kalvi.tabular.kinds import LEVELS
 from kalvi.tabular.model import TableModel
-from kalvi.tabular.reached import measured, one_pass_error, reached, sentence
-from kalvi.tabular.record import LEVELS, Record
+from kalvi.tabular.reached import reached, sentence
+from kalvi.tabular.record import Record
+from kalvi.tabular.scores import ClassScores
+from kalvi.tabular.shapes import shape_of
 
-MOST_EFFECTS, LEVEL = 200, 0.95
-MOST_CONTRASTS = 2000
-"""Levels of columns with more than so many are against none."""
 UNITS_APART = 3.0
 """Means this many deviations from the first rows, or deviations as many times theirs, are worth a word."""
 
@@ -45,22 +42,29 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "rows": record.rows,
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
-        "passes": int(getattr(estimator, "n_passes_", 1)),
+        "passes": int(getattr(estimator, "n_passes_", 1)) if _has_passes(model) else None,
         "reached": found and found | {"text": sentence(found)},
         "parameters": _parameters(model),
         "rank": getattr(estimator, "rank", None),
         "log_evidence": evidence,
         "log_loss": None if not evidence else -evidence / record.weight,
         "noise_scale": _noise(model),
-        "files": [dict(file) for file in record.files],
+        "shape": shape_of(estimator) if record.rows else None,
+        "files": file_names(record),
         "settings": _settings(model),
         "columns": model.encoder.described(),
         "curve": curve(record),
+        "drift": drift(record),
+        "scores": _scores(model),
         "calibration": _calibration(model),
         "coverage": _coverage(model),
-        "effects": effects(model),
+        "effects_of": _effects_of(model),
+        "effects_units": [effects.STANDARDISED, effects.ORIGINAL],
+        "effects": effects.effects(model),
+        "intercept": effects.intercepts(model),
         "examples": [dict(example) for example in record.examples],
-        "diagnosis": diagnosis,
+        "diagnosis": diagnosis or record.diagnosis,
+        "diagnosis_absent": None if diagnosis or record.diagnosis else diagnosis_absent(model),
         "warnings": warnings(model),
     }
 
@@ -71,105 +75,38 @@ def _noise(model: TableModel) -> float | None:
     return None if found is None else float(found) * float(one - zero)
 
 
-def effects(model: TableModel) -> list[dict[str, Any]]:
-    """Coefficients with their intervals, those that are surely far from zero first.
-
-    Numbers are in deviations of the first rows, so that all are comparable; a level is against the mean of
-    its column over the rows, which the intercept holds otherwise.
-    """
-    if not model.kind.widens() or not model.record.rows:
-        return []
-    names, rows = contrasts(model)
-    mean, std = _laws(model, rows)
-    zero, one = model.target.restored(np.array([0.0, 1.0]))
-    mean, std = mean * (one - zero), std * (one - zero)
-    if names[-1] == "intercept":
-        mean[len(names) - 1 :: len(names)] += zero
-    _, lower, upper = normal(mean, std, LEVEL)
-    classes = model.target.labels if isinstance(model.target, Classes) else ()
-    found = []
-    for i in np.argsort(-np.maximum(lower, -upper), kind="stable")[:MOST_EFFECTS]:
-        one = {"mean": mean[i], "std": std[i], "lower": lower[i], "upper": upper[i]}
-        group = classes[i // len(names)] if len(mean) > len(names) else None
-        named = {"name": names[i % len(names)], **{k: float(v) for k, v in one.items()}}
-        found.append(named | {"class": group})
-    return found
-
-
-def contrasts(model: TableModel) -> tuple[list[str], Any]:
-    """The effects by name, and what they are of the coefficients and the intercept.
-
-    The intercept is that of a row that is average in every column.
-    """
-    encoder, intercept = model.encoder, bool(model.estimator.fit_intercept)
-    names, width = encoder.names(), encoder.width
-    kept = [i for i, name in enumerate(names) if name != FREE and not name.endswith(NEW_LEVEL)]
-    rows = sp.lil_array((len(kept) + intercept, width + intercept))
-    rows[np.arange(len(kept)), kept] = 1.0
-    for group in encoder.groups:
-        slots, share = group.shares()
-        if len(slots) <= MOST_CONTRASTS:
-            which = np.flatnonzero(np.isin(kept, slots))
-            rows[np.ix_(which, slots)] = (np.asarray(kept)[which][:, None] == slots) - share
-            if intercept:
-                rows[len(kept), slots] = share
-    if intercept:
-        rows[len(kept), width] = 1.0
-    return [names[i] for i in kept] + ["intercept"] * intercept, sp.csr_array(rows)
-
-
-def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of these combinations of the coefficients, class by class."""
-    estimator = model.estimator
-    q, outputs, width = estimator._on_host()[2], estimator._outputs(), rows.shape[1]
-    layout = {"intercept": False, "dtype": estimator.dtype}
-    means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
-    for k in range(outputs):
-        wide = sp.csr_array(
-            (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
-        )
-        mean, variance, _ = predicted(noiseless, q, wide, layout)
-        means.append(mean)
-        stds.append(np.sqrt(variance))
-    return np.concatenate(means), np.concatenate(stds)
-
-
 @singledispatch
 def diagnosed(model: Any, draws: int = 1000) -> dict[str, Any] | None:
-    """How far the Gaussian is from the posterior of the sample's rows, where the estimator can say."""
+    """How far the Gaussian is from the posterior: as the fit found, or of the sample if rows were kept."""
     return None
 
 
 @diagnosed.register(TableModel)
 def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | None:
-    sample = model.record.sample
-    if not hasattr(model.estimator, "diagnose") or sample.x is None or not len(sample.y):
+    return model.record.diagnosis or model.diagnosed(draws)
+
+
+def diagnosis_absent(model: TableModel) -> str | None:
+    """Why there is no diagnosis of a linear model, and what to do."""
+    if not model.kind.widens() or not model.record.rows:
         return None
-    x = sample.x.copy()
-    x.resize(x.shape[0], model.estimator.n_features_in_)
-    found = model.estimator.diagnose(
-        x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
-    )
-    how, error = reached(model), None
-    if how is not None and how["how"] == "one pass":
-        error = one_pass_error(model, (x, sample.y, sample.weight))
-    return {
-        "shift": _float(found.shift),
-        "one_pass": error and error | {"text": measured(error)},
-        "pareto_k": _float(found.pareto_k),
-        "verdict": found.verdict,
-        "draws": int(found.n_draws),
-        "rows": int(found.n_rows),
-        "ess": _float(found.ess),
-    }
+    if not model.has_diagnosis():
+        return "There is no diagnosis: a model that forgets has no other posterior to be compared with."
+    if model.record.sample.x is None:
+        return (
+            "There is no diagnosis of the Gaussian (Pareto k), and the model holds no rows to make one "
+            "from: fit it with --diagnose, or with --keep-rows to have it made later."
+        )
+    return "There is no diagnosis of the Gaussian (Pareto k): kalvi inspect --diagnose makes one."
 
 
 def warnings(model: TableModel) -> list[str]:
     """What a person should look into."""
-    how = reached(model)
+    how, moved = reached(model), drift(model.record)
     found = (
         [f"{sentence(how)}; set passes higher."] if how and not how.get("converged", True) else []
     )
+    found += [moved["words"]] if moved and moved["sure"] and moved["change"] > 0 else []
     for column in model.encoder.described():
         if column["kind"] in ("number", "time") and "mean" in column:
             far = abs(column["mean"] - column["centre"]) / column["scale"]
@@ -203,7 +140,13 @@ def _settings(model: TableModel) -> dict[str, Any]:
     choices = model.choices._asdict()
     parameters = choices.pop("parameters")
     own = {name: value for name, value in choices.items() if value not in (None, (), False)}
-    return own | parameters | {"full covariance": getattr(model.estimator, "rank", 0) is None}
+    shape = {"full covariance": model.estimator.rank is None} if model.kind.widens() else {}
+    return own | parameters | shape
+
+
+def _has_passes(model: TableModel) -> bool:
+    """Whether rows are passed over; a Gaussian process and a network in training have no such count."""
+    return model.streams() or model.kind.widens()
 
 
 def curve(record: Record) -> dict[str, Any]:
@@ -220,12 +163,78 @@ def curve(record: Record) -> dict[str, Any]:
     }
 
 
+def drift(record: Record) -> dict[str, Any] | None:
+    """How the loss of the last tenth of the rows compares with that of the tenth before, also in words."""
+    found = None if record.losses is None else record.losses.drift()
+    if found is None:
+        return None
+    loss = "log loss" if isinstance(record.scores, ClassScores) else "squared error"
+    change = found["change"]
+    compared = (
+        f"{100 * abs(change):.0f} % {'above' if change > 0 else 'below'}"
+        if abs(change) >= 0.005
+        else "the same as"
+    )
+    said = f"The {loss} of the last tenth of the rows is {compared} that of the tenth before"
+    if not found["sure"]:
+        said += ", no more than chance explains."
+    elif change > 0:
+        said += ": the stream may have changed; see forgetting (--set forgetting=0.999)."
+    else:
+        said += ": the model is still learning, or the rows have become easier."
+    return found | {"loss": loss, "words": said}
+
+
+def file_names(record: Record) -> list[dict[str, Any]]:
+    """The files that were learned, without their folders."""
+    return [{**file, "path": Path(str(file["path"])).name or "-"} for file in record.files]
+
+
+def _scores(model: TableModel) -> dict[str, Any] | None:
+    """Scores of the predictions, each beside a baseline."""
+    found, checks = model.record.scores, model.record.checks
+    if found is None or not found.rows():
+        return None
+    in_sample = model.record.in_sample
+    if isinstance(found, ClassScores):
+        assert isinstance(model.target, Classes)
+        measures = found.measures(model.target.labels)
+    else:
+        measures = found.measures(*["the mean of the rows"] * in_sample)
+        held = checks.inside / max(checks.count, 1)
+        measures += [
+            {
+                "name": f"coverage of {100 * level:.0f} % intervals",
+                "value": float(share),
+                "baseline": float(level),
+                "baseline_is": "the nominal level",
+                "better": "nearer",
+            }
+            for level, share in zip(LEVELS, held, strict=True)
+        ]
+    return {"rows": found.rows(), "in_sample": in_sample, "measures": measures}
+
+
+def _effects_of(model: TableModel) -> str | None:
+    """What a coefficient adds to."""
+    if not model.kind.widens():
+        return None
+    if not isinstance(model.target, Classes):
+        return f"the {'log of the mean' if model.model == 'poisson' else 'mean'} of {model.target.name}"
+    labels = list(model.target.labels)
+    return (
+        "the score of each class (softmax)" if len(labels) > 2 else f"the log odds of {labels[1]}"
+    )
+
+
 def _calibration(model: TableModel) -> dict[str, Any] | None:
     count, predicted, observed = model.record.checks.bins
     some = count > 0
     if not some.any():
         return None
+    labels = list(model.target.labels) if isinstance(model.target, Classes) else []
     return {
+        "class": labels[1] if len(labels) == 2 else None,  # None: whichever was the likeliest
         "predicted": (predicted[some] / count[some]).tolist(),
         "observed": (observed[some] / count[some]).tolist(),
         "count": count[some].astype(int).tolist(),
@@ -237,8 +246,4 @@ def _coverage(model: TableModel) -> dict[str, Any] | None:
     if not checks.count or isinstance(model.target, Classes):
         return None
     observed = (checks.inside / checks.count).tolist()
-    return {"level": list(LEVELS), "observed": observed, "count": checks.count}
-
-
-def _float(value: Any) -> Any:
-    return float(value) if isinstance(value, int | float | np.number) else value
+    return {"level": LEVELS.tolist(), "observed": observed, "count": checks.count}

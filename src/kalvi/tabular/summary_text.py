@@ -85,7 +85,8 @@ def _table_lines(summary: dict[str, Any], most: int, paint: Paint) -> list[str]:
         *_listed(_table_facts(summary, paint)),
         "columns",
         *(f"  {column['name'][:28]:<28} {column_text(column)}" for column in columns),
-        *_effect_lines(summary["effects"], most),
+        *_score_lines(summary.get("scores")),
+        *_effect_lines(summary, most),
         *_notes(summary),
     ]
 
@@ -120,16 +121,37 @@ def _reached(found: dict[str, Any] | None) -> Facts:
     return [*bound, ("posterior", found["text"])]
 
 
-def _effect_lines(effects: list[dict[str, Any]], most: int) -> list[str]:
-    """The strongest effects with their credible intervals."""
+def _score_lines(scores: dict[str, Any] | None) -> list[str]:
+    """The scores beside their baselines."""
+    if not scores:
+        return []
+    when = "learned before: in-sample" if scores["in_sample"] else "each before it was learned"
+    found = [f"scores of {scores['rows']:,} rows ({when})"]
+    for one in scores["measures"]:
+        against = f"{one['baseline']:.4g} ({one['baseline_is']})"
+        found.append(f"  {one['name']:<28} {one['value']:<10.4g} baseline {against}")
+    return found
+
+
+def _effect_lines(summary: dict[str, Any], most: int) -> list[str]:
+    """The strongest effects with their credible intervals, and the intercept apart from them."""
+    effects = summary["effects"][:most]
     if not effects:
         return []
-    head = "strongest effects, 95 % credible: numbers per deviation, levels against their column's mean"
-    return [head, *map(_effect, effects[:most])]
+    found = [
+        f"strongest effects on {summary['effects_of']}, 95 % credible: numbers per standard deviation "
+        "(and per unit), levels against their column's mean"
+    ]
+    for effect in effects:
+        per = f"   {effect['original']['mean']:+.4g} per {effect['unit']}" if effect["unit"] else ""
+        found.append(f"{_interval(effect['name'], effect)}{per}")
+    return found + [
+        f"{_interval('intercept', one)}   of an average row" for one in summary["intercept"]
+    ]
 
 
-def _effect(effect: dict[str, Any]) -> str:
-    name = effect["name"] if effect["class"] is None else f"{effect['class']}: {effect['name']}"
+def _interval(name: str, effect: dict[str, Any]) -> str:
+    name = name if effect["class"] is None else f"{effect['class']}: {name}"
     ends = f"[{effect['lower']:+.4f}, {effect['upper']:+.4f}]"
     return f"  {name[:36]:<36} {effect['mean']:+9.4f}   {ends}"
 

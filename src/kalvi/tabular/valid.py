@@ -21,9 +21,10 @@ from kalvi.columns.numbers import Numbers
 from kalvi.columns.targets import MOST_CLASSES, Classes, Target
 from kalvi.columns.words import HashedText, Text
 from kalvi.readers.notation import Notation
-from kalvi.tabular.kinds import KINDS
+from kalvi.tabular.kinds import KINDS, LEVELS
 from kalvi.tabular.model import TableModel
-from kalvi.tabular.record import BINS, LEVELS, Record
+from kalvi.tabular.record import BINS, Record
+from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
 
 DENSE = ("number", "flag", "time", "vector")
 MOST_BITS = 26
@@ -83,6 +84,7 @@ def _of_table(model: TableModel) -> Rules:
     yield "the estimator", type(estimator) is type(expected)
     yield from estimator_rules(estimator)
     yield from record_rules(model.record, encoder.width)
+    yield from _score_rules(model)
     yield from _fitted(model)
 
 
@@ -233,6 +235,57 @@ def record_rules(record: Record, width: int) -> Rules:
     yield "the sample", right and (sample.x is None or sample.x.dtype.kind == "f")
     shape = (0, 0) if sample.x is None else sample.x.shape
     yield "the sample", shape[0] == n and shape[1] <= width
+
+    yield from _summary_rules(record)
+
+
+def _summary_rules(record: Record) -> Rules:
+    """Of what the pass said about the rows."""
+    scores, losses = record.scores, record.losses
+    parts = [] if scores is None else [np.asarray(part) for part in scores]
+    yield "the scores", all(np.all(np.isfinite(part)) for part in parts)
+    yield "the scores", scores is None or scores.rows() >= 0
+    if isinstance(scores, ClassScores):
+        shape = scores.ranks.shape
+        yield "the scores", len(shape) == 3 and shape[1] == 2 and 1 <= shape[2] <= ODDS_BINS
+        yield "the scores", all(bool(np.all(part >= 0)) for part in parts)
+    if losses is not None:
+        n = losses.at.size
+        right = all(reals(part, (n,)) and np.all(np.isfinite(part)) for part in losses)
+        yield "the losses", right and bool(np.all(np.diff(losses.at) >= 0))
+    yield "the diagnosis", record.diagnosis is None or _is_diagnosis(record.diagnosis)
+    yield "the log densities", record.densities is None or _is_densities(record.densities)
+
+
+def _score_rules(model: TableModel) -> Rules:
+    """Scores are of the target that the model has."""
+    scores = model.record.scores
+    if isinstance(model.target, Classes):
+        n = len(model.target.labels)
+        yield "the scores", scores is None or isinstance(scores, ClassScores)
+        if isinstance(scores, ClassScores):
+            yield (
+                "the scores",
+                reals(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1),
+            )
+    else:
+        yield "the scores", scores is None or isinstance(scores, NumberScores)
+
+
+def _is_diagnosis(told: dict[str, Any]) -> bool:
+    right = _has_numbers(told, ("pareto_k", "draws", "rows", "ess"))
+    return right and isinstance(told.get("verdict"), str) and plain(told)
+
+
+def _is_densities(told: dict[str, Any]) -> bool:
+    pairs = told.get("quantiles")
+    right = isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs)
+    numbers = right and all(isinstance(v, int | float) for pair in pairs for v in pair)
+    return numbers and _has_numbers(told, ("rows", "log_density")) and plain(told)
+
+
+def _has_numbers(told: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return all(isinstance(told.get(name), int | float) for name in names)
 
 
 def _is_example(example: dict[str, Any]) -> bool:

@@ -5,9 +5,18 @@ import hashlib
 import math
 from datetime import datetime
 
-from kalvi.tabular.report import sections, words
+from kalvi.tabular.report import (
+    coefficients,
+    factors,
+    fit,
+    matrix,
+    performance,
+    rows,
+    shapes,
+    words,
+)
+from kalvi.tabular.report.cards import Summary
 from kalvi.tabular.report.markup import Child, Html, definitions, element, join, name
-from kalvi.tabular.report.sections import Summary
 from kalvi.tabular.report.style import CSS
 
 MODELS = {
@@ -16,8 +25,12 @@ MODELS = {
     "poisson": "Bayesian Poisson regression",
     "gp": "Gaussian process",
     "neural": "Bayesian neural network",
+    "factor": "Factor analysis",
+    "silk": "Smooth factors",
 }
 LONGEST_WARNING = 2000
+HEADLINES = ("accuracy", "AUC", "R²", "RMSE")
+"""Scores that stand at the top of the page."""
 NUMERALS: dict[float, str] = {1: "one pass", 2: "two passes", 3: "three passes"}
 MONTHS = [
     "January",
@@ -34,13 +47,22 @@ MONTHS = [
     "December",
 ]
 CARDS = (
-    sections.learning,
-    sections.calibration,
-    sections.coefficients,
-    sections.examples,
-    sections.data,
-    sections.quality,
-    sections.settings,
+    performance.learning,
+    performance.calibration,
+    performance.scores,
+    shapes.shape,
+    coefficients.coefficients,
+    factors.loadings,
+    factors.noise,
+    factors.outliers,
+    matrix.matrix,
+    matrix.smoothness,
+    matrix.sides,
+    matrix.ascent,
+    rows.examples,
+    rows.data,
+    fit.quality,
+    fit.settings,
 )
 
 
@@ -86,18 +108,8 @@ def _header(summary: Summary, title: str) -> Html:
 def sentence(summary: Summary) -> list[Child]:
     """What the model is, in words: "Bayesian logistic regression of late on 5 columns, …"."""
     model = str(summary.get("model") or "model")
-    said: list[Child] = [MODELS.get(model) or name(model)]
-    if summary.get("target") is not None:
-        said += [" of ", element("em", name(summary["target"]))]
-    if (n_classes := len(words.listing(summary.get("classes")))) > 2:
-        said += [f" ({words.count(n_classes, 'class')})"]
-    columns = [words.mapping(c).get("name") for c in words.listing(summary.get("columns"))]
-    columns = [column for column in columns if column != summary.get("target")]
-    if columns:
-        said += [f" on {words.count(len(columns), 'column')}"]
-    if summary.get("rank") is not None:
-        said += [f" with a covariance of rank {words.count(summary['rank'])}"]
-    if math.isfinite(words.real(summary.get("rows"))):
+    said: list[Child] = [MODELS.get(model) or name(model), *_of_what(summary, model)]
+    if math.isfinite(words.real(summary.get("rows"))) and model != "silk":
         so_far = " so far" if summary.get("finished") is False else ""
         said += [f", learned{so_far} from {words.count(summary['rows'], 'row')}"]
     if (passes := words.real(summary.get("passes"))) > 0:
@@ -107,18 +119,50 @@ def sentence(summary: Summary) -> list[Child]:
     return [*said, "."]
 
 
+def _of_what(summary: Summary, model: str) -> list[Child]:
+    """What a model is of: a target on columns, columns alone, or a matrix."""
+    columns = [words.mapping(c).get("name") for c in words.listing(summary.get("columns"))]
+    columns = [column for column in columns if column != summary.get("target")]
+    if model == "silk":
+        sides = words.count(summary.get("rows")), words.count(summary.get("cols"))
+        return [f" of a binary matrix of {' × '.join(sides)}, {_factors(summary.get('n_factors'))}"]
+    if model == "factor":
+        return [f" of {words.count(len(columns), 'column')}: {_factors(summary.get('components'))}"]
+    said: list[Child] = []
+    if summary.get("target") is not None:
+        said += [" of ", element("em", name(summary["target"]))]
+    if (n_classes := len(words.listing(summary.get("classes")))) > 2:
+        said += [f" ({words.count(n_classes, 'class')})"]
+    if columns:
+        said += [f" on {words.count(len(columns), 'column')}"]
+    if math.isfinite(words.real(summary.get("rank"))):
+        said += [f" with a covariance of rank {words.count(summary['rank'])}"]
+    return said
+
+
+def _factors(n: object) -> str:
+    return words.count(n, "factor")
+
+
 def _key_figures(summary: Summary) -> list[tuple[Child, Child]]:
     """The numbers to see first; those that are absent are left out."""
-    rows, seconds = words.real(summary.get("rows")), words.real(summary.get("seconds"))
-    speed = f"{words.short(float(f'{rows / seconds:.2g}'))} a second" if seconds > 0 else ""
+    n, seconds = words.real(summary.get("rows")), words.real(summary.get("seconds"))
+    timed = seconds > 0 and summary.get("model") != "silk"
+    speed = f"{words.short(float(f'{n / seconds:.2g}'))} a second" if timed else ""
     diagnosis = words.mapping(summary.get("diagnosis"))
     verdict = str(diagnosis.get("verdict") or "")
-    known = verdict if verdict in sections.VERDICTS else None
+    known = verdict if verdict in fit.VERDICTS else None
+    loss = performance.loss_name(summary)
     figures = [
-        ("rows", words.count(rows), speed),
-        ("parameters", words.count(summary.get("parameters")), ""),
-        (sections.loss_name(summary), words.number(summary.get("log_loss")), "a row, progressive"),
+        ("rows", words.count(n), speed),
+        ("columns", words.count(summary.get("cols")), ""),
+        ("parameters", words.count(summary.get("parameters") or None), ""),
+        *_best_scores(summary),
+        (loss, words.number(summary.get("log_loss")), "a row, progressive"),
         ("log evidence", words.number(summary.get("log_evidence"), 5), "nats"),
+        ("log density", words.number(summary.get("log_density")), "a row, before it was learned"),
+        ("explained", words.percent(summary.get("explained")), "of the columns' variance"),
+        ("bound", words.number(_bound(summary), 5), "on the log evidence, nats"),
         ("noise", words.number(summary.get("noise_scale"), 3), "standard deviation"),
         ("Pareto k", words.number(diagnosis.get("pareto_k"), 2), verdict),
     ]
@@ -127,6 +171,24 @@ def _key_figures(summary: Summary) -> list[tuple[Child, Child]]:
         for what, value, note in figures
         if value != words.ABSENT
     ]
+
+
+def _bound(summary: Summary) -> object:
+    """The bound on the log evidence, of a matrix, a process or a network."""
+    return summary.get("bound") or words.mapping(summary.get("shape")).get("bound")
+
+
+def _best_scores(summary: Summary) -> list[tuple[str, str, str]]:
+    """The scores to see first, each with its baseline."""
+    found = words.mapping(summary.get("scores"))
+    told = []
+    for m in words.listing(found.get("measures")):
+        if isinstance(m, dict) and m.get("name") in HEADLINES:
+            note = f"baseline {words.number(m.get('baseline'), 3)}"
+            if found.get("in_sample") is True:
+                note += ", in-sample"
+            told.append((str(m["name"]), words.number(m.get("value"), 3), note))
+    return told
 
 
 def _date(created: object) -> str:

@@ -6,7 +6,7 @@ the same size, with strokes that do not stretch. Colours are those of the page.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kalvi.tabular.report import words
@@ -35,7 +35,10 @@ class Effect(NamedTuple):
 
 
 def learning_curve(
-    rows: Sequence[Number], series: Mapping[str, Sequence[Number]], what: str
+    rows: Sequence[Number],
+    series: Mapping[str, Sequence[Number]],
+    what: str,
+    against: str = "rows",
 ) -> Html:
     """The curves against the number of rows, the last point of each marked."""
     x = counting(rows)
@@ -50,15 +53,20 @@ def learning_curve(
             _dot(x.clipped(r), y.clipped(v), 4, f"dot s{i}", f"{name}: {words.number(v)}")
             for r, v in ends
         ]
-    title = f"Learning curve: {what} against rows"
-    plot = _axes(title, x, y, *reversed(marks), titles=("rows", what), class_="wide")
+    title = f"Learning curve: {what} against {against}"
+    plot = _axes(title, x, y, *reversed(marks), titles=(against, what), class_="wide")
     above = max(values, default=y.low) > y.high
     note = "The first points lie above the frame."
     return join(plot, element("p", note, class_="note") if above else None)
 
 
 def reliability(
-    predicted: Sequence[Number], observed: Sequence[Number], counts: Sequence[Number], title: str
+    predicted: Sequence[Number],
+    observed: Sequence[Number],
+    counts: Sequence[Number],
+    title: str,
+    *,
+    titles: tuple[str, str] = ("predicted", "observed"),
 ) -> Html:
     """Observed against predicted frequency: dots as large as their bins, 95 % intervals, y = x."""
     bins = [
@@ -74,9 +82,7 @@ def reliability(
         radius = LEAST_DOT + (MOST_DOT - LEAST_DOT) * math.sqrt(n / most)
         hint = f"{words.count(n, 'row')}: predicted {words.percent(p)}, observed {words.percent(o)}"
         marks.append(_dot(scale.clipped(p), scale.clipped(o), radius, "dot s0 soft", hint))
-    return _axes(
-        title, scale, scale, *marks, titles=("predicted", "observed"), percent=True, class_="square"
-    )
+    return _axes(title, scale, scale, *marks, titles=titles, percent=True, class_="square")
 
 
 def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, title: str) -> Html:
@@ -167,6 +173,39 @@ def spread(least: Number, most: Number, mean: Number, std: Number) -> Html | Non
     )
 
 
+def share(value: Number, label: str, side: str = "up") -> Html:
+    """A bar from 0 to the value, of at most 1 either way; below zero it points to the left."""
+    if not math.isfinite(value):
+        return join(words.ABSENT)
+    size = min(abs(value), 1.0)
+    box = {"x": "0%", "width": _percent(size), "y": "25%", "height": "50%"}
+    return _svg(label, element("rect", class_="fill", **box), class_=f"share {side}")
+
+
+def band(
+    position: Sequence[Number],
+    mean: Sequence[Number],
+    std: Sequence[Number],
+    title: str,
+    *,
+    along: str,
+    say: Callable[[Number], str] = words.short,
+) -> Html:
+    """A curve with two standard deviations about it."""
+    points = [p for p in zip(position, mean, std, strict=False) if all(map(math.isfinite, p))]
+    x = Scale(min((p[0] for p in points), default=0.0), max((p[0] for p in points), default=1.0))
+    x = x if x.low < x.high else Scale(x.low - 0.5, x.high + 0.5)
+    y = covering([v for _, m, s in points for v in (m - 2 * s, m + 2 * s)], zero=True)
+    edge = [(a, m + 2 * s) for a, m, s in points] + [(a, m - 2 * s) for a, m, s in points[::-1]]
+    marks = [
+        _line(edge, x, y, "area"),
+        _line([(x.low, 0.0), (x.high, 0.0)], x, y, "ideal"),
+        _line([p[:2] for p in points], x, y, "line s0"),
+    ]
+    titles = (along, "mean ± 2 sd")
+    return _axes(title, x, y, *marks, titles=titles, class_="wide short", say=say, ticks=3)
+
+
 def gauge(k: Number) -> Html:
     """Pareto k on an axis with its three regions."""
     regions = ((GAUGE.low, USABLE, "good"), (USABLE, POOR, "usable"), (POOR, GAUGE.high, "poor"))
@@ -201,17 +240,20 @@ def _axes(
     titles: tuple[str, str],
     class_: str,
     percent: bool = False,
+    say: Callable[[Number], str] | None = None,
+    ticks: int = 5,
 ) -> Html:
-    """A box with a grid, numbers beside it, and marks in it."""
-    say = _say_percent if percent else words.short
+    """A box with a grid, numbers beside it, and marks in it; `say` writes those of the x axis."""
+    say_y = _say_percent if percent else words.short
+    say_x = say or say_y
     grid: list[Child] = []
     for v in y.ticks(6):
         at = _percent(1 - y(v))
         grid.append(element("line", x1="0%", x2="100%", y1=at, y2=at, class_="grid"))
-        grid.append(element("text", say(v), x=-8, y=at, dy="0.32em", class_="tick end"))
-    for v in x.ticks(6 if percent else 5):
+        grid.append(element("text", say_y(v), x=-8, y=at, dy="0.32em", class_="tick end"))
+    for v in x.ticks(6 if percent else ticks):
         at = _percent(x(v))
-        grid.append(element("text", say(v), x=at, y="100%", dy=20, class_="tick middle"))
+        grid.append(element("text", say_x(v), x=at, y="100%", dy=20, class_="tick middle"))
     grid.append(element("line", x1="0%", x2="100%", y1="100%", y2="100%", class_="axis"))
     grid.append(element("text", titles[0], x="100%", y="100%", dy=40, class_="tick end"))
     grid.append(element("text", titles[1], x=-48, y="0%", dy=-16, class_="tick"))

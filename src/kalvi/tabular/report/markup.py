@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from html import escape
 
+from kalvi.tabular.report import words
+
 VOID = frozenset({"meta"})
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
@@ -33,19 +35,18 @@ def join(*children: Child) -> Html:
 
 def element(tag: str, *children: Child, **attributes: object) -> Html:
     """An element; `class_` is class, `aria_label` is aria-label, an attribute None is left out."""
-    words = [tag]
+    parts = [tag]
     for key, value in attributes.items():
         if value is not None:
             name = key.rstrip("_").replace("_", "-")
-            words.append(f'{name}="{text(str(value))}"')
-    opening = f"<{' '.join(words)}>"
+            parts.append(f'{name}="{text(str(value))}"')
+    opening = f"<{' '.join(parts)}>"
     return Html(opening if tag in VOID else f"{opening}{join(*children)}</{tag}>")
 
 
 def name(value: object, longest: int = LONGEST_TEXT) -> Html:
     """A name out of the data: its direction of writing stays its own, its length is bounded."""
-    said = str(value)
-    return element("bdi", said if len(said) <= longest else said[: longest - 1] + "…")
+    return element("bdi", words.cut(value, longest))
 
 
 def table(

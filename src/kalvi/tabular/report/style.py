@@ -69,6 +69,8 @@ svg svg { overflow: hidden; }
 .end-note { margin: 1rem 0 0; }
 .plot.wide { flex: 1; display: flex; }
 .plot.wide > svg { height: auto; min-height: 16rem; }
+.plot.wide.short > svg { min-height: 11rem; }
+.area { fill: var(--pale); fill-opacity: .55; }
 .plot.square { max-width: 30rem; }
 .plot.square > svg { height: auto; aspect-ratio: 1.18; }
 text { font: 12px/1 var(--sans); fill: var(--quiet); }
@@ -100,7 +102,10 @@ path { fill: none; vector-effect: non-scaling-stroke; }
 .intervals .name { padding-top: .375rem; overflow-wrap: anywhere; line-height: 1.3; }
 .intervals .value { padding-top: .375rem; white-space: nowrap; }
 .intervals b { font-weight: 500; margin-right: .75rem; }
-.intervals .value span { color: var(--quiet); }
+.intervals .value span, .quiet { color: var(--quiet); }
+.intervals .value small {
+  display: block; color: var(--quiet); font-size: .8125rem; text-align: right;
+}
 .cell { grid-column: 1 / -1; position: relative; min-height: 1.25rem; }
 .intervals .interval { position: absolute; inset: 0; height: 100%; }
 .interval, .ruler { height: 1.25rem; }
@@ -114,6 +119,7 @@ path { fill: none; vector-effect: non-scaling-stroke; }
   .intervals .name, .intervals .value { padding: .25rem 0; }
   .intervals .name { text-align: right; } .intervals .value { grid-column: 3; grid-row: 1; }
   .intervals b { display: inline-block; min-width: 4rem; text-align: right; }
+  .intervals .value small { text-align: left; padding-left: 1rem; }
 }
 .scroll {
   /* A shade at the right edge while there is more to the right. */
@@ -123,7 +129,7 @@ path { fill: none; vector-effect: non-scaling-stroke; }
   overflow-x: auto; margin: .75rem 0 0; border-radius: .25rem; }
 .scroll:focus-visible,
 summary:focus-visible { outline: 2px solid var(--blue); outline-offset: 3px; }
-.scroll + .scroll { margin-top: 2rem; }
+.scroll + .scroll, figure + .scroll { margin-top: 2rem; }
 table { border-collapse: collapse; width: max-content; min-width: 100%; }
 table, .intervals { font-size: .875rem; line-height: 1.4; }
 caption { text-align: left; padding: 0 0 .5rem; }
@@ -138,6 +144,7 @@ td .interval { min-width: 7rem; height: 1.25rem; }
   th, td { padding-right: .875rem; }
   .scroll .interval, .scroll .ruler { width: 7rem; }
 }
+.share { min-width: 6rem; width: 8rem; height: 1.25rem; }
 .strip { min-width: 6rem; width: 8rem; height: 1.5rem; } .strip.low { height: 1.25rem; }
 .figure-strip { padding: 0 .75rem 0 3.25rem; max-width: 30rem; }
 .figure-strip .strip { width: 100%; height: 2.5rem; }

@@ -126,5 +126,11 @@ def listed(values: list[str]) -> str:
     return " and ".join([", ".join(values[:-1]), values[-1]] if len(values) > 1 else values)
 
 
+def cut(value: object, longest: int) -> str:
+    """Text of a bounded length."""
+    said = str(value)
+    return said if len(said) <= longest else said[: longest - 1] + "…"
+
+
 def _minus(said: str) -> str:
     return said.replace("-", "−")

@@ -1,0 +1,173 @@
+"""Coefficients of a linear model of a table: comparable with each other, and in the units of the columns.
+
+Numbers are learned in deviations of the first rows, z = (x − centre)/scale. A coefficient for z is the
+effect of one standard deviation, comparable with others; divided by the scale it is the effect of one unit
+of the column (of one day, for times). A level is against the mean of its column over the rows.
+The intercept is that of a row that is average in every column or, in original units, 0 in every number.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi.columns.encoder import FREE, Encoder
+from kalvi.columns.groups import NEW_LEVEL
+from kalvi.columns.targets import Classes
+from kalvi.estimators.predictive import predicted
+from kalvi.intervals import normal
+from kalvi.likelihoods import Normal
+from kalvi.tabular.model import TableModel
+
+MOST_EFFECTS, LEVEL = 200, 0.95
+MOST_CONTRASTS = 2000
+"""Levels of columns with more than so many are against none."""
+DAY = 86_400.0
+STANDARDISED = "mean, std, lower, upper: for one standard deviation of the column in the first rows"
+ORIGINAL = "original: for one unit of the column, or one day of a time"
+
+
+class Combinations(NamedTuple):
+    """Sums of coefficients: what each is called, the sums as rows, and what its column is measured in."""
+
+    names: list[str]
+    rows: Any
+    scale: np.ndarray
+    unit: list[str | None]
+
+
+def effects(model: TableModel) -> list[dict[str, Any]]:
+    """Coefficients with their intervals, those that are surely far from zero first."""
+    if not has_effects(model):
+        return []
+    sums = contrasts(model.encoder, bool(model.estimator.fit_intercept))
+    mean, std = _laws(model, sums.rows)
+    _, lower, upper = normal(mean, std, LEVEL)
+    n, groups = len(sums.names), _classes(model)
+    found = []
+    for i in np.argsort(-np.maximum(lower, -upper), kind="stable")[:MOST_EFFECTS]:
+        j = i % n
+        found.append(
+            {
+                "name": sums.names[j],
+                "class": groups[i // n],
+                **_law(mean[i], std[i]),
+                "original": _law(mean[i] / sums.scale[j], std[i] / sums.scale[j]),
+                "unit": sums.unit[j],
+            }
+        )
+    return found
+
+
+def intercepts(model: TableModel) -> list[dict[str, Any]]:
+    """The intercept of each class: of an average row, and of one with 0 in every number."""
+    if not has_effects(model) or not model.estimator.fit_intercept:
+        return []
+    zero, _ = model.target.restored(np.array([0.0, 1.0]))
+    mean, std = _laws(model, _intercept_rows(model.encoder))
+    pairs = (mean + zero).reshape(-1, 2), std.reshape(-1, 2)
+    return [
+        {"class": group, **_law(m[0], s[0]), "original": _law(m[1], s[1])}
+        for group, m, s in zip(_classes(model), *pairs, strict=True)
+    ]
+
+
+def has_effects(model: TableModel) -> bool:
+    """Whether it is a linear model that has learned something."""
+    return model.kind.widens() and model.record.rows > 0
+
+
+def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
+    """The effects by name, and what they are of the coefficients."""
+    names, scale, unit = encoder.names(), *_units(encoder)
+    hidden = _never_occurred(encoder)
+    kept = np.array(
+        [
+            i
+            for i, name in enumerate(names)
+            if name != FREE and not name.endswith(NEW_LEVEL) and i not in hidden
+        ],
+        int,
+    )
+    rows = sp.lil_array((len(kept), encoder.width + intercept))
+    rows[np.arange(len(kept)), kept] = 1.0
+    for group in encoder.groups:
+        slots, share = group.shares()
+        if len(slots) <= MOST_CONTRASTS:
+            which = np.flatnonzero(np.isin(kept, slots))
+            rows[np.ix_(which, slots)] = (kept[which][:, None] == slots) - share
+    chosen = [names[i] for i in kept], sp.csr_array(rows), scale[kept], [unit[i] for i in kept]
+    return Combinations(*chosen)
+
+
+def _intercept_rows(encoder: Encoder) -> Any:
+    """The intercept of a row that is average everywhere, and of one with 0 in every number."""
+    rows = np.zeros((2, encoder.width + 1))
+    rows[:, -1] = 1.0
+    for group in encoder.groups:
+        slots, share = group.shares()
+        if len(slots) <= MOST_CONTRASTS:
+            rows[:, slots] = share
+    numbers = encoder.numbers
+    kinds = np.array(numbers.kinds, object).repeat(numbers.widths)
+    moved = np.isfinite(numbers.scale) & (kinds != "time")
+    rows[1, : numbers.width][moved] = -numbers.centre[moved] / numbers.scale[moved]
+    return sp.csr_array(rows)
+
+
+def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
+    """How many units of its column a place is divided by, and what the unit is called."""
+    numbers = encoder.numbers
+    scale = np.ones(encoder.width)
+    unit: list[str | None] = [None] * encoder.width
+    kinds = np.array(numbers.kinds, object).repeat(numbers.widths)
+    for i, kind in enumerate(kinds):
+        if kind != "flag" and np.isfinite(numbers.scale[i]):
+            scale[i] = numbers.scale[i] / (DAY if kind == "time" else 1.0)
+            unit[i] = "day" if kind == "time" else "unit"
+    return scale, unit
+
+
+def _never_occurred(encoder: Encoder) -> set[int]:
+    """Places that no row ever used: numbers that never varied, indicators of what was never missing."""
+    numbers = encoder.numbers
+    still = set(np.flatnonzero(np.isnan(numbers.scale)).tolist())
+    if not encoder.settings.impute:
+        return still
+    ends = zip(numbers.starts(), numbers.widths, strict=True)
+    least = [numbers.moments.count[s : s + width].min(initial=numbers.rows) for s, width in ends]
+    return still | {numbers.width + k for k, n in enumerate(least) if n >= numbers.rows}
+
+
+def _classes(model: TableModel) -> list[Any]:
+    """The class of each vector of coefficients; none where there is only one vector."""
+    labels = list(model.target.labels) if isinstance(model.target, Classes) else []
+    return labels if len(labels) > 2 else [None]
+
+
+def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of these combinations of the coefficients in units of y, class by class."""
+    estimator = model.estimator
+    q, outputs, width = estimator._on_host()[2], estimator._outputs(), rows.shape[1]
+    layout = {"intercept": False, "dtype": estimator.dtype}
+    means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
+    for k in range(outputs):
+        wide = sp.csr_array(
+            (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
+        )
+        mean, variance, _ = predicted(noiseless, q, wide, layout)
+        means.append(mean)
+        stds.append(np.sqrt(variance))
+    zero, one = model.target.restored(np.array([0.0, 1.0]))
+    return np.concatenate(means) * (one - zero), np.concatenate(stds) * (one - zero)
+
+
+def _law(mean: Any, std: Any) -> dict[str, float]:
+    """A normal law in numbers, with its interval."""
+    _, lower, upper = normal(np.asarray(mean), np.asarray(std), LEVEL)
+    return {
+        "mean": float(mean),
+        "std": float(std),
+        "lower": float(lower),
+        "upper": float(upper),
+    }

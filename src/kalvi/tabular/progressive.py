@@ -1,0 +1,65 @@
+"""Rows predicted before they are learned, so that scores are those of new data even on small tables.
+
+A stream is learned in blocks that grow with the rows learned before: 16 rows at first, then half of them,
+up to 512 and whole pieces from 4,096 rows on. Each block is predicted just before it is learned. The blocks
+follow from the rows alone, so a resumed run cuts the stream alike; how it is cut does not change what is
+learned (a full covariance is updated row by row, a low-rank one has a buffer of its own).
+"""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi.tabular.kinds import Judged
+from kalvi.tabular.record import checked_rows
+
+ALL_ROWS = 50_000
+"""So many rows of a stream are all predicted first; of later pieces, some (`record.CHECKED`)."""
+STEP, LARGEST = 16, 512
+"""Blocks are multiples of 16 rows, as those of a full covariance are, and no larger than 512."""
+UNCUT = 4096
+"""Pieces, or what is left of them, are learned whole after so many rows."""
+PER_INPUT, LEAST_LEARNED, MOST_LEARNED = 2, 16, 1024
+"""Scores begin when there were two rows for each input, at least and at most so many: a model that knows
+less predicts anything, and a few such rows would outweigh all others."""
+
+
+def block_size(learned: int, first: int, left: int) -> int:
+    """How many of the rows left in a piece are learned next."""
+    if learned >= UNCUT:
+        return left
+    if not learned:
+        return min(first, left)
+    return min(max(STEP, learned // 2 // STEP * STEP), LARGEST, left)
+
+
+def scored_rows(learned: int, weight: np.ndarray, width: int) -> np.ndarray:
+    """Which rows of a block are predicted and scored before they are learned."""
+    if learned < np.clip(PER_INPUT * width, LEAST_LEARNED, MOST_LEARNED):
+        return np.zeros(0, int)
+    return np.flatnonzero(weight > 0) if learned < ALL_ROWS else checked_rows(weight)
+
+
+def judged(model: Any, x: Any, y: np.ndarray) -> Judged:
+    """Predictions of a model of a table for rows beside their targets."""
+    n = len(y)
+    x, y, _ = padded(x, y, y)
+    mean, inside = model.kind.judged(model.estimator, model.target, x, y)
+    return Judged(mean[:n], None if inside is None else inside[:n])
+
+
+def padded(x: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The rows with rows of zeros and of weight 0 after them, to the size of the largest block.
+
+    Blocks of one size are compiled once.
+    """
+    short = LARGEST - len(y)
+    if short <= 0:
+        return x, y, weight
+    if sp.issparse(x):
+        wide = sp.csr_array(x, copy=True)
+        wide.resize((LARGEST, x.shape[1]))
+    else:
+        wide = np.pad(x, [(0, short), (0, 0)])
+    return wide, np.pad(y, (0, short)), np.pad(weight, (0, short))
