@@ -150,7 +150,7 @@ def test_what_is_refused(folder, rows, error, said):
 
 def test_a_level_is_refused(folder, frame):
     with pytest.raises(ValueError, match=r"level must be between 0 and 1; got 95"):
-        kalvi.load(folder / "price.kalvi").predict_interval(frame, 95)
+        kalvi.load(folder / "price.kalvi").predict_interval(frame, 95.0)
 
 
 def test_the_summary_prints_what_inspect_prints(folder):

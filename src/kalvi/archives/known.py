@@ -12,6 +12,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+import sklearn
 
 from kalvi.archives.annotations import check_counts, check_fields, check_gaussian
 from kalvi.gaussians import Gaussian
@@ -140,16 +142,63 @@ SKLEARN_KERNELS = frozenset(
 )
 """Rebuilt from their parameters."""
 
+STEPS = frozenset(
+    f"sklearn.{name}"
+    for name in (
+        "pipeline:Pipeline",
+        "pipeline:FeatureUnion",
+        "compose:ColumnTransformer",
+        "compose:make_column_selector",
+        "decomposition:PCA",
+        "decomposition:TruncatedSVD",
+        "feature_selection:VarianceThreshold",
+        "impute:MissingIndicator",
+        "impute:SimpleImputer",
+        "preprocessing:Binarizer",
+        "preprocessing:FunctionTransformer",
+        "preprocessing:MaxAbsScaler",
+        "preprocessing:MinMaxScaler",
+        "preprocessing:Normalizer",
+        "preprocessing:OneHotEncoder",
+        "preprocessing:OrdinalEncoder",
+        "preprocessing:PolynomialFeatures",
+        "preprocessing:PowerTransformer",
+        "preprocessing:QuantileTransformer",
+        "preprocessing:RobustScaler",
+        "preprocessing:StandardScaler",
+    )
+)
+"""Steps of scikit-learn's pipelines, by the module that publishes them: their attributes are put back as
+they were, so that a file needs the scikit-learn that it was written with, but for its last number."""
+
+TYPES = {kind.__name__: kind for kind in (object, str, int, float, bool)} | {
+    kind.__name__: kind for kind in (np.number, np.integer, np.floating)
+}
+"""Types that a selector of columns may name."""
+
 FUNCTIONS = {f"kalvi.networks:{name}": function for name, function in ACTIVATIONS.items()} | {
     f"jax.nn:{name}": getattr(jax.nn, name) for name in ("relu", "gelu", "silu", "softplus", "elu")
 }
 FUNCTIONS |= {f"jax.numpy:{name}": getattr(jnp, name) for name in ("tanh", "sin", "cos")}
+FUNCTIONS |= {
+    f"numpy:{name}": getattr(np, name)
+    for name in ("log", "log1p", "log10", "exp", "expm1", "sqrt", "square", "absolute", "tanh")
+}
 """The functions that can be saved: by their names."""
 
 
 def name_of(cls: type) -> str:
     """How a file calls a class."""
+    if cls.__module__.startswith("sklearn."):
+        public = ".".join(cls.__module__.split(".")[:2])
+        if f"{public}:{cls.__qualname__}" in STEPS:
+            return f"{public}:{cls.__qualname__}"
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def sklearn_version() -> str:
+    """The numbers of scikit-learn's version that tell which attributes its classes have."""
+    return ".".join(sklearn.__version__.split(".")[:2])
 
 
 def kind_of(cls: type) -> str | None:
@@ -161,6 +210,8 @@ def kind_of(cls: type) -> str | None:
         return "object"
     if name in SKLEARN_KERNELS:
         return "kernel"
+    if name in STEPS:
+        return "step"
     if cls.__module__ not in MODULES:
         return None
     if issubclass(cls, eqx.Module):
@@ -176,7 +227,8 @@ def find(name: Any, kind: str) -> Any:
     """The class that a file calls `name` and wants to rebuild in this way."""
     named = isinstance(name, str) and name.count(":") == 1
     module, _, cls = name.partition(":") if named else ("", "", "")
-    listed = module in MODULES or name in ESTIMATORS or name in OBJECTS or name in SKLEARN_KERNELS
+    others = name in ESTIMATORS or name in OBJECTS or name in SKLEARN_KERNELS or name in STEPS
+    listed = module in MODULES or others
     found = vars(import_module(module)).get(cls) if named and listed else None
     if not isinstance(found, type) or name_of(found) != name or kind_of(found) != kind:
         raise ValueError(

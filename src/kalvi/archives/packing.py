@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 
 from kalvi.archives import known
 from kalvi.archives.container import NAMES
@@ -61,6 +62,9 @@ class Packer:
             keys = self._items(list(value), place, depth)
             parts = {key: f"{place}[{key!r}]" for key in value}
             return ["dict", keys, self._items(list(value.values()), parts.values(), depth)]
+        if kind is slice:
+            ends = [value.start, value.stop, value.step]
+            return ["slice", [self.pack(end, place, depth) for end in ends]]
         return None
 
     def _items(self, items: list, places: Any, depth: int) -> list:
@@ -104,6 +108,8 @@ class Packer:
             return ["csr", isinstance(value, sp.csr_array), [*(value.shape or ())], *parts]
         if isinstance(value, np.dtype) and value in NAMES:
             return ["dtype", value.name]
+        if isinstance(value, type) and value in known.TYPES.values():
+            return ["kind", value.__name__]
         if isinstance(value, type) and issubclass(value, np.generic) and np.dtype(value) in NAMES:
             return ["type", np.dtype(value).name]
         return None
@@ -116,6 +122,10 @@ class Packer:
     def _numpy(self, array: np.ndarray, place: str, depth: int) -> list:
         shape = list(array.shape)
         if array.dtype.kind == "O":
+            if not all(is_plain(item) for item in array.flat):
+                raise Unsaved(
+                    f"{place} is an array of objects, of which only texts and numbers can be saved."
+                )
             return ["objects", shape, self._items(list(array.reshape(-1)), place, depth)]
         if array.dtype.kind in "USMm":  # of no type that safetensors has: as bytes
             native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).reshape(-1)
@@ -134,10 +144,29 @@ class Packer:
         kind = known.kind_of(type(value))
         if kind is None:
             return None
+        if kind == "step":
+            packed = self._attributes(value, place, depth)
+            return [kind, known.name_of(type(value)), known.sklearn_version(), packed]
         fields = _fields(value, kind)
         packed = {name: self.pack(part, f"{place}.{name}", depth) for name, part in fields.items()}
         known.check(value, kind)  # what could not be loaded is not saved
         return [kind, known.name_of(type(value)), packed]
+
+    def _attributes(self, step: Any, place: str, depth: int) -> dict[str, Any]:
+        """The attributes of a step of a pipeline; steps inside it are called by their names."""
+        found = {}
+        for name, part in vars(step).items():
+            if name in ("steps", "transformers_", "transformer_list"):
+                places = [f"the step {item[0]!r} of {place}" for item in part]
+                found[name] = ["list", self._items(part, places, depth + 1)]
+            else:
+                found[name] = self.pack(part, f"{place}.{name}", depth)
+        return found
+
+
+def is_plain(value: Any) -> bool:
+    """Whether an array of objects may hold it."""
+    return value is None or type(value) in (str, int, float, bool)
 
 
 def _fields(value: Any, kind: str) -> dict[str, Any]:
@@ -161,4 +190,6 @@ def _described(value: Any) -> str:
 def _remedy(value: Any) -> str:
     if isinstance(value, np.random.RandomState | np.random.Generator):
         return "give a whole number as seed"
+    if isinstance(value, BaseEstimator):
+        return "a pipeline with such a step can be kept with skops.io or joblib"
     return "a file holds data only, of kalvi's own classes"

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from kalvi.archives import known
 from kalvi.archives.container import NAMES
-from kalvi.archives.packing import DEEPEST, INTEGERS
+from kalvi.archives.packing import DEEPEST, INTEGERS, is_plain
 from kalvi.precision import matching
 
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -55,6 +55,9 @@ class Unpacker:
             "record": self._record,
             "kernel": self._kernel,
             "estimator": self._estimator,
+            "step": self._step,
+            "slice": self._slice,
+            "kind": lambda depth, name: known.TYPES[name],
         }
 
     def unpack(self, node: Any, depth: int = 0) -> Any:
@@ -117,7 +120,7 @@ class Unpacker:
 
     def _objects(self, depth: int, shape: Any, items: Any) -> np.ndarray:
         parts = self._items(items, depth)
-        if prod(_shape(shape)) != len(parts) or not all(_plain(part) for part in parts):
+        if prod(_shape(shape)) != len(parts) or not all(is_plain(part) for part in parts):
             raise ValueError("an array of texts does not have its shape")
         array = np.empty(len(parts), object)
         array[:] = parts
@@ -174,6 +177,25 @@ class Unpacker:
         cls = known.find(name, "kernel")
         return cls(**self._parts(fields, signature(cls).parameters, depth))
 
+    def _slice(self, depth: int, ends: Any) -> slice:
+        parts = [self.unpack(end, depth) for end in _listed(ends)]
+        if len(parts) != 3 or not all(part is None or type(part) is int for part in parts):
+            raise ValueError("it describes no slice")
+        return slice(*parts)
+
+    def _step(self, depth: int, name: Any, version: Any, fields: Any) -> Any:
+        """A step of a pipeline with the attributes that it had."""
+        cls, own = known.find(name, "step"), known.sklearn_version()
+        if version != own:
+            raise ValueError(
+                f"its {cls.__name__} is of scikit-learn {str(version)[:20]}, and this is {own}; install "
+                f"that version, or fit the pipeline again"
+            )
+        names = set(fields) if type(fields) is dict else set()
+        if any(key[:2] == "__" or _taken(cls, key) for key in names):
+            raise ValueError(f"{cls.__name__} has other attributes than its class")
+        return _bare(cls, self._parts(fields, names, depth))
+
     def _estimator(self, depth: int, name: Any, fields: Any) -> Any:
         cls = known.find(name, "estimator")
         settings = set(cls._get_param_names())
@@ -221,7 +243,3 @@ def _listed(items: Any) -> list:
     if type(items) is not list:
         raise ValueError("it has something else where a list is needed")
     return items
-
-
-def _plain(value: Any) -> bool:
-    return value is None or type(value) in (str, int, float, bool)

@@ -23,19 +23,19 @@ BATCH = 2**16
 
 
 class Columnar(Format):
-    """Files that declare the types of their columns."""
+    """Files that declare the types of their columns, or a table in memory (`memory.Held`)."""
 
     @abc.abstractmethod
-    def declared(self, source: Input) -> pa.Schema:
+    def declared(self, source: Any) -> pa.Schema:
         """The types in the file."""
 
     @abc.abstractmethod
     def batches(
-        self, source: Input, columns: list[str], *, skip: int, last: bool
+        self, source: Any, columns: list[str], *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The record batches, each with the number of rows before it."""
 
-    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+    def infer(self, inputs: Sequence[Any], ask: Ask) -> Layout:
         first = inputs[0]
         with refusing(first.name, "has columns that cannot be read"):
             kept = [field for field in self.declared(first) if field.name not in ask.drop]
@@ -44,7 +44,7 @@ class Columnar(Format):
         text = self._sample(inputs, written, ask.rows) if written else {}
         return layout_of(pa.schema(fields), text, ask, first.name)
 
-    def _sample(self, inputs: Sequence[Input], names: list[str], rows: int) -> dict[str, Any]:
+    def _sample(self, inputs: Sequence[Any], names: list[str], rows: int) -> dict[str, Any]:
         """The first rows of the columns that are declared as text."""
         sample = Sample(rows)
         for source in inputs:
@@ -58,7 +58,7 @@ class Columnar(Format):
         table = sample.table(pa.schema([(name, pa.string()) for name in names]))
         return {name: table.column(name) for name in names}
 
-    def _kind(self, inputs: Sequence[Input], field: pa.Field) -> pa.DataType:
+    def _kind(self, inputs: Sequence[Any], field: pa.Field) -> pa.DataType:
         if pa.types.is_null(field.type):
             return field.type
         kind = kind_of(field.type)
@@ -69,7 +69,7 @@ class Columnar(Format):
             )
         return self._width(inputs, field.name) if _open(kind) else kind
 
-    def _width(self, inputs: Sequence[Input], name: str) -> pa.DataType:
+    def _width(self, inputs: Sequence[Any], name: str) -> pa.DataType:
         """The vectors that a column of lists has in its first row that is not missing."""
         for source in inputs:
             for _, batch in self.batches(source, [name], skip=0, last=False):
@@ -79,7 +79,7 @@ class Columnar(Format):
         return NUMBER
 
     def tables(
-        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+        self, source: Any, layout: Layout, *, skip: int = 0, last: bool = False
     ) -> Iterator[tuple[int, pa.Table]]:
         layout.check(self.declared(source).names, source.name)
         for start, batch in self.batches(source, layout.schema.names, skip=skip, last=last):

@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 class Source:
     """Rows in files, of one schema: float64, bool, string, timestamp, vector or sparse columns."""
 
-    def __init__(self, inputs: list[Input], form: Format, layout: Layout, sample_rows: int):
+    def __init__(self, inputs: list[Any], form: Format, layout: Layout, sample_rows: int):
         self._inputs, self._format, self._layout = inputs, form, layout
         self._done, self._current = 0, inputs[0]
         self.name = inputs[0].name
