@@ -395,8 +395,9 @@ def test_what_never_occurred_has_no_effect(frame, tmp_path):
     frame.to_csv(tmp_path / "rows.csv", index=False)
     choices = {"target": "sold", "drop": ("price",), "missing": "impute"}
     model = fit(tmp_path / "rows.csv", tmp_path / "m", **choices)
-    names = {effect["name"] for effect in summary(model, "m")["effects"]}
-    assert "age is missing" in names
+    about = summary(model, "m")
+    names = {effect["name"] for effect in about["effects"]}
+    assert "age is missing" in names and about["effects_total"] == len(names)
     assert not {"size is missing", "one is missing", "one", "intercept"} & names
 
 
