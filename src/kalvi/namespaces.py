@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 def is_jax(*values: Any) -> bool:
     """Whether any of the values, or of their parts, is an array of JAX."""
-    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
+    others = [value for value in values if type(value) is not np.ndarray]  # most are, and soon told
+    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(others))
 
 
 def namespace_of(*arrays: Any) -> Any:
