@@ -5,7 +5,7 @@ neither JAX's backend, whose threads do not survive a fork, nor a compilation be
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,10 @@ import scipy
 
 from kalvi.forks import refuse_inherited_backend
 
-AnyArray = jax.Array | np.ndarray
+if TYPE_CHECKING:
+    AnyArray = Any  # checkers would have the two told apart in every formula
+else:
+    AnyArray = jax.Array | np.ndarray
 """An array of either library, for the annotations of formulas that take both."""
 
 T = TypeVar("T")
