@@ -127,7 +127,7 @@ def test_update_is_fit_with_more_rows(data, frame, tmp_path):
         parts.append(tmp_path / f"{i}.csv")
         part.to_csv(parts[-1], index=False)
     first = tmp_path / "m.kalvi"
-    ok("fit", parts[1], "-t", "sold", "-o", first, "-q")
+    ok("fit", parts[1], "-t", "sold", "-o", first, "-q", "--one-pass")
     before = first.read_bytes()
     ok("update", first, parts[2], "-o", tmp_path / "n.kalvi", "-q")
     assert first.read_bytes() == before
@@ -471,3 +471,39 @@ def test_mutated_models(model, data, tmp_path):
             assert sentence(run(*command)).startswith(str(bad))
         assert bad.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["bad.kalvi"]
+
+
+def test_one_pass_or_the_optimum(data, tmp_path):
+    out = tmp_path / "m.kalvi"
+    said = ok("fit", data, "-t", "sold", "-o", out).stdout
+    assert "posterior: at the optimum of the variational bound after" in said
+    shown = ok("inspect", out).stdout
+    assert "on the log evidence" in shown and "at the optimum" in shown
+    stream = json.loads(
+        ok("fit", data, "-t", "sold", "-o", tmp_path / "s", "--one-pass", "--json").stdout
+    )
+    assert stream["reached"]["how"] == "one pass" and stream["settings"]["passes"] == 1
+    same = json.loads(
+        ok("fit", data, "-t", "sold", "-o", tmp_path / "p", "--set", "passes=1", "--json").stdout
+    )
+    assert (
+        same["effects"]
+        == stream["effects"]
+        != json.loads(ok("inspect", out, "--json").stdout)["effects"]
+    )
+    shown = ok("inspect", tmp_path / "s", "--diagnose").stdout
+    assert "300 of the rows, learned alone in one pass, end up to" in shown
+    ok("update", out, data, "-q")
+    assert "one pass over the rows" in ok("inspect", out).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--set", "passes=3"), "--one-pass contradicts --set passes=3; leave one out."),
+        (("-m", "gp"), "--one-pass is for models that stream; a Gaussian process needs all rows."),
+    ],
+)
+def test_one_pass_where_it_means_nothing(data, tmp_path, options, message):
+    command = ("fit", data, "-t", "sold", "-o", tmp_path / "m", "--one-pass", *options)
+    assert sentence(run(*command)) == message

@@ -36,7 +36,7 @@ def test_equal_ratios_have_no_tail():
     found = psis.diagnosis(-3 + 1e-9 * RNG.normal(size=400), 7)
     assert found[:2] == (0.0, "good")
     np.testing.assert_allclose(found.ess, 400, rtol=1e-6)
-    assert found[3:] == (400, 7)
+    assert found[3:] == (400, 7, 0.0)
 
 
 @pytest.mark.parametrize(("k", "verdict"), [(0.1, "good"), (0.6, "usable"), (0.95, "poor")])
@@ -53,6 +53,15 @@ def test_even_ratios_are_good_unless_they_have_no_mean():
         assert found.ess > 3600
         assert found.verdict == verdict
         assert abs(found.pareto_k - k) < 0.1
+
+
+def test_good_needs_means_that_weighting_leaves_where_they_are():
+    ratios = 0.3 * RNG.normal(size=1000)
+    ess = psis.diagnosis(ratios, 1).ess
+    noise = np.sqrt((1 / ess - 1 / 1000) * 2 * np.log(2 * 3))
+    for shift, verdict in ((0.2 + 0.9 * noise, "good"), (0.2 + 1.1 * noise, "usable")):
+        found = psis.diagnosis(ratios, 1, np.array([0.0, -shift, 0.1]))
+        assert (found.verdict, found.shift) == (verdict, shift)
 
 
 def test_refusals():

@@ -87,6 +87,14 @@ class Buffer(NamedTuple):
             return None
         return _padded(self.waiting, schedule.shape(schedule.size(self.seen)), layout)
 
+    def since(self, count: int, schedule: Schedule, layout: dict[str, Any]) -> Batch | None:
+        """The waiting rows after the first `count`: one by itself, several padded as a block is."""
+        if self.waiting is None or count >= self._count():
+            return None
+        new = self._count() - count
+        shape = 1 if new == 1 else schedule.shape(schedule.size(self.seen))
+        return _padded(_part(self.waiting, slice(count, None)), shape, layout)
+
     def _count(self) -> int:
         return 0 if self.waiting is None else self.waiting[1].size
 

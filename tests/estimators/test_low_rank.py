@@ -2,7 +2,9 @@
 
 import pickle
 import tracemalloc
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -190,3 +192,67 @@ def test_a_grid_of_scales_with_a_rank_and_further_passes():
     fixed = kalvi.LogisticRegression(rank=2, prior_scale=model.prior_scale_).fit(X, BINARY)
     assert model.n_passes_ > 1
     assert_close(model.elbo_, fixed.elbo_, 1e-3)
+
+
+def _one_by_one(model, start, end, predict):
+    for i in range(start, end):
+        model.partial_fit(X[i : i + 1], BINARY[i : i + 1], classes=[0, 1])
+        if predict:
+            model.predict_proba(X[:2])
+    return model
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_predictions_between_blocks_know_all_rows_without_a_projection(rank):
+    """They are those of a full covariance that begins where the last block ended."""
+    model = kalvi.LogisticRegression(rank=rank, block_size=10)
+    model = _one_by_one(model, 0, 10, predict=True)
+    assert model.buffer_.waiting is None
+    whole = kalvi.LogisticRegression(prior=model.posterior_.to_dense(), passes=1)
+    model = _one_by_one(model, 10, 16, predict=True)
+    whole.partial_fit(X[10:16], BINARY[10:16], classes=[0, 1])
+    assert_close(model.predict_proba(X), whole.predict_proba(X), 1e-9)
+    thawed = pickle.loads(pickle.dumps(model))
+    assert_close(thawed.predict_proba(X), whole.predict_proba(X), 1e-9)
+
+
+def test_predictions_between_blocks_of_several_priors_side_by_side():
+    model = kalvi.LogisticRegression(rank=D + 1, prior_scale="auto", block_size=10)
+    model = _one_by_one(model, 0, 16, predict=True)
+    exact = kalvi.LogisticRegression(prior_scale="auto")
+    exact.partial_fit(X[:16], BINARY[:16], classes=[0, 1])
+    assert model.prior_scale_ == exact.prior_scale_
+    assert_close(model.predict_proba(X), exact.predict_proba(X), 1e-6)
+
+
+def test_predictions_leave_the_stream_as_it_is():
+    asked = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 25, predict=True)
+    quiet = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 25, predict=False)
+    for a, b in zip(jax.tree.leaves(asked.state_), jax.tree.leaves(quiet.state_), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(asked.posterior_.mean, quiet.posterior_.mean)
+
+
+def test_a_prediction_absorbs_each_waiting_row_once(monkeypatch):
+    rows = []
+
+    def counted(function, rule, state, batch):
+        rows.append(batch.x.shape[0])
+        return run.call(function, rule, state, batch)
+
+    monkeypatch.setattr("kalvi.estimators.states.run", SimpleNamespace(call=counted))
+    model = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 9, predict=True)
+    model.predict_proba(X)
+    assert rows == [1] * 9
+    model.partial_fit(X[9:14], BINARY[9:14]).predict_proba(X)
+    assert rows == [1] * 9 + [10]  # four rows after the block, as one
+
+
+def test_learned_noise_between_blocks_is_that_of_all_rows():
+    model = kalvi.LinearRegression(rank=1, block_size=10)
+    for i in range(17):
+        model.partial_fit(X[i : i + 1], TARGET[i : i + 1])
+        mean, std = model.predict(X[:2], return_std=True)
+    best = model._current()[1]
+    np.testing.assert_allclose(model.noise_scale_, np.sqrt(best.innovations / best.rows), rtol=1e-9)
+    assert np.all(np.isfinite(mean)) and np.all(std > model.noise_scale_)

@@ -70,11 +70,11 @@ def test_declared_types_become_kinds(name, tmp_path):
         ),
         (
             pa.array([[1.0], [1.0, 2.0]]),
-            "a.parquet, row 2: column 'x' is read as a vector of 1 numbers, but",
+            "a.parquet, row 2: column 'x' is read as a vector of 1 number, but",
         ),
         (
             pa.array([[1.0], [None]]),
-            "a.parquet, row 2: column 'x' is read as a vector of 1 numbers, but",
+            "a.parquet, row 2: column 'x' is read as a vector of 1 number, but",
         ),
         (pa.array([[{"index": 1, "value": None}]]), "a.parquet: column 'x' is of type"),
     ],

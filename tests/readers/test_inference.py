@@ -10,6 +10,7 @@ import pytest
 
 from kalvi.readers import BadData, open_data
 from kalvi.readers.inference import Doubt, infer
+from kalvi.readers.quotes import has_leading_zeros
 from tests.readers import files
 from tests.readers.test_inputs import refused
 
@@ -254,3 +255,22 @@ def test_bad_words_are_refused(tmp_path):
         with pytest.raises(ValueError, match=message) as caught:
             open_data(path, types={"x": word})
         assert not isinstance(caught.value, BadData) or word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
+def test_labels_beyond_the_sample_are_not_read_as_numbers(name, tmp_path):
+    zips = [*map(str, range(10_000, 10_300)), "01234"]
+    path = written(tmp_path, {"x": [0.5] * 301, "zip": zips}, name)
+    assert refused(path, sample_rows=200) == (
+        f"a.{name}, row 301: column 'zip' is read as a number, but '01234' begins with a zero as labels "
+        "do; say --as zip=category or --as zip=number."
+    )
+    source = open_data(path, sample_rows=200, types={"zip": "number"})
+    assert pa.concat_tables(p.table for p in source.pieces(999))["zip"][-1].as_py() == 1234
+
+
+def test_leading_zeros_are_found_wherever_a_field_begins():
+    for text in ("01,2\n", "1,02\n", "11,02\n", '1,"02"\n', "1\n02\n", "12\n02\n"):
+        assert has_leading_zeros(text.encode(), ",")
+    for text in ("0,2\n", "0.5,10\n", "100,1\n", "0\n", "", "0"):
+        assert not has_leading_zeros(text.encode(), ",")

@@ -13,8 +13,8 @@ VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 def say_kinds(model: Any, source: Any) -> None:
     """The types that were found in the first rows."""
     n = source.sample.num_rows
-    files = _text().counted(len(source.files), "file")
-    click.echo(f"{files}, types by the first {n:,} rows:", err=True)
+    files, first = _count(len(source.files), "file"), _count(n, "row")
+    click.echo(f"{files}, types by the first {first}:", err=True)
     columns, hidden = model.encoder.described(), 0
     for i, column in enumerate(columns):
         about = source.about[column["name"]]
@@ -24,7 +24,7 @@ def say_kinds(model: Any, source: Any) -> None:
         else:
             hidden += 1
     if hidden:
-        click.echo(f"  ... and {_text().counted(hidden, 'more column')}", err=True)
+        click.echo(f"  ... and {_count(hidden, 'more column')}", err=True)
 
 
 def say_columns(model: Any, source: Any) -> None:
@@ -65,7 +65,7 @@ def say_fitted(summary: dict[str, Any], out: str) -> None:
     """What came of a pass."""
     speed = summary["rows"] / max(summary["seconds"], 1e-9)
     click.echo(
-        f"{_text().NAMES[summary['model']]} of {summary['target']}: {summary['rows']:,} rows, "
+        f"{_text().NAMES[summary['model']]} of {summary['target']}: {_count(summary['rows'], 'row')}, "
         f"{_size(summary)}{summary['seconds']:.1f} s ({speed:,.0f} rows/s)"
     )
     if summary["log_loss"] is not None:
@@ -94,4 +94,9 @@ def _text() -> Any:
 
 
 def _size(summary: dict[str, Any]) -> str:
-    return f"{summary['parameters']:,} parameters, " if summary["parameters"] else ""
+    n = summary["parameters"]
+    return f"{_count(n, 'parameter')}, " if n else ""
+
+
+def _count(n: int, noun: str) -> str:
+    return _text().counted(n, noun)

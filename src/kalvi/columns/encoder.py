@@ -165,8 +165,9 @@ class Encoder(NamedTuple):
         for name, missing in columns.items():
             if missing.any():
                 raise BadData(
-                    f"{place(int(np.argmax(missing)))}: column '{name}' is missing; fill it in, drop the "
-                    "column, or have missing values imputed and marked (--missing impute)."
+                    f"{place(int(np.argmax(missing)))}: column '{name}' is missing; fill it in (it is "
+                    "empty, or a marker such as ? or NA), drop the column, or have missing values imputed "
+                    "and marked (--missing impute)."
                 )
 
     def _parts(self, table: pa.Table) -> list[Any]:

@@ -21,7 +21,7 @@ from kalvi.estimators.draws import Drawn
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.predictive import predicted
 from kalvi.estimators.refining import Refining
-from kalvi.estimators.states import Settled, check_restored, weighty
+from kalvi.estimators.states import Settled, ahead_of, check_restored, weighty
 from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
@@ -32,6 +32,10 @@ from kalvi.vectors import VectorLikelihood
 
 CLIMBED = ("elbo_", "elbo_gap_", "converged_", "_chosen")
 """What a climb leaves beside the posterior: rows that are streamed after it make it untrue."""
+
+
+MOST_AHEAD = 1024
+"""Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
 
 
 class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
@@ -133,7 +137,8 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
                 self.structure_ = self._structure()
             self.state_ = streamable(self.state_, self.rank)
             self.state_, self.buffer_ = self._pass(rule, x, y, weight)
-            self._settled = Settled(self)
+            before = self.__dict__.get("_settled")
+            self._settled = Settled(self, ahead=before and before.ahead)
             if revisit and self.revisits(*x.shape):
                 self._revisit(x, y, weight)
         self._warn(self._current()[1] if revisit else self._best(self.state_))
@@ -179,6 +184,8 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         else:
             rows = weighty(x, y, weight)  # others must not fill a block
             batches, after = self.buffer_.push(rows, schedule, **layout)
+            if after.seen == self.buffer_.seen:  # no block is full
+                return self.state_, after
         if not self.verbose:
             return run.resume(rule, self.state_, batches), after
         with tqdm(total=x.shape[0], unit=" rows", unit_scale=True) as bar:
@@ -213,8 +220,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
             rule = self._rule(self.n_features_in_)
             state = self.state_ if rest is None else run.resume(rule, self.state_, [rest])
             state = on_device(state)
-            best = self._best(state)
-            return state, best, self._in_units(best.posterior, best)
+            return self._read_from(state)
 
     def _on_host(self) -> Any:
         """The same as NumPy arrays, without JAX if they came out of a file; JAX's if on an accelerator."""
@@ -224,11 +230,36 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         return settled.host
 
     def _settle_on_host(self) -> tuple[Any, Streaming, Gaussian]:
-        state = self._settled.stored if self.buffer_.waiting else self.state_
+        stored = self._settled.stored
+        if self.buffer_.waiting is None:
+            state = self.state_
+        elif stored is not None and type(stored.posterior) is type(self.state_.posterior):
+            state = stored
+        else:
+            state = None
         if state is None or is_jax(state):
             state = on_host(self._current()[0])
-        if is_jax(state):
-            return self._current()
+        return self._current() if is_jax(state) else self._read_from(state)
+
+    def _predicting(self) -> Any:
+        """What predictions read: as `_on_host`, but rows that wait for their block are not projected."""
+        settled = self._fitted()._settled
+        if settled.predicting is None:
+            settled.predicting = settled.model._settle_for_predictions()
+        return settled.predicting
+
+    def _settle_for_predictions(self) -> tuple[Any, Streaming, Gaussian]:
+        settled, many = self._settled, self.state_.posterior.mean.shape[-1] > MOST_AHEAD
+        if self.buffer_.waiting is None or (many and settled.stored is None):
+            return self._on_host()
+        if settled.stored is not None:
+            return self._read_from(settled.stored)
+        with matching(self.dtype):
+            settled.ahead = ahead_of(self, settled.ahead)
+            return self._read_from(on_host(settled.ahead.state))
+
+    def _read_from(self, state: Any) -> tuple[Any, Streaming, Gaussian]:
+        """A state, its best member, and the posterior in the user's units."""
         best = self._best(state)
         return state, best, self._in_units(best.posterior, best)
 
@@ -331,7 +362,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         dtype = np.dtype(self.dtype)
         with settings.located(X=x):
             rows: Any = validate_data(self, x, reset=False, accept_sparse="csr", dtype=dtype)
-        return predicted(self._fitted_likelihood(), self._on_host()[2], rows, self._layout())
+        return predicted(self._fitted_likelihood(), self._predicting()[2], rows, self._layout())
 
     def __getstate__(self) -> dict[str, Any]:
         """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision.
@@ -340,7 +371,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         """
         kept = {name: value for name, value in vars(self).items() if name != "_settled"}
         if "_settled" in vars(self) and self.buffer_.waiting is not None:
-            kept["_after_waiting"] = self._on_host()[0]
+            kept["_after_waiting"] = self._predicting()[0]
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
@@ -349,7 +380,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         super().__setstate__({k: v for k, v in kept.items() if k != "_after_waiting"})
         if "state_" in self.__dict__:
             check_restored(self, stored)
-            self._settled = Settled(self, stored)
+            self._settled = Settled(self, stored=stored)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -119,7 +119,7 @@ class LinearRegression(StreamingRegressor):
     @property
     def noise_scale_(self) -> float:
         """The standard deviation of the noise, given or learned."""
-        return float(np.sqrt(self._fitted()._noise_variance(self._on_host()[1])))
+        return float(np.sqrt(self._fitted()._noise_variance(self._predicting()[1])))
 
     def _noise_variance(self, state: Streaming) -> float:
         if not self._learns_noise():

@@ -1,28 +1,70 @@
 """What fitted streaming models are read from, rows and states in parts, and what comes from a file."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
+from kalvi import run
+from kalvi.algorithms.grid import stack, take
 from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
+from kalvi.gaussians import Dense
 from kalvi.streams import Buffer
 
 
 class Settled:
     """What a fitted model's results are read from, made when the first of them is asked for.
 
-    `model` is the estimator as it was fitted: parameters set later are for the next call. `stored` is the
-    state after the waiting rows, of a model out of a file. `host` is what predictions read.
+    `model` is the estimator as it was fitted: parameters set later are for the next call. Each result is a
+    state, its best member and the posterior in the user's units.
     """
 
-    def __init__(self, model: Any, stored: Any = None):
+    def __init__(self, model: Any, *, ahead: "Ahead | None" = None, stored: Any = None):
         self.model: Any = object.__new__(type(model))
         self.model.__dict__.update(vars(model), _settled=self)
-        self.stored = stored
-        self.value: Any = None
-        self.host: Any = None
+        self.ahead = ahead
+        self.stored = (
+            stored  # what predictions are made from, of a model out of a file with waiting rows
+        )
+        self.value: Any = None  # with the waiting rows absorbed as a block
+        self.host: Any = None  # the same as NumPy arrays
+        self.predicting: Any = None  # what predictions are made from
+
+
+class Ahead(NamedTuple):
+    """A state of low rank with its first waiting rows absorbed, in a full covariance.
+
+    A block of rows is projected onto the rank when it is full. Until then predictions are made from what
+    its rows say without the projection: each is absorbed once, where projecting them anew with every
+    prediction would cost as much as the whole block.
+    """
+
+    base: Any  # the state after the last full block
+    count: int  # rows absorbed since
+    state: Any
+
+
+def ahead_of(model: Any, known: Ahead | None) -> Ahead:
+    """The state of a model with all its waiting rows, from what is `known` of the first of them."""
+    if known is None or known.base is not model.state_:
+        known = Ahead(model.state_, 0, _in_full(model.state_, model._on_grid()))
+    rows = model.buffer_.since(known.count, model._schedule(model.n_features_in_), model._layout())
+    if rows is None:
+        return known
+    rule = model._rule(model.n_features_in_)
+    count = known.count + int(np.sum(np.asarray(rows.weight) > 0))
+    return Ahead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
+
+
+def _in_full(state: Any, on_grid: bool) -> Any:
+    """The state with a full covariance; of a grid, each of its members."""
+    q = state.posterior
+    members = [take(q, i) for i in range(q.mean.shape[0])] if on_grid else [q]
+    dense = [member.to_dense() for member in members]
+    dense = stack(dense) if on_grid else dense[0]
+    return eqx.tree_at(lambda s: s.posterior, state, dense)
 
 
 def weighty(x, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -64,9 +106,24 @@ def check_restored(model: Any, stored: Any) -> None:
     n = model.n_features_in_
     dim = (n + structure["fit_intercept"]) * model._outputs()
     fits_together(state.posterior.mean.shape[-1] == dim, model, "n_features_in_ and state_")
-    fits_together(stored is None or _alike(stored, state), model, "state_ and the rows that wait")
+    fits_together(stored is None or _continues(stored, state), model, "state_ and rows that wait")
     _check_waiting(model, buffer, n)
     settings.check_settings(model.get_params(), model._scale_names())
+
+
+def _continues(stored: Any, state: Any) -> bool:
+    """Whether a state may be another after some rows: of the same kind, or with a full covariance."""
+    if not isinstance(stored, Streaming) or not isinstance(stored.posterior, Dense):
+        return _alike(stored, state)
+    q, counts = stored.posterior, [_without_posterior(s) for s in (stored, state)]
+    shape = np.shape(state.posterior.mean)
+    square = q.mean.shape == shape and q.root.shape == (*shape, shape[-1])
+    same = q.mean.dtype == q.root.dtype == state.posterior.mean.dtype
+    return square and same and _alike(*counts)
+
+
+def _without_posterior(state: Any) -> Any:
+    return eqx.tree_at(lambda s: s.posterior, state, None)
 
 
 def _alike(one: Any, other: Any) -> bool:

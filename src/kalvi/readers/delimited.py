@@ -22,7 +22,7 @@ from kalvi.readers.inputs import Input
 from kalvi.readers.kinds import TEXT, check_names
 from kalvi.readers.layout import Ask, Layout
 from kalvi.readers.notation import FALSE, SPELLINGS, TRUE
-from kalvi.readers.quotes import Lexer
+from kalvi.readers.quotes import Lexer, has_leading_zeros
 
 MOST_COLUMNS = 100_000
 """A header with more names is refused."""
@@ -64,6 +64,7 @@ class _Options(NamedTuple):
     names: list[str]
     read: dict[str, pa.DataType]
     delimiter: str
+    whole: set[str]  # columns of whole numbers, in which labels may come that begin with a zero
 
     def parse(self, block: bytes | pa.Buffer) -> pa.Table:
         """The table of a block without a header; an exception where a row does not fit."""
@@ -130,7 +131,7 @@ class _Body:
     def tables(self, layout: Layout) -> Iterator[tuple[int, pa.Table]]:
         """Tables in the types first read, each with the number of rows before it."""
         layout.check(self.names, self._source.name)
-        options = _Options(self.names, layout.read, self._lexer.delimiter)
+        options = _Options(self.names, layout.read, self._lexer.delimiter, layout.whole)
         for block in chain([self._first] if self._first else [], self._rest):
             table = self._table(block, options)
             if table.num_rows:
@@ -145,6 +146,8 @@ class _Body:
         check_text(block, where)
         if not self._blocks.whole and not self._lexer.is_closed(block):
             raise BadData(f"{where(len(block))}: a quote is opened and never closed.")
+        if options.whole and has_leading_zeros(block, options.delimiter):
+            options = options._replace(read=options.read | dict.fromkeys(options.whole, TEXT))
         for way in (options, options._replace(read=dict.fromkeys(options.read, TEXT))):
             with suppress(*FAILURES):  # text that is no number is looked at when it is converted
                 return way.parse(block)

@@ -83,6 +83,12 @@ def layout_of(
             notation, why, share = taken = _settled(name, text[name], ask, first)
             found.about[name] = About(why, _notes(text[name], taken, ask.strays(name)))
             found.read[name] = notation.parsed_as if share == 1 else TEXT
+            if (
+                notation == PLAIN
+                and name not in ask.types
+                and not _matches(text[name], r"[-+.eE]\d|\d[.eE]")
+            ):
+                found.whole.add(name)
             if ask.strays(name) == "missing" and share >= SHARE:
                 found.lenient.add(name)
             elif ask.strays(name) == "missing":
@@ -293,7 +299,8 @@ def _notes(column: pa.ChunkedArray, taken: Taken, strays: str) -> tuple[str, ...
     markers = dict(_tally(text.filter(marked))) if pc.any(marked).as_py() else {}
     if taken.notation.type == TEXT:
         levels = [shorten(marker) for marker in markers if marker not in MISSING]
-        return (f"{', '.join(levels)} as a level, not missing",) if levels else ()
+        noun = "a level" if taken.notation.kind == "category" else "a word"
+        return (f"{', '.join(levels)} as {noun}, not missing",) if levels else ()
     notes = [f"{_entries(n)} {shorten(marker)} missing" for marker, n in markers.items()]
     if taken.share < 1:
         found = column.filter(parse(column, taken.notation).strays)

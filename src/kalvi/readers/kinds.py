@@ -34,7 +34,7 @@ def vector(width: int) -> pa.DataType:
 def called(kind: pa.DataType) -> str:
     """A kind in words, as in "a number"."""
     if pa.types.is_fixed_size_list(kind):
-        return f"a vector of {kind.list_size:,} numbers"
+        return f"a vector of {kind.list_size:,} number{'s' * (kind.list_size != 1)}"
     words = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", TIME: "a time"}
     return words.get(kind, "a sparse row" if kind == SPARSE else str(kind))
 

@@ -77,13 +77,14 @@ class Layout(NamedTuple):
     about: dict[str, About]
     lenient: set[str]  # columns whose stray entries count as missing
     advice: dict[str, str]  # what a user can do about stray entries of other columns
+    whole: set[str]  # columns of whole numbers without a leading zero, as far as was seen
     strays: dict[str, Strays]
 
     @classmethod
     def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "Layout":
         """All columns as the text that stands in the file."""
         schema, read = pa.schema([(name, TEXT) for name in names]), dict.fromkeys(names, TEXT)
-        return cls(schema, read, drop, first, {}, {}, set(), {}, {})
+        return cls(schema, read, drop, first, {}, {}, set(), {}, set(), {})
 
     def check(self, names: list[str], where: str) -> None:
         """Refuse a file whose columns are not these, in whatever order."""
@@ -107,6 +108,8 @@ class Layout(NamedTuple):
     def _parsed(self, name: str, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
         """The values of a column of text; a stray entry is refused, or counted where it is missing."""
         notation = self.notations[name]
+        if name in self.whole:
+            _check_zeros(name, column, where)
         values, strays = parse(column, notation)
         if not pc.any(strays).as_py():
             return values
@@ -125,6 +128,17 @@ class Layout(NamedTuple):
             + (" ..." if seen.more else "")
             for name, seen in self.strays.items()
         ]
+
+
+def _check_zeros(name: str, column: pa.ChunkedArray, where: Where) -> None:
+    """Refuse a label in a column that looked like whole numbers."""
+    zeros = pc.match_substring_regex(column, r"^\s*0\d+\s*$")
+    if pc.any(zeros).as_py():
+        row = pc.index(zeros, True).as_py()
+        raise BadData(
+            f"{where(row)}: column {shorten(name)} is read as a number, but {shorten(column[row].as_py())} "
+            f"begins with a zero as labels do; say --as {name}=category or --as {name}=number."
+        )
 
 
 def stray(where: str, name: str, notation: Notation, value: object, advice: str | None) -> BadData:

@@ -172,10 +172,8 @@ def _filled(
 def _long(source: Source, unstored: str | None) -> Matrix:
     """An entry a line: row, column, value."""
     if len(source.schema) != 3:
-        have = len(source.schema)
-        raise BadData(
-            f"{source.name}: a long list has a row, a column and a value; got {have} columns."
-        )
+        have = f"{len(source.schema):,} column{'s' * (len(source.schema) != 1)}"
+        raise BadData(f"{source.name}: a long list has a row, a column and a value; got {have}.")
     first, second, third = source.schema.names
     rows, cols, values, pieces = _Axis(), _Axis(), [], []
     for piece in source.pieces(2**16):

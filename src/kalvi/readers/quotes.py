@@ -79,6 +79,21 @@ class Lexer:
         return Spans(starts, ends if len(at) % 2 == 0 else np.append(ends, len(data)))
 
 
+def has_leading_zeros(block: bytes, delimiter: str) -> bool:
+    """Whether some field may begin with a zero and another digit, looked at two bytes at a time."""
+    padded = block + b"\0\0"
+    text = np.frombuffer(padded, np.uint8)
+    if block[:1] == b"0" and block[1:2].isdigit():
+        return True
+    for offset in (0, 1):
+        pairs = np.frombuffer(padded, "<u2", len(block) // 2, offset)
+        for mark in (delimiter, "\n", "\r", '"', " "):
+            after = text[np.flatnonzero(pairs == ord(mark) + (ord("0") << 8)) * 2 + offset + 2]
+            if ((after >= ord("0")) & (after <= ord("9"))).any():
+                return True
+    return False
+
+
 class Spans(NamedTuple):
     """Quoted parts of some text, in order."""
 

@@ -14,8 +14,9 @@ from kalvi.columns.encoder import Encoder, Settings, kinds_of
 from kalvi.columns.targets import Target
 from kalvi.precision import matching
 from kalvi.tabular.kinds import any_target
-from kalvi.tabular.model import Choices, weights
+from kalvi.tabular.model import Choices
 from kalvi.tabular.opening import opened, split_drops
+from kalvi.tabular.rows import weights
 
 
 class Stream:

@@ -21,10 +21,10 @@ from kalvi.estimators import FactorAnalysis
 from kalvi.precision import matching
 from kalvi.readers import BadData, Source
 from kalvi.tabular import in_python
-from kalvi.tabular.model import Rows
 from kalvi.tabular.predict import Made, made
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
+from kalvi.tabular.rows import Rows
 from kalvi.tabular.summary import curve, file_names, summary
 from kalvi.tabular.valid import (
     Rules,

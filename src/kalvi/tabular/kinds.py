@@ -289,13 +289,13 @@ def likely_kind(column: pa.ChunkedArray) -> str:
 def latent(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of the linear predictor of each row: y without noise."""
     noiseless = Normal(np.zeros((), estimator.dtype))
-    found = predicted(noiseless, estimator._on_host()[2], x, estimator._layout())
+    found = predicted(noiseless, estimator._predicting()[2], x, estimator._layout())
     return found[0], np.sqrt(found[1])
 
 
 def latent_classes(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Means and covariances of the predictors of all classes of each row."""
-    q, outputs = estimator._on_host()[2], len(estimator.classes_)
+    q, outputs = estimator._predicting()[2], len(estimator.classes_)
     return predictor_laws(q, outputs, x, estimator._layout())
 
 

@@ -25,8 +25,8 @@ from kalvi.readers.layout import refuse_all
 from kalvi.readers.notation import WORDS
 from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
-from kalvi.tabular.model import Rows
 from kalvi.tabular.opening import SAMPLED, exact
+from kalvi.tabular.rows import Rows
 from kalvi.tabular.valid import checked, guarded, job_rules, validated
 
 PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23

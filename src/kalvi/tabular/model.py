@@ -4,16 +4,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse as sp
 
 from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
-from kalvi.columns.targets import Classes, Target, label, numbers
+from kalvi.columns.targets import Classes, Target, label
 from kalvi.readers import BadData, Source
 from kalvi.tabular.kinds import KINDS, Kind, Prediction, likely_kind
 from kalvi.tabular.progressive import ALL_ROWS, block_size, judged, padded, scored_rows
 from kalvi.tabular.reached import measured, one_pass_error, reached
 from kalvi.tabular.record import EXAMPLES, Record
+from kalvi.tabular.rows import Rows, joined, weights
 
 LEVEL = 0.95
 """Of the intervals of examples."""
@@ -53,23 +53,6 @@ class Choices(NamedTuple):
         if name != self.weight and not is_chosen(name, self.features, self.drop):
             return "keep"
         return "missing" if self.missing == "impute" and name != self.weight else "refuse"
-
-
-class Rows(NamedTuple):
-    """A piece of the stream as numbers, and the encoder after it."""
-
-    table: pa.Table
-    x: Any
-    y: np.ndarray
-    weight: np.ndarray
-    encoder: Encoder
-    unseen: dict[str, dict[str, int]]
-
-    def part(self, first: int, last: int) -> "Rows":
-        """Those from `first` up to `last`."""
-        table = self.table[first:last]
-        x, y, weight = (a[first:last] for a in (self.x, self.y, self.weight))
-        return self._replace(table=table, x=x, y=y, weight=weight)
 
 
 class TableModel(NamedTuple):
@@ -250,7 +233,7 @@ class TableModel(NamedTuple):
     def fitted(self, pieces: list[Rows]) -> "TableModel":
         """After all rows at once."""
         x, y, weight = joined(pieces, self.encoder.width)
-        x = x if self.kind.widens() else x.toarray()
+        x = x if self.kind.widens() or isinstance(x, np.ndarray) else x.toarray()
         self._check_classes(y)
         self.estimator.fit(x, y, sample_weight=weight)
         record = self.record.learned(self.target, y, weight)
@@ -350,7 +333,7 @@ class TableModel(NamedTuple):
     def _examples(self, rows: Rows, which: np.ndarray) -> tuple[dict, ...]:
         """Some rows with what was predicted for them and what came."""
         which = which[np.linspace(0, len(which) - 1, min(EXAMPLES, len(which))).astype(int)]
-        made = self.predict(rows.x[which], LEVEL)
+        made = self.prediction(rows.x[which], LEVEL)
         shown = rows.table.take(which).select(list(self.encoder.columns())[:EXAMPLES])
         observed = rows.table[self.target.name].take(which).to_pylist()
         return tuple(
@@ -387,22 +370,6 @@ def _in_python() -> Any:
     return in_python
 
 
-def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
-    """The weight of each row: 1, or a column of them."""
-    if name is None:
-        return np.ones(table.num_rows)
-    if name not in table.column_names or not pa.types.is_floating(table[name].type):
-        raise BadData(f"{place(0)}: the weight '{name}' must be a column of numbers.")
-    weight = numbers(table[name])
-    bad = ~(np.isfinite(weight) & (weight >= 0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise BadData(
-            f"{place(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
-        )
-    return weight
-
-
 def said(made: Prediction, i: int, target: Target) -> dict[str, Any]:
     """A prediction in numbers, and of which class they are: the second of two, the likeliest of several."""
     found: dict[str, Any] = {}
@@ -420,22 +387,8 @@ def said(made: Prediction, i: int, target: Target) -> dict[str, Any]:
     }
 
 
-def joined(pieces: list[Rows], width: int) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
-    """x, y and the weights of the rows of several pieces that have a weight."""
-    y = np.concatenate([piece.y for piece in pieces])
-    weight = np.concatenate([piece.weight for piece in pieces])
-    x: Any = sp.vstack([_csr(piece.x, width) for piece in pieces], format="csr")
-    some = weight > 0
-    return sp.csr_array(x[some]), y[some], weight[some]
-
-
 def _keeps_all(estimator: Any) -> bool:
     return estimator.forgetting == 1 and estimator.process_noise == 0
-
-
-def _csr(x: Any, width: int) -> sp.csr_array:
-    rows: Any = sp.csr_array(x)
-    return sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.shape[0], width))
 
 
 def _shown(value: Any) -> str:

@@ -82,7 +82,7 @@ class Sample(NamedTuple):
         x, y, weight = rows
         draw = np.random.default_rng([SEED, start]).random(len(y))
         draw = np.where(weight > 0, draw, 2.0)
-        order = np.argsort(draw)[:SAMPLE_ROWS]  # no more of a piece than the sample holds
+        order = np.sort(np.argsort(draw)[:SAMPLE_ROWS])  # no more of a piece than the sample holds
         chosen = (sp.csr_array(x[order]), y[order], weight[order], draw[order])
         if self.x is not None:
             old = sp.csr_array(

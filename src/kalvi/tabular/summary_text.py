@@ -107,7 +107,8 @@ def _table_facts(summary: dict[str, Any], paint: Paint) -> Facts:
     facts += [*_reached(summary.get("reached")), ("seconds", f"{summary['seconds']:.1f}")]
     if summary["diagnosis"]:
         said = summary["diagnosis"]
-        facts.append(("Pareto k", f"{said['pareto_k']:.2f} ({paint(said['verdict'])})"))
+        off = f", means up to {said['shift']:.2g} sd off" if "shift" in said else ""
+        facts.append(("Pareto k", f"{said['pareto_k']:.2f} ({paint(said['verdict'])}){off}"))
         if said.get("one_pass"):
             facts.append(("one pass", said["one_pass"]["text"]))
     return facts

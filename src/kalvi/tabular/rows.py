@@ -1,0 +1,65 @@
+"""Rows of a table as numbers: pieces of a stream, put together, and what each row weighs."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+
+from kalvi.columns.encoder import Encoder
+from kalvi.columns.numbers import Place
+from kalvi.columns.targets import numbers
+from kalvi.readers import BadData
+
+
+class Rows(NamedTuple):
+    """A piece of the stream as numbers, and the encoder after it."""
+
+    table: pa.Table
+    x: Any
+    y: np.ndarray
+    weight: np.ndarray
+    encoder: Encoder
+    unseen: dict[str, dict[str, int]]
+
+    def part(self, first: int, last: int) -> "Rows":
+        """Those from `first` up to `last`."""
+        table = self.table[first:last]
+        x, y, weight = (a[first:last] for a in (self.x, self.y, self.weight))
+        return self._replace(table=table, x=x, y=y, weight=weight)
+
+
+def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """x, y and the weights of the rows of several pieces that have a weight; `pieces` is emptied."""
+    y = np.concatenate([piece.y for piece in pieces])
+    weight = np.concatenate([piece.weight for piece in pieces])
+    if any(sp.issparse(piece.x) for piece in pieces):
+        x: Any = sp.csr_array(sp.vstack([_csr(p.x, width) for p in pieces], format="csr"))
+    else:
+        x = np.zeros((len(y), width))
+        for piece, end in zip(pieces, np.cumsum([len(p.y) for p in pieces]), strict=True):
+            x[end - len(piece.y) : end, : piece.x.shape[1]] = piece.x
+    pieces.clear()  # all rows are in memory twice by now
+    some = weight > 0
+    return (x, y, weight) if some.all() else (x[some], y[some], weight[some])
+
+
+def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
+    """The weight of each row: 1, or a column of them."""
+    if name is None:
+        return np.ones(table.num_rows)
+    if name not in table.column_names or not pa.types.is_floating(table[name].type):
+        raise BadData(f"{place(0)}: the weight '{name}' must be a column of numbers.")
+    weight = numbers(table[name])
+    bad = ~(np.isfinite(weight) & (weight >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise BadData(
+            f"{place(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
+        )
+    return weight
+
+
+def _csr(x: Any, width: int) -> sp.csr_array:
+    rows: Any = sp.csr_array(x)
+    return sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.shape[0], width))
