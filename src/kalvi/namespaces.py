@@ -5,7 +5,7 @@ neither JAX's backend, whose threads do not survive a fork, nor a compilation be
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,10 @@ import scipy
 
 from kalvi.forks import refuse_inherited_backend
 
-AnyArray = jax.Array | np.ndarray
+if TYPE_CHECKING:
+    AnyArray = Any  # checkers would have the two told apart in every formula
+else:
+    AnyArray = jax.Array | np.ndarray
 """An array of either library, for the annotations of formulas that take both."""
 
 T = TypeVar("T")
@@ -24,7 +27,8 @@ T = TypeVar("T")
 
 def is_jax(*values: Any) -> bool:
     """Whether any of the values, or of their parts, is an array of JAX."""
-    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
+    others = [value for value in values if type(value) is not np.ndarray]  # most are, and soon told
+    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(others))
 
 
 def namespace_of(*arrays: Any) -> Any:
