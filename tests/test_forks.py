@@ -79,7 +79,8 @@ def test_the_files_predict_as_before_and_start_no_backend(files):
                     model.predict(rows)
                 proba = getattr(model, "predict_proba", None)
                 found[path.stem] = (proba(x) if proba else model.predict(x)).tolist()
-                model.coef_, model.intercept_, model.log_evidence_, model.prior_scale_
+                if model.buffer_.waiting is None:  # otherwise these project the waiting rows
+                    model.coef_, model.intercept_, model.log_evidence_, model.prior_scale_
             assert not backend_started(), path
         print(json.dumps(found))
     """
@@ -106,9 +107,9 @@ def test_waiting_rows_of_an_old_file_are_absorbed(files):
 
 def test_a_state_of_other_shapes_is_refused(files):
     model = kalvi.load(files / "logistic-1.kalvi")
-    other = kalvi.LogisticRegression(rank=2).partial_fit(X[:25], LABELS[:25])
+    other = kalvi.LogisticRegression(rank=1).partial_fit(X[:25, :2], LABELS[:25])
     kept = model.__getstate__() | {"_after_waiting": other.__getstate__()["_after_waiting"]}
-    with pytest.raises(ValueError, match="the rows that wait"):
+    with pytest.raises(ValueError, match="rows that wait"):
         object.__new__(type(model)).__setstate__(kept)
 
 

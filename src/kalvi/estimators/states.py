@@ -11,6 +11,7 @@ from kalvi.algorithms.grid import stack, take
 from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
 from kalvi.gaussians import Dense
+from kalvi.namespaces import on_device
 from kalvi.streams import Buffer
 
 
@@ -49,7 +50,7 @@ class Ahead(NamedTuple):
 def ahead_of(model: Any, known: Ahead | None) -> Ahead:
     """The state of a model with all its waiting rows, from what is `known` of the first of them."""
     if known is None or known.base is not model.state_:
-        known = Ahead(model.state_, 0, _in_full(model.state_, model._on_grid()))
+        known = Ahead(model.state_, 0, _in_full(on_device(model.state_), model._on_grid()))
     rows = model.buffer_.since(known.count, model._schedule(model.n_features_in_), model._layout())
     if rows is None:
         return known
@@ -128,9 +129,10 @@ def _without_posterior(state: Any) -> Any:
 
 def _alike(one: Any, other: Any) -> bool:
     """Whether two trees have the same structure and arrays of the same shapes and types."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    same = jax.tree.structure(one) == jax.tree.structure(other)
-    return same and all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
 
 
 def check_names(model: Any) -> None:
