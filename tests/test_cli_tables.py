@@ -213,7 +213,7 @@ def test_rows_are_kept_only_if_asked_for(model, data, frame, tmp_path):
     assert {example["row"]["size"] for example in about["examples"]} <= values
     assert {example["class"] for example in about["examples"]} == {"yes"}
     assert about["diagnosis"]["rows"] == ROWS
-    ok("report", kept, "-o", page, "--no-diagnosis")
+    ok("report", kept, "-o", page, "--no-diagnosis", "--force")
     assert "Predictive examples" in page.read_text("utf-8")
     ok("fit", data, "-t", "sold", "--like", kept, "-o", tmp_path / "like", "-q")
     assert kalvi.load(tmp_path / "like").record.examples == ()
@@ -491,9 +491,10 @@ def test_one_pass_or_the_optimum(data, tmp_path):
         == stream["effects"]
         != json.loads(ok("inspect", out, "--json").stdout)["effects"]
     )
-    shown = ok("inspect", tmp_path / "s", "--diagnose").stdout
+    ok("fit", data, "-t", "sold", "-o", tmp_path / "k", "--one-pass", "--keep-rows", "-q")
+    shown = ok("inspect", tmp_path / "k", "--diagnose").stdout
     assert "300 of the rows, learned alone in one pass, end up to" in shown
-    ok("update", out, data, "-q")
+    ok("update", out, data, "-q", "--again")
     assert "one pass over the rows" in ok("inspect", out).stdout
 
 

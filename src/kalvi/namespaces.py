@@ -71,8 +71,10 @@ def on_host(tree: T) -> T:
 
 
 def on_device(tree: T) -> T:
-    """The tree with JAX's arrays in place of NumPy's."""
+    """The tree with JAX's arrays in place of NumPy's; the same tree if there are none."""
     refuse_inherited_backend()
+    if all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)):
+        return tree
     return jax.tree.map(jnp.asarray, tree)
 
 

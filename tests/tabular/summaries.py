@@ -81,6 +81,7 @@ def logistic() -> dict[str, Any]:
             "the stream may have changed; see forgetting (--set forgetting=0.999).",
         },
         "effects_of": "the log odds of yes",
+        "effects_total": 490,
         "effects": [_effect(n, m, s) for n, m, s in zip(names, means, stds, strict=True)],
         "intercept": [_effect("intercept", -12.5, 0.04)],
         "examples": [

@@ -109,7 +109,7 @@ def test_the_summary_says_what_the_covariance_does(frame, model):
 def test_log_densities_before_rows_are_learned(frame, model):
     """Of all rows but the first: in blocks of half of the rows before them, which pieces cut short."""
     x, own, total, start = standardised(frame), kalvi.FactorAnalysis(2), 0.0, 0
-    first = min(256, PIECE)
+    first = PIECE  # 64 rows are learned before any is judged
     while start < ROWS:
         size = max(16, start // 2 // 16 * 16) if start else first
         end = min(start + size, ROWS, (start // PIECE + 1) * PIECE)

@@ -181,6 +181,8 @@ def test_shards_merge_to_the_model_of_all(file, frame, tmp_path):
         shards.append(learning.learn(model, source, job, lambda *_: None))
     both = merged(shards, ["a", "b"])
     assert both.record.rows == ROWS
+    assert both.record.scores.rows() == sum(m.record.scores.rows() for m in shards)
+    assert both.record.scores.learned == ROWS
     q, p = both.estimator.posterior_, whole.estimator.posterior_
     np.testing.assert_allclose(q.mean, p.mean, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(q.cov, p.cov, rtol=1e-9, atol=1e-12)
@@ -390,13 +392,27 @@ def test_effects_in_the_units_of_the_columns(file, frame, tmp_path):
     assert effect["unit"] == "unit"
 
 
+def test_a_stream_that_changes_is_said_to(frame, tmp_path):
+    frame = pd.concat([frame] * 3, ignore_index=True)
+    late = np.arange(3 * ROWS) >= 0.9 * 3 * ROWS
+    frame["sold"] = np.where(late, np.where(frame["size"] > 3, "no", "yes"), frame["sold"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    model = fit(tmp_path / "rows.csv", tmp_path / "m", target="sold", drop=("price",))
+    about = summary(model, "m")
+    assert about["drift"]["sure"] and about["drift"]["change"] > 0.5
+    said = about["drift"]["words"]
+    assert "above that of the tenth before: the stream may have changed; see forgetting" in said
+    assert said in about["warnings"]
+
+
 def test_what_never_occurred_has_no_effect(frame, tmp_path):
     frame = frame.assign(age=np.where(np.arange(ROWS) % 9 == 0, np.nan, frame["price"]), one=1.0)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     choices = {"target": "sold", "drop": ("price",), "missing": "impute"}
     model = fit(tmp_path / "rows.csv", tmp_path / "m", **choices)
-    names = {effect["name"] for effect in summary(model, "m")["effects"]}
-    assert "age is missing" in names
+    about = summary(model, "m")
+    names = {effect["name"] for effect in about["effects"]}
+    assert "age is missing" in names and about["effects_total"] == len(names)
     assert not {"size is missing", "one is missing", "one", "intercept"} & names
 
 

@@ -100,7 +100,7 @@ def test_the_evidence_of_a_linear_model_stays_that_of_its_stream(file, tmp_path)
 
 
 def test_one_pass_is_the_stream(file, frame, tmp_path):
-    model = fit(file, tmp_path / "m", parameters={"passes": 1})
+    model = fit(file, tmp_path / "m", parameters={"passes": 1}, keep_rows=True)
     x, y = table(frame), (frame["bought"] == "yes").astype(int)
     streamed = kalvi.LogisticRegression()
     for start in range(0, ROWS, PIECE):

@@ -201,7 +201,7 @@ def test_what_the_cards_say():
     )
     error = 100 * np.average(np.abs(predicted - observed), weights=count)
     assert f"Expected calibration error {error:.2f} % over 2,999,090 rows." in text
-    assert "The strongest 30 of 491" in text and "199 coefficients, strongest first" in text
+    assert "The strongest 30 of 490" in text and "199 coefficients, strongest first" in text
     assert "1,234 (0.041 %)" in text and "229 levels; ORD 400,000, ATL 200,000" in text
     assert "48.1 MB" in text and "−1,296,300" in text and "49k a second" in text
     linear = said(page(summaries.linear()))

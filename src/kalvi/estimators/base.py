@@ -231,13 +231,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         return settled.host
 
     def _settle_on_host(self) -> tuple[Any, Streaming, Gaussian]:
-        stored = self._settled.stored
-        if self.buffer_.waiting is None:
-            state = self.state_
-        elif stored is not None and type(stored.posterior) is type(self.state_.posterior):
-            state = stored
-        else:
-            state = None
+        state = self.state_ if self.buffer_.waiting is None else self._settled.stored
         if state is None or is_jax(state):
             state = on_host(self._current()[0])
         return self._current() if is_jax(state) else self._read_from(state)
@@ -250,11 +244,11 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         return settled.predicting
 
     def _settle_for_predictions(self) -> tuple[Any, Streaming, Gaussian]:
-        settled, many = self._settled, self.state_.posterior.mean.shape[-1] > MOST_AHEAD
-        if self.buffer_.waiting is None or (many and settled.stored is None):
+        settled = self._settled
+        if self.buffer_.waiting is None or self.state_.posterior.mean.shape[-1] > MOST_AHEAD:
             return self._on_host()
-        if settled.stored is not None:
-            return self._read_from(settled.stored)
+        if settled.unprojected is not None:
+            return self._read_from(settled.unprojected)
         with matching(self.dtype):
             settled.ahead = ahead_of(self, settled.ahead)
             return self._read_from(on_host(settled.ahead.state))
@@ -372,16 +366,19 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         """
         kept = {name: value for name, value in vars(self).items() if name != "_settled"}
         if "_settled" in vars(self) and self.buffer_.waiting is not None:
-            kept["_after_waiting"] = self._predicting()[0]
+            kept["_after_waiting"], unprojected = self._on_host()[0], self._predicting()[0]
+            if self.state_.posterior.mean.shape[-1] <= MOST_AHEAD:
+                kept["_unprojected"] = unprojected
         return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         """The arrays stay NumPy's until more rows are learned: predictions then leave JAX alone."""
-        stored = kept.get("_after_waiting")
-        super().__setstate__({k: v for k, v in kept.items() if k != "_after_waiting"})
+        stored, unprojected = (kept.get(name) for name in ("_after_waiting", "_unprojected"))
+        own = {k: v for k, v in kept.items() if k not in ("_after_waiting", "_unprojected")}
+        super().__setstate__(own)
         if "state_" in self.__dict__:
-            check_restored(self, stored)
-            self._settled = Settled(self, stored=stored)
+            check_restored(self, stored, unprojected)
+            self._settled = Settled(self, stored=stored, unprojected=unprojected)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -39,6 +39,7 @@ class Refining:
     elbo_: float
     elbo_gap_: float
     converged_: bool
+    _chosen: int
 
     @all_or_nothing
     def climb_to_optimum(self, X, y, sample_weight=None) -> Any:

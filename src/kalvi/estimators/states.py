@@ -22,13 +22,19 @@ class Settled:
     state, its best member and the posterior in the user's units.
     """
 
-    def __init__(self, model: Any, *, ahead: "Ahead | None" = None, stored: Any = None):
+    def __init__(
+        self,
+        model: Any,
+        *,
+        ahead: "Ahead | None" = None,
+        stored: Any = None,
+        unprojected: Any = None,
+    ):
         self.model: Any = object.__new__(type(model))
         self.model.__dict__.update(vars(model), _settled=self)
         self.ahead = ahead
-        self.stored = (
-            stored  # what predictions are made from, of a model out of a file with waiting rows
-        )
+        self.stored = stored  # the state after the waiting rows, of a model out of a file
+        self.unprojected = unprojected  # the same for predictions: see Ahead
         self.value: Any = None  # with the waiting rows absorbed as a block
         self.host: Any = None  # the same as NumPy arrays
         self.predicting: Any = None  # what predictions are made from
@@ -89,10 +95,10 @@ def fits_together(right: bool, model: Any, what: str) -> None:
         )
 
 
-def check_restored(model: Any, stored: Any) -> None:
+def check_restored(model: Any, stored: Any, unprojected: Any) -> None:
     """Refuse a streaming model whose parts are not those of one fit.
 
-    `stored` is the state after the waiting rows, or None.
+    `stored` is the state after the waiting rows, `unprojected` the same for predictions, or None.
     """
     kept = vars(model)
     state, buffer, structure = (kept.get(name) for name in ("state_", "buffer_", "structure_"))
@@ -107,20 +113,21 @@ def check_restored(model: Any, stored: Any) -> None:
     n = model.n_features_in_
     dim = (n + structure["fit_intercept"]) * model._outputs()
     fits_together(state.posterior.mean.shape[-1] == dim, model, "n_features_in_ and state_")
-    fits_together(stored is None or _continues(stored, state), model, "state_ and rows that wait")
+    fits_together(stored is None or _alike(stored, state), model, "state_ and the rows that wait")
+    full = unprojected is None or _alike_in_full(unprojected, state)
+    fits_together(full, model, "state_ and what predictions are made from")
     _check_waiting(model, buffer, n)
     settings.check_settings(model.get_params(), model._scale_names())
 
 
-def _continues(stored: Any, state: Any) -> bool:
-    """Whether a state may be another after some rows: of the same kind, or with a full covariance."""
-    if not isinstance(stored, Streaming) or not isinstance(stored.posterior, Dense):
-        return _alike(stored, state)
-    q, counts = stored.posterior, [_without_posterior(s) for s in (stored, state)]
-    shape = np.shape(state.posterior.mean)
+def _alike_in_full(one: Any, other: Any) -> bool:
+    """Whether two states are alike but that the first has a full covariance."""
+    if not isinstance(one, Streaming) or not isinstance(one.posterior, Dense):
+        return False
+    q, shape = one.posterior, np.shape(other.posterior.mean)
     square = q.mean.shape == shape and q.root.shape == (*shape, shape[-1])
-    same = q.mean.dtype == q.root.dtype == state.posterior.mean.dtype
-    return square and same and _alike(*counts)
+    same = q.mean.dtype == q.root.dtype == other.posterior.mean.dtype
+    return square and same and _alike(_without_posterior(one), _without_posterior(other))
 
 
 def _without_posterior(state: Any) -> Any:

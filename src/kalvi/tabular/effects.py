@@ -59,6 +59,15 @@ def effects(model: TableModel) -> list[dict[str, Any]]:
     return found
 
 
+def count(model: TableModel) -> int:
+    """How many effects there are, listed or not."""
+    return (
+        len(contrasts(model.encoder, False).names) * len(_classes(model))
+        if has_effects(model)
+        else 0
+    )
+
+
 def intercepts(model: TableModel) -> list[dict[str, Any]]:
     """The intercept of each class: of an average row, and of one with 0 in every number."""
     if not has_effects(model) or not model.estimator.fit_intercept:

@@ -42,7 +42,7 @@ LISTED = 200
 """So many columns are listed of each factor."""
 QUANTILES = (0.001, 0.01, 0.05, 0.5)
 """Of the log densities of the sample: what an outlier is."""
-FIRST_ROWS = 256
+FIRST_ROWS = 64
 """Rows that are learned before any is judged."""
 LARGEST = 1e100
 """Numbers beyond this cannot be squared in their own units."""

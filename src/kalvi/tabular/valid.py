@@ -279,8 +279,9 @@ def _is_diagnosis(told: dict[str, Any]) -> bool:
 
 def _is_densities(told: dict[str, Any]) -> bool:
     pairs = told.get("quantiles")
-    right = isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs)
-    numbers = right and all(isinstance(v, int | float) for pair in pairs for v in pair)
+    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+        return False
+    numbers = all(isinstance(value, int | float) for pair in pairs for value in pair)
     return numbers and _has_numbers(told, ("rows", "log_density")) and plain(told)
 
 

@@ -37,10 +37,9 @@ def coefficients(summary: Summary) -> Html | None:
 def _what_they_are(summary: Summary, n_drawn: int) -> list[Child]:
     """Which coefficients are drawn, and in which units."""
     of, said = summary.get("effects_of"), []
-    if words.real(summary.get("parameters")) > n_drawn + 1:
-        said.append(
-            f"The strongest {words.count(n_drawn)} of {words.count(summary.get('parameters'))}: "
-        )
+    total = words.real(summary.get("effects_total"))
+    if total > n_drawn:
+        said.append(f"The strongest {words.count(n_drawn)} of {words.count(total)}: ")
     parts: list[Child] = [*said, f"mean and {LEVEL} credible interval of what is added to "]
     if not said:
         parts[0] = f"Mean and {LEVEL} credible interval of what is added to "
@@ -131,8 +130,9 @@ def _effects_table(effects: list[Summary]) -> Html:
     for e in effects:
         kind = [name(e["class"]) if e.get("class") is not None else ""] if several else []
         original = words.mapping(e.get("original"))
-        per = _numbers(original) if e.get("unit") in ("unit", "day") else [words.ABSENT] * 4
-        rows.append([name(e.get("name", "")), *kind, *_numbers(e), *per, e.get("unit") or ""])
+        unit = e.get("unit") if e.get("unit") in ("unit", "day") else None
+        per = _numbers(original) if unit else [words.ABSENT] * 4
+        rows.append([name(e.get("name", "")), *kind, *_numbers(e), *per, unit])
     ends = ["sd", "2.5 %", "97.5 %"]
     units = ["mean, standardised", *ends, "mean, original units", *ends, "per"]
     heads = ["name", *(["class"] if several else []), *units]

@@ -54,8 +54,9 @@ def _scored_how(found: Summary) -> str:
             "kalvi predict."
         )
     return (
-        "Each row was predicted before it was learned from, so these are scores of new data. "
-        "The first rows, from which the model knows too little, are left out."
+        "Each row was predicted before it was learned from, so these are scores of new data. The first "
+        "rows, from which the model knows too little, are left out. Rows are predicted a block at a "
+        "time; the learning curve predicts each after the one before, and may be a little better."
     )
 
 
