@@ -42,6 +42,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     n_features_in_: int
+    _chosen: int  # the member of a grid that a climb has chosen
     state_: Any  # Streaming, with a leading axis over the grid when prior_scale is "auto"
     buffer_: streams.Buffer
 

@@ -136,9 +136,10 @@ def _without_posterior(state: Any) -> Any:
 
 def _alike(one: Any, other: Any) -> bool:
     """Whether two trees have the same structure and arrays of the same shapes and types."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    same = jax.tree.structure(one) == jax.tree.structure(other)
-    return same and all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
 
 
 def check_names(model: Any) -> None:

@@ -167,7 +167,9 @@ def _converted(frame: Any) -> pa.Table | None:
     kind = type(frame).__module__.partition(".")[0]
     if kind == "pandas" and type(frame).__name__ == "DataFrame":
         return pa.Table.from_pandas(frame, preserve_index=False)
-    return frame.to_arrow() if kind == "polars" and type(frame).__name__ == "DataFrame" else None
+    if kind == "polars" and type(frame).__name__ == "DataFrame":
+        return frame.to_arrow()  # pyright: ignore[reportAttributeAccessIssue]
+    return None
 
 
 def _column(name: Any, column: Any) -> Any:
