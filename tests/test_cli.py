@@ -48,7 +48,7 @@ def test_reproduce_one_figure(tmp_path):
 
 
 def test_reproduce_all_figures(tmp_path, monkeypatch):
-    experiments = importlib.import_module("kalvi.experiments.rvga")
+    experiments = importlib.import_module("papers.rvga")
     monkeypatch.setattr(experiments, "FIGURES", {n: experiments.FIGURES[n] for n in (1, 2)})
     result = run("reproduce", "rvga", "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output
