@@ -75,6 +75,5 @@ def rows(setting: Setting) -> Rows:
 
 def two_classes(setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """Rows of two Gaussian classes, in random order, determined by the setting's seed."""
-    return datasets.two_classes(
-        setting.dim, setting.n_samples, setting.separation, setting.decay, setting.seed
-    )
+    shape = float(setting.separation), float(setting.decay)
+    return datasets.two_classes(setting.dim, setting.n_samples, *shape, setting.seed)
