@@ -52,13 +52,13 @@ format: .venv/dev.stamp
 bench: .venv-bench/bench.stamp
 	.venv-bench/bin/python -m benchmarks $(ARGS)
 
-reproduce: .venv/experiments.stamp
-	$(BIN)/kalvi reproduce rvga --force $(ARGS)
-	$(BIN)/kalvi reproduce lrvga --force $(ARGS)
-	$(BIN)/kalvi reproduce factor_analysis --force $(ARGS)
-	$(BIN)/kalvi reproduce vifa --force $(ARGS)
-	$(BIN)/kalvi reproduce klprox --force $(ARGS)
-	$(BIN)/kalvi reproduce silk --force $(ARGS)
+reproduce: .venv/papers.stamp
+	$(BIN)/python -m papers rvga --force $(ARGS)
+	$(BIN)/python -m papers lrvga --force $(ARGS)
+	$(BIN)/python -m papers factor_analysis --force $(ARGS)
+	$(BIN)/python -m papers vifa --force $(ARGS)
+	$(BIN)/python -m papers klprox --force $(ARGS)
+	$(BIN)/python -m papers silk --force $(ARGS)
 
 # the pages with the pictures of the gallery, then every code block of every page and docstring
 docs: .venv/docs.stamp .venv/dev.stamp

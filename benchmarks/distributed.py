@@ -16,12 +16,12 @@ import dask
 import dask.bag as db
 import numpy as np
 import scipy.sparse as sp
+from distributed import Client, LocalCluster
 from sklearn.metrics import log_loss
 
 import kalvi
 from benchmarks.report import number, spread
 from benchmarks.tables import design, flights
-from distributed import Client, LocalCluster
 from kalvi import distributed as shards_of
 
 ROWS, QUICK_ROWS, HELD, PIECES, SHARDS = 800_000, 20_000, 10, 32, 8

@@ -16,11 +16,11 @@ import numpy as np
 import kalvi
 from benchmarks import silk_peer
 from benchmarks.report import Report, spread
-from kalvi.experiments import silk_corner
-from kalvi.experiments.silk_autonormal import auto_normal
-from kalvi.experiments.silk_corner import AUTO_NORMAL, COUPLED, TRUTH, Run
-from kalvi.experiments.silk_data import synthetic
-from kalvi.experiments.silk_fits import CHAINS, MEAN_FIELD
+from papers import silk_corner
+from papers.silk_autonormal import auto_normal
+from papers.silk_corner import AUTO_NORMAL, COUPLED, TRUTH, Run
+from papers.silk_data import synthetic
+from papers.silk_fits import CHAINS, MEAN_FIELD
 
 LARGE, QUICK_LARGE, K = (4000, 4000), (400, 400), 8
 SEEDS, PEER_SWEEPS, QUICK_STEPS = 2, 40, 1000

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kalvi import cli
+from papers import __main__ as papers
 
 
 def run(*arguments):
@@ -48,7 +49,7 @@ def test_reproduce_one_figure(tmp_path):
 
 
 def test_reproduce_all_figures(tmp_path, monkeypatch):
-    experiments = importlib.import_module("kalvi.experiments.rvga")
+    experiments = importlib.import_module("papers.rvga")
     monkeypatch.setattr(experiments, "FIGURES", {n: experiments.FIGURES[n] for n in (1, 2)})
     result = run("reproduce", "rvga", "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output
@@ -68,7 +69,8 @@ def test_demo(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 17, -3])
 def test_a_figure_that_is_not_there(tmp_path, number):
-    result = run("reproduce", "--out", tmp_path, "--", "rvga", number)
+    arguments = ["--out", str(tmp_path), "--", "rvga", str(number)]
+    result = CliRunner().invoke(papers.reproduce, arguments)
     assert sentence(result) == f"Error: rvga has figures 1 to 16; got {number}."
     assert list(tmp_path.iterdir()) == []
 
@@ -135,3 +137,8 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         run("reproduce", "rvga", 2, "--quick", "--out", tmp_path)
     )
     assert list((tmp_path / "rvga").iterdir()) == []
+
+
+def test_reproduce_outside_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr("kalvi.cli.demonstration.CHECKOUT", tmp_path)
+    assert "run `python -m papers` in a checkout of kalvi" in sentence(run("reproduce", "rvga"))

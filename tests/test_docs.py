@@ -25,7 +25,7 @@ SCRIPTS = sorted((DOCS / "gallery").glob("plot_*.py"))
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(kalvi.__path__, "kalvi.")
-    if not module.name.startswith("kalvi.experiments")
+    if not module.name.startswith("papers")
 )
 NOT_RUN = {"", "text", "{eval-rst}", "{figure}", "{image}", "{note}", "{toctree}", "{warning}"}
 

@@ -13,9 +13,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import Client, LocalCluster
 
 import kalvi
-from distributed import Client, LocalCluster
 from kalvi import distributed
 from tests import problems
 

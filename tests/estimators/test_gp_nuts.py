@@ -12,7 +12,7 @@ from scipy import special
 import kalvi
 from kalvi import kernels
 from kalvi.datasets import load
-from kalvi.experiments import klprox_references as references
+from papers import klprox_references as references
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the sampler's own
 

@@ -14,7 +14,7 @@ analysis has for its noise (`factor_analysis.common.floored`), for a parameter t
 `FASWAG` fits a factor analysis to the iterates with any rule for streams of rows. `WindowAverage` (Mandt,
 Hoffman & Blei 2017, "Stochastic gradient descent as approximate Bayesian inference") replaces iterates by
 the means of disjoint windows of them. What these Gaussians have to do with the posterior is tried in
-`experiments.vifa_iterates`: SGD with a constant step has a stationary covariance of its own.
+`papers.vifa_iterates`: SGD with a constant step has a stationary covariance of its own.
 
 Iterates come as rows of a `Batch`; a row of weight 0 changes nothing.
 """

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import click
 
-from kalvi.cli import learning, matrices, papers, using
+from kalvi.cli import demonstration, learning, matrices, using
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,7 +30,7 @@ for command in (
     using.report,
     matrices.factor,
     matrices.silk,
-    papers.demo,
-    papers.reproduce,
+    demonstration.demo,
+    demonstration.reproduce,
 ):
     main.add_command(command)

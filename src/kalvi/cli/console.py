@@ -86,7 +86,7 @@ def module(name: str) -> Any:
         with ending_at_once():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        extra = NEEDS.get((error.name or "").split(".")[0], "kalvi[experiments]")
+        extra = NEEDS.get((error.name or "").split(".")[0], "kalvi[papers]")
         raise ValueError(
             f"this command needs {error.name}; install it with pip install '{extra}'."
         ) from error

@@ -1,0 +1,265 @@
+"""Figure 2 of the L-RVGA paper: linear regression, KL(q ‖ exact posterior) for several ranks p.
+
+Three versions. The paper's: a row at a time, three inner loops of EM, and the mean moved by the projected
+covariance (eqs. 24, 26). The same with the mean of eq. 30, μₜ = μₜ₋₁ + ξ Pₜ₋₁ x, which the projection does
+not touch; the library has only this one. And the library's default: growing blocks, the eigen projection.
+The precision does not depend on the mean, so the first two are one run.
+"""
+
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi import plots, precision, run
+from kalvi.algorithms import factor_analysis as fa
+from kalvi.algorithms.base import Batch, Rule
+from kalvi.algorithms.rvga import RVGA, Streaming
+from kalvi.divergences import kl
+from kalvi.gaussians import Dense, LowRankPrecision
+from kalvi.likelihoods import Normal
+from kalvi.projections import EM, Eigen
+from kalvi.streams import Schedule
+from papers.lrvga_data import SEED, Rows, linear_rows
+from papers.lrvga_history import History, follow, follow_growing, whole
+from papers.results import Claim, Result
+
+EPSILON = 1e-8
+PAPER, UNPROJECTED, DEFAULT = "paper's mean", "unprojected mean", "default"
+VERSIONS = {
+    PAPER: "3 loops, the paper's mean",
+    UNPROJECTED: "3 loops, unprojected mean",
+    DEFAULT: "eigen, growing blocks",
+}
+EXACT = 1e-6
+"""Nats: a divergence below this is that of the Kalman filter."""
+
+
+class Setting(NamedTuple):
+    """A problem of the figure."""
+
+    d: int
+    n: int
+    ranks: tuple[int, ...]
+    largest_block: int = 256
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return f"d = {self.d}, N = {self.n}"
+
+
+SETTINGS = (
+    Setting(100, 10_000, (1, 2, 5, 10, 20, 50)),
+    Setting(100, 1000, (100,)),  # p = d
+    Setting(1000, 3000, (1, 10, 20)),
+)
+QUICK = (Setting(20, 300, (2, 20), 32),)
+
+
+class Two(eqx.Module):
+    """A posterior, and the mean that the paper's update would give it."""
+
+    streaming: Streaming
+    mean: Float[Array, " d"]
+
+
+class BothMeans(Rule[Two]):
+    """One row at a time: R-VGA, and beside it μ ← μ + Pₜ x (y − xᵀμ) with the projected Pₜ."""
+
+    rule: RVGA
+
+    def init(self, prior: LowRankPrecision, *, key: PRNGKeyArray | None = None) -> Two:
+        return Two(self.rule.init(prior), prior.mean)
+
+    def update(self, state: Two, batch: Batch, *, key: PRNGKeyArray | None = None) -> Two:
+        streaming = self.rule.update(state.streaming, batch)
+        x, residual = batch.x[0], batch.y[0] - batch.x[0] @ state.mean
+        move = streaming.posterior.matvec(x) * (batch.weight[0] * residual)
+        return Two(streaming, state.mean + move)
+
+
+class Comparison(NamedTuple):
+    """Histories by version and rank."""
+
+    setting: Setting
+    histories: dict[tuple[str, int], History]
+    kalman: float
+
+    def final(self, version: str, rank: int) -> float:
+        """The divergence at the end."""
+        return self.histories[version, rank].final
+
+
+def exact(rows: Rows) -> LowRankPrecision:
+    """The posterior under the prior N(0, I) and noise of variance 1: its precision is XᵀX + I."""
+    gram = rows.x.T @ rows.x
+    root = np.linalg.cholesky(gram)
+    mean = np.linalg.solve(gram + np.eye(len(gram)), rows.x.T @ rows.y)
+    return LowRankPrecision(mean, root, np.ones(len(gram)))
+
+
+def start(d: int, rank: int, loops: int) -> LowRankPrecision:
+    """The paper's start for σ₀ = 1 (section 5.1.2): a share EPSILON of the precision in random factors."""
+    parts = fa.start(jnp.zeros(d), jnp.ones(d), rank, key=jr.key(SEED), share=EPSILON).covariance
+    return LowRankPrecision(jnp.zeros(d), parts.factor, parts.diag, EM(loops))
+
+
+def compare(setting: Setting) -> Comparison:
+    """All versions and ranks on one problem."""
+    rows = linear_rows(setting.d, setting.n)
+    with precision.matching("float64"):
+        target, batch = exact(rows), whole(*rows)
+        histories = {}
+        for rank in setting.ranks:
+            both = follow(_rule(1), start(setting.d, rank, 3), batch, partial(_both, target))
+            histories[UNPROJECTED, rank] = History(both.times, both.values[:, 0])
+            histories[PAPER, rank] = History(both.times, both.values[:, 1])
+            histories[DEFAULT, rank] = _default(setting, rank, rows, target)
+        kalman = _kalman(setting, rows, target)
+    return Comparison(setting, histories, kalman)
+
+
+def _rule(block: int) -> "BothMeans":
+    return BothMeans(RVGA(Normal(1.0), block_size=block))
+
+
+def _both(target: LowRankPrecision, state: Two) -> np.ndarray:
+    return np.asarray(run.call(_divergences, target, state))
+
+
+def _divergences(target: LowRankPrecision, state: Two) -> Array:
+    q = state.streaming.posterior
+    assert isinstance(q, LowRankPrecision)
+    projected = q.with_parts(state.mean, q.precision.factor, q.precision.diag)
+    away, back = target.mean - q.mean, target.mean - projected.mean
+    first = kl(q, target)
+    change = back @ target.precision.matvec(back) - away @ target.precision.matvec(away)
+    return jnp.stack([first, first + change / 2])
+
+
+def _default(setting: Setting, rank: int, rows: Rows, target: LowRankPrecision) -> History:
+    prior = LowRankPrecision(
+        jnp.zeros(setting.d), jnp.zeros((setting.d, rank)), jnp.ones(setting.d), Eigen()
+    )
+    rule = RVGA(Normal(1.0), block_size=setting.largest_block)
+
+    def divergence(state: Streaming) -> float:
+        return float(run.call(kl, state.posterior, target))
+
+    return follow_growing(rule, prior, *rows, Schedule(setting.largest_block), divergence)
+
+
+def _kalman(setting: Setting, rows: Rows, target: LowRankPrecision) -> float:
+    prior = Dense(jnp.zeros(setting.d), jnp.eye(setting.d))
+    state = run.fit(RVGA(Normal(1.0), block_size=32), prior, [whole(*rows)])
+    return float(run.call(kl, state.posterior, target))
+
+
+def figure_2(quick: bool) -> Result:
+    """Sensitivity to the rank."""
+    found = [compare(setting) for setting in (QUICK if quick else SETTINGS)]
+    claims = [_kalman_claim(found), _decreases(found), _faster(found)]
+    claims += [_equals_kalman(found), _projected_mean(found)]
+    title = "Linear regression, KL to the exact posterior, σ₀ = 1"
+
+    def draw() -> plots.Figure:
+        grid = [
+            [_curves(c, version) for version in VERSIONS] for c in found if len(c.setting.ranks) > 1
+        ]
+        size = (18.5, 0.9 + 4.6 * len(grid))
+        return plots.compose(grid, title=f"Figure 2. {title}", size=size)
+
+    return Result(2, title, [row for c in found for row in _rows(c)], claims, draw)
+
+
+def _rows(c: Comparison) -> list[dict]:
+    problem = {"d": c.setting.d, "n": c.setting.n}
+    rows = [
+        problem | {"version": version, "p": rank, "observations": int(time), "kl": value}
+        for (version, rank), history in c.histories.items()
+        for time, value in zip(history.times, history.values, strict=True)
+    ]
+    return [*rows, problem | {"version": "Kalman", "observations": c.setting.n, "kl": c.kalman}]
+
+
+def _finals(found: list[Comparison], version: str) -> dict[str, float]:
+    return {
+        f"p = {rank} ({c.setting.label})": c.final(version, rank)
+        for c in found
+        for rank in c.setting.ranks
+    }
+
+
+def _kalman_claim(found: list[Comparison]) -> Claim:
+    numbers = {c.setting.label: c.kalman for c in found}
+    text = f"The Kalman filter finds the posterior exactly (KL below {EXACT:g})"
+    return Claim(text, numbers, max(map(abs, numbers.values())) < EXACT)
+
+
+def _decreases(found: list[Comparison]) -> Claim:
+    numbers = {}
+    for c in found:
+        first = c.histories[PAPER, c.setting.ranks[0]].values[0]
+        numbers |= {f"prior ({c.setting.label})": float(first)}
+    held = all(
+        c.final(PAPER, rank) < c.histories[PAPER, rank].values[0]
+        for c in found
+        for rank in c.setting.ranks
+    )
+    text = "The divergence decreases globally for all latent dimensions (its end below its start)"
+    return Claim(text, numbers | _finals(found, PAPER), held)
+
+
+def _faster(found: list[Comparison]) -> Claim:
+    held = all(
+        c.final(PAPER, high) < c.final(PAPER, low)
+        for c in found
+        for low, high in pairwise(c.setting.ranks)
+    )
+    text = "Convergence is faster for higher p (every p ends below the one before)"
+    return Claim(text, _finals(found, PAPER), held)
+
+
+def _equals_kalman(found: list[Comparison]) -> Claim:
+    c = next(c for c in found if c.setting.ranks[-1] == c.setting.d)
+    rank = c.setting.d
+    numbers = {name: c.final(version, rank) for version, name in VERSIONS.items()}
+    text = (
+        f"With p = d = {rank} the algorithm matches the Kalman filter exactly (KL below {EXACT:g})"
+    )
+    return Claim(text, numbers, abs(numbers[VERSIONS[PAPER]]) < EXACT)
+
+
+def _projected_mean(found: list[Comparison]) -> Claim:
+    numbers = {}
+    for c in found:
+        for rank in (c.setting.ranks[0], c.setting.ranks[-1]):
+            for version in VERSIONS:
+                numbers[f"{version}, p = {rank} ({c.setting.label})"] = c.final(version, rank)
+    held = all(
+        c.final(PAPER, rank) <= c.final(UNPROJECTED, rank)
+        for c in found
+        for rank in c.setting.ranks
+    )
+    text = (
+        "The mean may be moved with the projected precision (eq. 24: KL not above that of eq. 30)"
+    )
+    return Claim(text, numbers, held)
+
+
+def _curves(c: Comparison, version: str) -> plots.Panel:
+    ranks = c.setting.ranks
+    chosen = {f"p = {rank}": c.histories[version, rank] for rank in ranks}
+    times = {name: np.maximum(history.times, 1) for name, history in chosen.items()}
+    curves = {name: np.maximum(history.values, 1e-3) for name, history in chosen.items()}
+    colours = dict(zip(chosen, plots.RAMP[:: len(plots.RAMP) // len(chosen)], strict=False))
+    look = {"colours": colours, "xscale": "log", "ylabel": "KL, nats (from 0.001)"}
+    return partial(
+        plots.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look
+    )

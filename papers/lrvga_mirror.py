@@ -1,0 +1,152 @@
+"""Figure 5 of the L-RVGA paper: mirror prox in two dimensions, full covariances, ten rows."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from kalvi import plots, precision, run
+from kalvi.algorithms.laplace import laplace
+from kalvi.algorithms.rvga import RVGA
+from kalvi.algorithms.sites import EKF, Explicit, Implicit, MirrorProx, Scheme
+from kalvi.algorithms.vga import vga
+from kalvi.gaussians import Dense
+from papers.lrvga_data import Rows, logistic_rows
+from papers.lrvga_history import whole
+from papers.lrvga_logistic import ACCURATE, PROBIT, PrintedMirrorProx, Problem
+from papers.results import Claim, Result
+from papers.rvga_data import Setting
+from papers.rvga_plane import log_evidence, posterior_grid
+
+N, STD = 10, 10.0
+PRINTED, PARTLY = "mirror prox", "mirror prox, extra covariance skipped"
+CORRECTED = "mirror prox, corrected"
+SCHEMES: dict[str, Scheme] = {
+    "EKF": EKF(),
+    "explicit": Explicit(),
+    "implicit": Implicit(),
+    PRINTED: PrintedMirrorProx(),
+    PARTLY: PrintedMirrorProx(extra_covariance=False),
+    CORRECTED: MirrorProx(),
+}
+PANELS = (
+    ("natural gradient (EKF)", ("EKF", "Laplace")),
+    ("R-VGA", ("explicit", "implicit", "Laplace")),
+    ("mirror prox, printed and corrected", (PRINTED, CORRECTED, "Laplace")),
+)
+COLOURS = {PRINTED: plots.COLOURS["QKF"], CORRECTED: plots.COLOURS["accurate integrals"]}
+
+
+class Plane(NamedTuple):
+    """Final Gaussians of every method on one set of rows, and their true divergences."""
+
+    separation: float
+    rows: Rows
+    gaussians: dict[str, tuple[np.ndarray, np.ndarray]]
+    kl: dict[str, float]  # unnormalised
+    log_evidence: float
+
+    @property
+    def setting(self) -> Setting:
+        """The prior, as the map of the posterior wants it."""
+        return _setting(self.separation)
+
+
+def _setting(separation: float) -> Setting:
+    return Setting("", 5, 2, N, separation, 1.0, 1, STD)
+
+
+def compare(separation: float) -> Plane:
+    """Every method on ten rows."""
+    rows = logistic_rows(2, N, separation)
+    with precision.matching("float64"):
+        p = Problem(rows, whole(*rows), STD)
+        prior = p.dense_prior()
+        found = {name: _pass(scheme, prior, p) for name, scheme in SCHEMES.items()}
+        newton = run.call(laplace, ACCURATE, prior, p.batch).posterior
+        best = run.call(vga, ACCURATE, prior, p.batch, found["implicit"]).posterior
+        found |= {"Laplace": newton, "best Gaussian": best}
+        kl = {name: p.divergence_of(q) for name, q in found.items()}
+        gaussians = {name: (np.asarray(q.mean), np.asarray(q.cov)) for name, q in found.items()}
+    log_z = log_evidence(*rows, _setting(separation), gaussians["best Gaussian"])
+    return Plane(separation, rows, gaussians, kl, log_z)
+
+
+def _pass(scheme: Scheme, prior: Dense, p: Problem) -> Dense:
+    last = run.fit(RVGA(PROBIT, scheme, block_size=1), prior, [p.batch]).posterior
+    assert isinstance(last, Dense)
+    return last
+
+
+def figure_5(quick: bool) -> Result:
+    """Ellipses of mirror prox beside the other schemes."""
+    found = [compare(6.0), compare(3.0)]
+    claims = [_better(found), _true(found), _corrected(found)]
+    title = "Mirror prox in two dimensions, N = 10, σ₀ = 10"
+
+    def draw() -> plots.Figure:
+        grid = [_row(plane) for plane in found]
+        return plots.compose(grid, title=f"Figure 5. {title}", size=(15, 9.6))
+
+    return Result(5, title, [row for plane in found for row in _rows(plane)], claims, draw)
+
+
+def _rows(plane: Plane) -> list[dict]:
+    best = plane.kl["best Gaussian"]
+    return [
+        {"s": plane.separation, "method": name, "kl": kl, "above_best_gaussian": kl - best}
+        | {"true_kl": kl + plane.log_evidence}
+        for name, kl in plane.kl.items()
+    ]
+
+
+def _true(found: list[Plane]) -> Claim:
+    numbers = {
+        f"{name} (s = {plane.separation:g})": plane.kl[name] + plane.log_evidence
+        for plane in found
+        for name in (PRINTED, "implicit", "EKF", "Laplace")
+    }
+    held = all(plane.kl[PRINTED] < plane.kl["EKF"] for plane in found)
+    text = (
+        "Mirror prox clearly better approximates the posterior than the natural gradient (true KL)"
+    )
+    return Claim(text, numbers, held)
+
+
+def _better(found: list[Plane]) -> Claim:
+    names = (PRINTED, PARTLY, "implicit", "explicit")
+    numbers = {f"{m} (s = {plane.separation:g})": plane.kl[m] for plane in found for m in names}
+    held = all(
+        plane.kl[PRINTED] < min(plane.kl["implicit"], plane.kl["explicit"]) for plane in found
+    )
+    text = (
+        "Mirror prox better approximates the posterior than R-VGA, implicit or explicit (left KL)"
+    )
+    return Claim(text, numbers, held)
+
+
+def _corrected(found: list[Plane]) -> Claim:
+    numbers = {
+        f"{m} (s = {plane.separation:g})": plane.kl[m]
+        for plane in found
+        for m in (PRINTED, CORRECTED, "implicit")
+    }
+    held = all(abs(plane.kl[PRINTED] - plane.kl["implicit"]) < 1 for plane in found)
+    text = "Mirror prox as printed approximates the implicit scheme (KL within 1 nat of it)"
+    return Claim(text, numbers, held)
+
+
+def _row(plane: Plane) -> list[plots.Panel]:
+    best = plane.gaussians["best Gaussian"]
+    also = [plane.gaussians[name] for name in ("implicit", PRINTED, "EKF")]
+    grid = posterior_grid(*plane.rows, plane.setting, best, also)
+    return [
+        partial(
+            plots.ellipses,
+            grid,
+            {name: plane.gaussians[name] for name in names},
+            title=f"s = {plane.separation:g}: {title}",
+            colours=COLOURS,
+        )
+        for title, names in PANELS
+    ]
