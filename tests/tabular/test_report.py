@@ -462,3 +462,11 @@ def test_the_report_needs_neither_jax_nor_matplotlib():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_the_page_says_how_the_posterior_was_found():
+    text = "at the optimum of the variational bound after 7 passes over the rows"
+    for about in (summaries.logistic(), {**summaries.logistic(), "diagnosis": None}):
+        html = page({**about, "reached": {"how": "optimum", "text": text}})
+        assert f"How the posterior was found: {text}." in said(html)
+        assert "How the posterior was found" not in said(page(about))

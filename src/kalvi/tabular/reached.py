@@ -52,7 +52,7 @@ SENTENCES = {
     "stream": "one pass over the rows, by a rule that has no optimum to go on to",
     "merged": "merged from models of parts of the rows",
     "one pass": "one pass over the rows: near the optimum of the variational bound, but not at it "
-    "(kalvi inspect --diagnose measures how far on a sample)",
+    "(kalvi fit --diagnose measures how far, on a sample)",
 }
 
 

@@ -13,11 +13,14 @@ VERDICTS = {
 
 
 def quality(summary: Summary) -> Html | None:
-    """How well the Gaussian stands for the exact posterior."""
+    """Where the fit ended, and how well the Gaussian stands for the exact posterior."""
     found = words.mapping(summary.get("diagnosis"))
+    where = words.mapping(summary.get("reached")).get("text")
+    ended = [element("p", "How the posterior was found: ", name(where, 300), ".")] if where else []
     if not found:
         absent = summary.get("diagnosis_absent")
-        return card("Fit quality", element("p", name(absent, 400))) if absent else None
+        said = [*ended, *([element("p", name(absent, 400))] if absent else [])]
+        return card("Fit quality", *said) if said else None
     verdict = str(found.get("verdict", ""))
     k, draws = found.get("pareto_k"), found.get("draws")
     said = [f"{words.count(draws, 'draw')}" if draws is not None else None]
@@ -27,6 +30,7 @@ def quality(summary: Summary) -> Html | None:
     ]
     return card(
         "Fit quality",
+        *ended,
         note(
             "Pareto k says how heavy the tail of the ratio of exact posterior to Gaussian is: "
             "below 0.5 light, above 0.7 too heavy to correct."

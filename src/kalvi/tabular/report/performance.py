@@ -19,11 +19,7 @@ def learning(summary: Summary) -> Html | None:
     if not rows or not series:
         return None
     keys = [element("span", key, class_=f"key s{i}") for i, key in enumerate(series)]
-    said = "Every row is predicted before it is learned from, " + (
-        "though after the first pass not for the first time."
-        if words.real(summary.get("passes")) > 1
-        else "so this is the loss on new data."
-    )
+    said = "Every row is predicted before it is learned from, so this is the loss on new data."
     moved = words.mapping(summary.get("drift")).get("words")
     return card(
         "Learning curve",
