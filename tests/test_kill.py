@@ -54,7 +54,7 @@ def whole(rows, tmp_path_factory):
     out, more = folder / "fit.kalvi", folder / "update.kalvi"
     completed("fit", rows, "-t", "y", "-o", out, "-q")
     began = time.monotonic()
-    completed("update", out, rows, "-o", more, "-q")
+    completed("update", out, rows, "--again", "-o", more, "-q")
     return out, more, time.monotonic() - began
 
 
@@ -74,7 +74,7 @@ def trial(rows, whole, out, updating, seconds):
     base, more, _ = whole
     if updating:
         out.write_bytes(base.read_bytes())
-        arguments = ("update", out, rows, "--checkpoint-rows", 1, "-q")
+        arguments = ("update", out, rows, "--again", "--checkpoint-rows", 1, "-q")
     else:
         arguments = ("fit", rows, "-t", "y", "-o", out, "--checkpoint-rows", 1, "-q")
     kill(start(*arguments), seconds)

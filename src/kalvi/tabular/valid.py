@@ -109,6 +109,9 @@ def estimator_rules(estimator: Any) -> Rules:
         estimator._check_structure()
     counts = [vars(estimator).get(name, 1) for name in ("n_passes_", "n_samples_seen_", "n_iter_")]
     yield "the passes", all(isinstance(n, int | np.integer) and bool(n >= 0) for n in counts)
+    found = [vars(estimator).get(name, 0.0) for name in ("elbo_", "elbo_gap_")]
+    yield "the bound", all(isinstance(value, int | float | np.floating) for value in found)
+    yield "the settings", isinstance(vars(estimator).get("verbose", False), bool)
 
 
 def _fitted(model: TableModel) -> Rules:
