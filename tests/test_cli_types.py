@@ -272,3 +272,21 @@ def test_one_column_more(tmp_path):
     assert "x13 " in said
     said = ok("fit", path, "-t", "x13", "--skip-unlabelled", "-o", tmp_path / "n").stderr
     assert "  ... and 1 more column\n" in said
+
+
+def test_a_marker_among_labels_is_a_missing_label(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i},{'yes' if i % 3 else 'no'}\n" for i in range(40))
+    (tmp_path / "rows.csv").write_text(f"x,y\n{rows}7,?\n")
+    message = sentence(run("fit", "rows.csv", "-t", "y", "-o", "m.kalvi", "-q"))
+    assert message.startswith("rows.csv, row 41: the target 'y' is missing ('?'); fill it in")
+    ok("fit", "rows.csv", "-t", "y", "-o", "m.kalvi", "-q", "--skip-unlabelled")
+    assert kalvi.load("m.kalvi").classes_.tolist() == ["no", "yes"]
+    ok("fit", "rows.csv", "-t", "y", "-o", "n.kalvi", "-q", "--classes", "?,no,yes")
+    assert kalvi.load("n.kalvi").record.rows == 41
+
+
+def test_a_target_of_one_number_names_the_linear_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("x,y\n1,3.0\n2,3.0\n")
+    assert "or use --model linear." in sentence(run("fit", "rows.csv", "-t", "y", "-o", "m.kalvi"))

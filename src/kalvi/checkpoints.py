@@ -21,8 +21,8 @@ def save(path: str | Path, value: Any, **metadata: Any) -> None:
     """Write a fitted model, a Gaussian, a state or a tree of them to `path`.
 
     A tree is made of dicts with texts as keys, lists, tuples, texts, numbers, None, NumPy, JAX and CSR
-    arrays. The old file stays until the new one is safe. `metadata` are kept beside the value: whatever
-    JSON can say.
+    arrays. A file that is there is replaced, whatever it is; it stays until the new one is safe.
+    `metadata` are kept beside the value: whatever JSON can say.
 
     Of a state of a class of your own, the arrays are kept; `load` needs a state `like` it.
     """

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import kalvi
 from kalvi.cli import main
+from tests.test_cli_tables import ok
 
 
 def run(*said) -> str:
@@ -193,3 +194,40 @@ def test_matrices(folder):
     np.testing.assert_array_equal(model.predict_table()["c"], model.predict_proba()[:, 2])
     assert repr(model) == "<kalvi binary matrix: 1 factor of a 6 × 5 matrix, 30 entries observed>"
     assert str(model.summary()) == run("inspect", path).replace(path.name, "model", 1).rstrip("\n")
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """Models of targets that are numbers and truths, with a zip code and imputed values."""
+    folder, rng = tmp_path_factory.mktemp("odd"), np.random.default_rng(0)
+    x, zips = rng.normal(size=120), rng.choice(["01234", "00501", "98765"], 120)
+    yes = rng.random(120) < 1 / (1 + np.exp(-2 * x))
+    rows = pd.DataFrame({"x": x, "zip": zips, "one": yes.astype(int), "flag": yes})
+    rows.to_csv(folder / "rows.csv", index=False)
+    for target, other in (("one", "flag"), ("flag", "one")):
+        out = ["-o", folder / f"{target}.kalvi", "-q", "--missing", "impute"]
+        ok("fit", folder / "rows.csv", "-t", target, "-d", other, *out)
+    return folder, rows
+
+
+@pytest.mark.parametrize("target", ["one", "flag"])
+def test_labels_are_of_the_type_that_they_have_in_the_table(odd, target):
+    folder, rows = odd
+    model = kalvi.load(folder / f"{target}.kalvi")
+    assert model.classes_.tolist() == [0, 1]
+    assert np.mean(model.predict(rows) == rows[target]) > 0.7
+
+
+def test_what_a_frame_lacks_or_the_model_has_never_seen_is_warned_of(odd):
+    folder, rows = odd
+    model = kalvi.load(folder / "one.kalvi")
+    with pytest.warns(UserWarning, match="the data have no column 'x': it is imputed in all rows"):
+        model.predict_proba(rows.drop(columns="x"))
+    lost = rows.assign(zip=rows["zip"].astype(int))
+    with pytest.warns(UserWarning, match="'zip' has levels .*lost their leading zeros"):
+        model.predict(lost)
+    with pytest.warns(UserWarning, match="lost their leading zeros"):
+        model.predict_table(lost)
+    rows.drop(columns="x").to_csv(folder / "less.csv", index=False)
+    said = ok("predict", folder / "one.kalvi", folder / "less.csv").stderr
+    assert "the data have no column 'x': it is imputed in all rows" in said

@@ -314,7 +314,8 @@ def test_long_streams_are_predicted_in_part(file, tmp_path, monkeypatch):
 def test_scores_begin_when_there_are_rows_enough(file, tmp_path, monkeypatch):
     monkeypatch.setattr(progressive, "PER_INPUT", 10)
     model = fit(file, tmp_path / "m", target="sold", drop=("price",))
-    first = next(s for s, _ in blocks_of(ROWS, PIECE) if s >= 10 * model.encoder.width)
+    inputs = len(model.encoder.columns())  # a column of levels is one, however many it has
+    first = next(s for s, _ in blocks_of(ROWS, PIECE) if s >= 10 * inputs)
     assert model.record.scores.rows() == ROWS - first
 
 

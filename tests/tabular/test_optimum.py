@@ -197,3 +197,13 @@ def test_a_posterior_half_a_deviation_off_is_not_called_good(frame):
     assert best.verdict == "good" and best.shift < 0.1
     far = kalvi.LogisticRegression(passes=1).fit(x, y).diagnose(x, y, random_state=0)
     assert far.pareto_k < 0.5 and far.verdict == "usable" and 0.5 < far.shift < 1
+
+
+def test_rows_beyond_what_may_be_held_are_streamed_and_not_refused(file, tmp_path, monkeypatch):
+    """float32 rows are held as float64 ones: the rule of the estimator allows twice as many."""
+    stream = fit(file, tmp_path / "s", parameters={"passes": 1, "dtype": "float32"})
+    monkeypatch.setattr("kalvi.tabular.learn.MOST_BYTES", 8 * (ROWS - 1) * WIDTH)
+    model = fit(file, tmp_path / "m", parameters={"dtype": "float32"})
+    same_bits(model.estimator.posterior_, stream.estimator.posterior_)
+    with pytest.raises(ValueError, match="needs all rows at once"):
+        fit(file, tmp_path / "n", parameters={"dtype": "float32", "passes": 3})

@@ -470,3 +470,18 @@ def test_the_page_says_how_the_posterior_was_found():
         html = page({**about, "reached": {"how": "optimum", "text": text}})
         assert f"How the posterior was found: {text}." in said(html)
         assert "How the posterior was found" not in said(page(about))
+
+
+def test_times_are_dates():
+    column = {"name": "when", "kind": "time", "missing": 0, "mean": 1_593_549_504.0}
+    column |= {"std": 864_000.0, "least": 1_577_836_800.0, "most": 1_609_113_600.0}
+    text = said(page({**summaries.logistic(), "columns": [column]}))
+    assert "2020-06-30 20:38:24 ± 10 days; from 2020-01-01 to 2020-12-28" in text
+    assert "nan" not in said(
+        page({**summaries.logistic(), "columns": [column | {"mean": math.inf}]})
+    )
+
+
+def test_why_there_are_no_scores():
+    about = {**summaries.logistic(), "scores": None, "scores_absent": "There are no scores: few."}
+    assert "There are no scores: few." in said(page(about))

@@ -10,7 +10,7 @@ import click
 from kalvi import files
 from kalvi.cli import words
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
-from kalvi.cli.outputs import check_model, require
+from kalvi.cli.outputs import check_model, default_out, require
 from kalvi.cli.voices import voice
 
 DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
@@ -381,13 +381,6 @@ def _left(learning: Any, error: Exception, job: Any) -> str:
         f"{message} The first {held.job.done} rows are kept; mend the rest and go on with: "
         f"kalvi resume {job.out}"
     )
-
-
-def default_out(data: Sequence[str]) -> Path:
-    """What a model is called that was given no name: as its data, in the folder where we are."""
-    if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
-        raise ValueError("give the model a name with --out.")
-    return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
 def check_new_model(out: Path, inputs: list[Any], force: bool) -> None:

@@ -19,10 +19,9 @@ from kalvi.cli.learning import (
     check_new_model,
     check_runs,
     checkpoints,
-    default_out,
     settings_of,
 )
-from kalvi.cli.outputs import check_table, require
+from kalvi.cli.outputs import check_table, default_out, require
 
 OUT = click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The model; DATA.kalvi if not given."

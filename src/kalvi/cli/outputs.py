@@ -5,7 +5,7 @@ What is replaced must be of the kind of what replaces it: no model over data, no
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kalvi import files
@@ -34,6 +34,13 @@ def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead
     inputs = list(inputs)
     _check(out, MODEL, inputs, force, "--out", instead)
     _check(checkpoint, CHECKPOINT, inputs, True, "--out")
+
+
+def default_out(data: Sequence[str]) -> Path:
+    """What a model is called that was given no name: as its data, in the folder where we are."""
+    if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
+        raise ValueError("give the model a name with --out.")
+    return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
 def check_table(

@@ -125,7 +125,8 @@ def merge(
     if as_json:
         say_json(summary | {"out": str(out)})
     elif not quiet:
-        click.echo(f"{len(held)} models, {summary['rows']:,} rows")
+        counted = module("kalvi.tabular.summary_text").counted
+        click.echo(f"{counted(len(held), 'model')}, {counted(summary['rows'], 'row')}")
         click.echo(f"wrote {out}")
 
 

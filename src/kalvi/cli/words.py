@@ -19,7 +19,7 @@ def say_kinds(model: Any, source: Any) -> None:
     for i, column in enumerate(columns):
         about = source.about[column["name"]]
         if i < SHOWN or about.notes:
-            said = f"{_text().column_text(column)}  ({_why(about)})"
+            said = f"{_text().column_text(column)}  ({_why(about, model)})"
             click.echo(f"  {column['name'][:28]:<28} {said}", err=True)
         else:
             hidden += 1
@@ -33,7 +33,7 @@ def say_columns(model: Any, source: Any) -> None:
     target = model.target.name
     classes = model.choices.classes or getattr(model.target, "labels", ())
     named = f" ({', '.join(classes[:6])}{' ...' if len(classes) > 6 else ''})" if classes else ""
-    why = _why(source.about[target])
+    why = _why(source.about[target], model)
     kind = _text().NAMES[model.model]
     click.echo(f"  {target[:28]:<28} the target: {kind}{named}  ({why})", err=True)
 
@@ -49,8 +49,10 @@ def reasons(source: Any) -> dict[str, str]:
     return {name: _why(about) for name, about in source.about.items()}
 
 
-def _why(about: Any) -> str:
-    return "; ".join((about.why, *about.notes))
+def _why(about: Any, model: Any = None) -> str:
+    asked = about.why.startswith("asked for")
+    known = model is not None and model.record.rows and asked  # what a model has learned stays so
+    return "; ".join(("as the model knows it" if known else about.why, *about.notes))
 
 
 def loss(model: Any) -> str:

@@ -12,6 +12,8 @@ from kalvi.readers import BadData
 from kalvi.readers.notation import FALSE, TRUE, Notation, parse
 
 MOST_CLASSES = 100
+NO_LABEL = ("?", "-", "--", ".", "na", "nan", "-nan", "nat", "n/a", "n.a.", "#n/a", "null")
+"""Entries of a target of labels that stand for none, unless --classes names them."""
 FLAGS = dict.fromkeys(TRUE, "true") | dict.fromkeys(FALSE, "false")
 
 
@@ -32,10 +34,13 @@ class Target(eqx.Module):
         """y, and which rows have one; rows without are refused unless they may be skipped."""
         column = table[self.name]
         y, bad = self.codes(column)
-        there = ~np.asarray(column.is_null(nan_is_null=True).to_numpy(), bool)
+        there = ~np.asarray(column.is_null(nan_is_null=True).to_numpy(), bool) & ~np.isnan(y)
         if not skip and not there.all():
+            row = int(np.argmin(there))
+            marker = column[row].as_py()
+            shown = "missing" if marker is None or marker != marker else f"missing ('{marker}')"
             raise BadData(
-                f"{place(int(np.argmin(there)))}: the target '{self.name}' is missing; fill it in, or have "
+                f"{place(row)}: the target '{self.name}' is {shown}; fill it in, or have "
                 "such rows left out (--skip-unlabelled)."
             )
         bad = bad & there
@@ -83,6 +88,15 @@ class Classes(Target):
         y = np.array([*values, -1], float)[index]
         return np.maximum(y, 0), y >= 0
 
+    def values(self) -> np.ndarray:
+        """The labels as they stand in a table: text, truth or numbers."""
+        if self.text:
+            return np.array(self.labels)
+        if set(self.labels) <= {"true", "false"}:
+            return np.array([label == "true" for label in self.labels])
+        numbers = np.array([float(label) for label in self.labels])
+        return numbers.astype(int) if np.all(numbers == numbers.astype(int)) else numbers
+
     def restored(self, y: np.ndarray) -> np.ndarray:
         return y
 
@@ -92,7 +106,10 @@ class Classes(Target):
     def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
         order = {text: i for i, text in enumerate(self.labels)}
         encoded = column.combine_chunks().dictionary_encode()
-        values = [order.get(label(v), -1) for v in encoded.dictionary.to_pylist()]
+        values = [
+            order.get(label(v), np.nan if stands_for_nothing(v) else -1)
+            for v in encoded.dictionary.to_pylist()
+        ]
         index = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         y = np.array([*values, 0], float)[index]
         return y, y < 0
@@ -170,6 +187,11 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
+def stands_for_nothing(value: Any) -> bool:
+    """Whether an entry among labels is a marker of a missing one; words such as none may be labels."""
+    return isinstance(value, str) and value.strip().lower() in NO_LABEL
+
+
 def label(value: Any) -> str:
     """The text of a label: whole numbers without a point."""
     if isinstance(value, bool):
@@ -182,4 +204,5 @@ def label(value: Any) -> str:
 def distinct(column: pa.ChunkedArray) -> list[str]:
     """The labels of a column in their order: numbers by size, text by the alphabet."""
     values = [v for v in column.unique().to_pylist() if v is not None and v == v]
+    values = [v for v in values if not stands_for_nothing(v)]
     return [label(v) for v in sorted(values)]

@@ -193,7 +193,7 @@ def _asked(rest: pa.ChunkedArray, notation: Notation) -> Taken:
         best = _best(rest, notation.kind, 0.0)
         notation = notation if best is None else best.notation
     n = _count(rest, notation)
-    return Taken(notation, f"asked for{_written(notation)}", n / len(rest))
+    return Taken(notation, f"asked for,{_written(notation)}".rstrip(","), n / len(rest))
 
 
 def _leading_zeros(rest: pa.ChunkedArray) -> str:

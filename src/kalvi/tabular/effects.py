@@ -138,9 +138,12 @@ def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
 
 
 def _never_occurred(encoder: Encoder) -> set[int]:
-    """Places that no row ever used: numbers that never varied, indicators of what was never missing."""
+    """Places without an effect: columns that never varied, indicators of what was never missing."""
     numbers = encoder.numbers
     still = set(np.flatnonzero(np.isnan(numbers.scale)).tolist())
+    for group in encoder.groups:
+        slots, _ = group.shares()
+        still |= set(slots.tolist()) if len(slots) == 1 else set()
     if not encoder.settings.impute:
         return still
     ends = zip(numbers.starts(), numbers.widths, strict=True)

@@ -161,11 +161,11 @@ class FactorModel(NamedTuple):
         n = table.num_rows
         return Rows(table, x, np.zeros(n), np.ones(n), encoder, unseen)
 
-    def inputs(self, table: pa.Table, place: Place) -> np.ndarray:
-        """Rows of numbers to find the factors of."""
+    def inputs(self, table: pa.Table, place: Place) -> tuple[np.ndarray, dict[str, dict[str, int]]]:
+        """Rows of numbers to find the factors of; numbers have no levels that could be new."""
         self._check_columns(table, place)
         encoded = self.encoder.encode(table, place, learn=False)
-        return self._numbers(encoded.x, self.encoder, table, place)
+        return self._numbers(encoded.x, self.encoder, table, place), {}
 
     def learned(self, rows: Rows, start: int) -> "FactorModel":
         """After a piece: block by block first the log densities of rows, then learn from them."""
@@ -272,7 +272,7 @@ def _rules(model: FactorModel) -> Rules:
 @made.register(FactorModel)
 def _made(model: FactorModel, table: pa.Table, place: Place, level: float) -> Made:
     """The expected factors of each row, and its log density."""
-    x = model.inputs(table, place)
+    x, _ = model.inputs(table, place)
     scores, density = model.estimator.transform(x), model.estimator.score_samples(x)
     columns = {f"factor_{k + 1}": scores[:, k] for k in range(scores.shape[1])}
     found = pa.table(columns | {"log_density": density})

@@ -1,11 +1,13 @@
 """What the models of the commands do in Python: predictions for frames, a summary, a short name.
 
 A frame is a table of pandas, polars or Arrow, a dict of columns, a list of dicts, or the path of a file. It
-is read as `kalvi predict` reads files: a column that is missing, or an entry that cannot be what its column
-is, is refused with its place.
+is read as `kalvi predict` reads files: an entry that does not fit its column is refused with its place, and
+so is an absent column, unless missing values are imputed. Absent columns that are imputed, and levels that
+the model has never seen, are warned of.
 """
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +36,7 @@ def predict(model: Any, frame: Any, return_std: bool) -> Any:
             )
         return model.classes_[np.argmax(predict_proba(model, frame), axis=1)]
     if not return_std:
-        return _joined(_expected(model, x) for x, _ in inputs(model, frame))
+        return _joined(_expected(model, x) for x in inputs(model, frame))
     table = prediction_table(model, frame, 0.95)
     return table["mean"].to_numpy(), table["sd"].to_numpy()
 
@@ -43,7 +45,7 @@ def predict_proba(model: Any, frame: Any) -> np.ndarray:
     """The probability of each class for each row."""
     if not isinstance(model.target, Classes):
         raise AttributeError(f"'{model.target.name}' is a number; use predict, not predict_proba.")
-    return _joined(_expected(model, x) for x, _ in inputs(model, frame))
+    return _joined(_expected(model, x) for x in inputs(model, frame))
 
 
 def predict_interval(model: Any, frame: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -67,7 +69,8 @@ def prediction_table(model: Any, frame: Any, level: float) -> pa.Table:
     source = _opened(model, frame)
     try:
         with guarded(WHOSE):
-            pieces = predicting.predictions(model, source, level=level)
+            pieces = list(predicting.predictions(model, source, level=level))
+            _warn(pieces[-1].outcome)
             return pa.concat_tables([piece.table for piece in pieces])
     finally:
         source.close()
@@ -76,12 +79,23 @@ def prediction_table(model: Any, frame: Any, level: float) -> pa.Table:
 def inputs(model: Any, frame: Any) -> Iterator[Any]:
     """The rows of a frame as the numbers that the model's estimator takes, piece by piece."""
     source = _opened(model, frame)
+    known = source.schema.names
+    absent = tuple(name for name in model.encoder.columns() if name not in known)
+    unseen: dict[str, dict[str, int]] = {}
     try:
         with guarded(WHOSE):
             for piece in source.pieces(predicting.PIECE):
-                yield model.inputs(piece.table, piece.place)
+                x, new = model.inputs(piece.table, piece.place)
+                unseen = predicting.added(unseen, new)
+                yield x
+        _warn(predicting.Outcome(0, (), unseen, 0, None, "", absent))
     finally:
         source.close()
+
+
+def _warn(outcome: predicting.Outcome) -> None:
+    for said in outcome.surprises():
+        warnings.warn(f"{said}.", UserWarning, stacklevel=4)
 
 
 def summarised(model: Any, diagnose: bool) -> Summary:

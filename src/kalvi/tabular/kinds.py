@@ -319,7 +319,8 @@ def labels_of(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> C
         held = f"only '{found[0]}'" if found else "nothing"
         raise ValueError(
             f"a classifier needs two classes or more; the first rows of '{name}' hold {held}. "
-            "Shuffle the rows, or name all classes with --classes a,b."
+            "Shuffle the rows, or name all classes with --classes a,b"
+            + (", or use --model linear." if pa.types.is_floating(column.type) else ".")
         )
     if len(found) > MOST_CLASSES:
         raise ValueError(

@@ -255,6 +255,11 @@ class _Held:
         if not model.revisits(max(self._count, self._known)):
             self.pieces = None
             return
+        if model.choices.parameters.get("passes", "auto") == "auto" and _too_many(
+            self._bytes, rows
+        ):
+            self.pieces = None
+            return
         self._bytes += _check_memory(self._bytes, rows)
         self.pieces.append(rows._replace(table=rows.table.schema.empty_table()))
 
@@ -316,14 +321,21 @@ def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> 
 
 def _check_memory(held: int, rows: Rows) -> int:
     """The bytes of a piece, unless they are too many beside those already held."""
-    size = 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
-    if held + size > MOST_BYTES:
+    if _too_many(held, rows):
         raise ValueError(
             f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
             "give it fewer rows, or have it learn them as they come (--model logistic, linear or "
             "poisson, with --one-pass)."
         )
-    return size
+    return _size(rows)
+
+
+def _too_many(held: int, rows: Rows) -> bool:
+    return held + _size(rows) > MOST_BYTES
+
+
+def _size(rows: Rows) -> int:
+    return 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
 
 
 def _numbers(

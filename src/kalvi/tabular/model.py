@@ -266,7 +266,7 @@ class TableModel(NamedTuple):
         """The labels of the classes, in the order of the columns of `predict_proba`."""
         if not isinstance(self.target, Classes):
             raise AttributeError(f"'{self.target.name}' is a number and has no classes_.")
-        return np.array(self.target.labels)
+        return self.target.values()
 
     def predict(self, frame: Any, return_std: bool = False) -> Any:
         """The likeliest class of each row of a frame; of a number its mean and, if asked, its deviation."""
@@ -321,7 +321,8 @@ class TableModel(NamedTuple):
     def _predicted(self, rows: Rows) -> Record:
         """The record with predictions of rows that are still to be learned."""
         learned = self.record.rows
-        which = scored_rows(learned, rows.weight, rows.x.shape[1])
+        inputs = self.encoder.numbers.width + len(self.encoder.groups)
+        which = scored_rows(learned, rows.weight, inputs)
         if not len(which):
             return self.record
         found = judged(self, rows.x[which], rows.y[which])

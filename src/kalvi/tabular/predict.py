@@ -31,12 +31,14 @@ class Outcome(NamedTuple):
     labelled: int  # rows that could be judged
     score: float | None  # mean over these
     measure: str  # what the score is: "log_loss", "mean_squared_error" or "mean_log_density"
+    absent: tuple[str, ...] = ()  # columns of the model that the data lack, imputed in every row
 
     def told(self) -> dict[str, Any]:
         """For scripts."""
         return {
             "rows": self.rows,
             "ignored_columns": list(self.ignored),
+            "imputed_columns": list(self.absent),
             "unseen_levels": self.unseen,
             "labelled": self.labelled,
             self.measure: self.score,
@@ -44,7 +46,7 @@ class Outcome(NamedTuple):
 
     def lines(self) -> list[str]:
         """For a person."""
-        said = [f"predicted {self.rows:,} rows"]
+        said = [f"predicted {self.rows:,} row{'s' * (self.rows != 1)}"]
         if self.score is not None:
             name = self.measure.replace("_", " ")
             judged = (
@@ -53,11 +55,20 @@ class Outcome(NamedTuple):
             said.append(f"{name} {self.score:.6f}{judged}")
         if self.ignored:
             said.append(f"columns the model does not know were ignored: {', '.join(self.ignored)}")
+        return said + self.surprises()
+
+    def surprises(self) -> list[str]:
+        """What the model had to do without, or has never seen: predictions may be worse for it."""
+        said = [
+            f"the data have no column '{name}': it is imputed in all rows" for name in self.absent
+        ]
         for column, levels in self.unseen.items():
             most = sorted(levels, key=lambda level: -levels[level])
             named = ", ".join(most[:LISTED]) + (" ..." if len(most) > LISTED else "")
+            lost = " (labels that lost their leading zeros must be read as text)"
             said.append(
                 f"'{column}' has levels the model has not seen, in {sum(levels.values()):,} rows: {named}"
+                + lost * any(level.isdecimal() for level in most)
             )
         return said
 
@@ -129,14 +140,15 @@ def predictions(
     known = {*model.columns(), *keep}
     _check_kept(source, keep)
     ignored = tuple(name for name in source.schema.names if name not in known)
-    outcome, total = Outcome(0, ignored, {}, 0, None, ""), 0.0
+    absent = tuple(name for name in model.encoder.columns() if name not in source.schema.names)
+    outcome, total = Outcome(0, ignored, {}, 0, None, "", absent), 0.0
     for piece in source.pieces(PIECE):
         found = made(model, piece.table, piece.place, level)
         total += found.total
         count = outcome.labelled + found.labelled
         outcome = outcome._replace(
             rows=outcome.rows + piece.table.num_rows,
-            unseen=_joined(outcome.unseen, found.unseen),
+            unseen=added(outcome.unseen, found.unseen),
             labelled=count,
             score=total / count if count else None,
             measure=found.measure,
@@ -223,7 +235,8 @@ def _scored(model: TableModel, table: pa.Table, mean: np.ndarray) -> tuple[int, 
     return n, float(np.sum((mean[there] - y[there]) ** 2))
 
 
-def _joined(a: dict[str, dict[str, int]], b: dict[str, dict[str, int]]) -> dict[str, Any]:
+def added(a: dict[str, dict[str, int]], b: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """How many rows have each new level of a column, in two parts of the data together."""
     found = {name: dict(levels) for name, levels in a.items()}
     for name, levels in b.items():
         mine = found.setdefault(name, {})

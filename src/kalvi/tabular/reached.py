@@ -6,6 +6,9 @@ import numpy as np
 
 from kalvi.estimators.draws import learned_alone
 
+ROUNDING = 1e-14
+"""A gap below this share of the bound is no more than its rounding."""
+
 
 def reached(model: Any) -> dict[str, Any] | None:
     """How the posterior was found: "exact", "optimum", "one pass", "stream" or "merged".
@@ -42,9 +45,9 @@ def sentence(found: dict[str, Any]) -> str:
     passes = f"{found['passes']} passes over the rows"
     if not found["converged"]:
         return f"not yet at the optimum of the variational bound after {passes}"
-    return (
-        f"at the optimum of the variational bound after {passes} (within {found['gap']:.0e} nats)"
-    )
+    rounding = ROUNDING * max(abs(found["bound"]), 1.0)
+    within = "to rounding" if found["gap"] <= rounding else f"within {found['gap']:.0e} nats"
+    return f"at the optimum of the variational bound after {passes} ({within})"
 
 
 SENTENCES = {

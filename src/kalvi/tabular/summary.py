@@ -13,7 +13,7 @@ from kalvi.columns.numbers import in_words
 from kalvi.columns.targets import Classes
 from kalvi.tabular import effects
 from kalvi.tabular.kinds import LEVELS
-from kalvi.tabular.model import TableModel
+from kalvi.tabular.model import Choices, TableModel
 from kalvi.tabular.reached import reached, sentence
 from kalvi.tabular.record import Record
 from kalvi.tabular.scores import ClassScores
@@ -56,6 +56,7 @@ def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, 
         "curve": curve(record),
         "drift": drift(record),
         "scores": _scores(model),
+        "scores_absent": _scores_absent(model),
         "calibration": _calibration(model),
         "coverage": _coverage(model),
         "effects_of": _effects_of(model),
@@ -140,6 +141,8 @@ def _parameters(model: TableModel) -> int:
 def _settings(model: TableModel) -> dict[str, Any]:
     choices = model.choices._asdict()
     parameters = choices.pop("parameters")
+    if choices["max_width"] == Choices._field_defaults["max_width"]:
+        del choices["max_width"]
     own = {name: value for name, value in choices.items() if value not in (None, (), False)}
     shape = {"full covariance": model.estimator.rank is None} if model.kind.widens() else {}
     return own | parameters | shape
@@ -214,6 +217,19 @@ def _scores(model: TableModel) -> dict[str, Any] | None:
             for level, share in zip(LEVELS, held, strict=True)
         ]
     return {"rows": found.rows(), "in_sample": in_sample, "measures": measures}
+
+
+def _scores_absent(model: TableModel) -> str | None:
+    """Why there are no scores, if rows were learned and none was scored."""
+    rows = model.record.rows
+    if not rows or (model.record.scores is not None and model.record.scores.rows()):
+        return None
+    if not len(model.record.curve.rows):
+        return None  # a merged model, or one of an older version
+    return (
+        f"There are no scores: the first rows, from which a model knows too little, are learned before "
+        f"any is predicted, and there were only {rows:,} rows."
+    )
 
 
 def _effects_of(model: TableModel) -> str | None:

@@ -16,7 +16,7 @@ def learning(summary: Summary) -> Html | None:
         "rows since the last point": words.reals(curve.get("recent")),
     }
     series = {key: c for key, c in series.items() if any(map(math.isfinite, c))}
-    if not rows or not series:
+    if len(rows) < 2 or not series:
         return None
     keys = [element("span", key, class_=f"key s{i}") for i, key in enumerate(series)]
     said = "Every row is predicted before it is learned from, so this is the loss on new data."
@@ -25,9 +25,15 @@ def learning(summary: Summary) -> Html | None:
         "Learning curve",
         note(said),
         element("p", *keys, class_="note keys"),
-        figures.learning_curve(rows, series, loss_name(summary)),
+        figures.learning_curve(rows, series, loss_name(summary), _axis(summary)),
         element("p", name(moved, 400), class_="end-note") if moved else None,
     )
+
+
+def _axis(summary: Summary) -> str:
+    """What the curve is against: rows, or the sum of their weights where they have any."""
+    weighted = words.mapping(summary.get("settings")).get("weight")
+    return "sum of weights" if weighted else "rows"
 
 
 def scores(summary: Summary) -> Html | None:
@@ -35,7 +41,8 @@ def scores(summary: Summary) -> Html | None:
     found = words.mapping(summary.get("scores"))
     measures = [m for m in words.listing(found.get("measures")) if isinstance(m, dict)]
     if not measures:
-        return None
+        absent = summary.get("scores_absent")
+        return card("Scores", element("p", name(absent, 400)), whole=True) if absent else None
     rows = [_score(m) for m in measures]
     heads: list[Child] = ["score", "model", "baseline", "", "the baseline is"]
     caption = words.count(found.get("rows"), "prediction")

@@ -8,6 +8,7 @@ from kalvi.tabular.report.cards import LEVEL, Summary, card, long_table, note
 from kalvi.tabular.report.figures import Effect
 from kalvi.tabular.report.markup import Child, Html, element, join, name, table
 
+DAY = 86_400.0
 SHOWN_COLUMNS, SHOWN_FILES, SHOWN_FEATURES = 40, 12, 8
 
 
@@ -100,7 +101,7 @@ def _column(c: Summary, total: float) -> list[Child]:
     picture = figures.spread(**numbers)
     if levels := _levels(c):
         shares = [n for _, n in levels]
-        picture = figures.strip(shares, "rows of the commonest levels") if len(levels) > 1 else None
+        picture = figures.strip(shares, "rows of the commonest") if len(levels) > 1 else None
     return [
         name(c.get("name", "")),
         name(c.get("kind", ""), 40),
@@ -112,11 +113,9 @@ def _column(c: Summary, total: float) -> list[Child]:
 
 def _values(c: Summary) -> Html:
     """What is in a column, in words."""
-    said: list[Child] = []
-    if math.isfinite(words.real(c.get("mean"))):
-        said.append(f"mean {words.number(c['mean'])}, sd {words.number(c.get('std'))}")
-    if math.isfinite(words.real(c.get("least"))):
-        said.append(f"from {words.number(c['least'])} to {words.number(c.get('most'))}")
+    said: list[Child] = _of_numbers(c)
+    if c.get("words") is not None:
+        said.append(words.count(c["words"], "word") + (", hashed" if c.get("hashed") else ""))
     if c.get("levels") is not None:
         said.append(words.count(c["levels"], "level") + (", hashed" if c.get("hashed") else ""))
     if c.get("width") is not None:
@@ -131,6 +130,20 @@ def _values(c: Summary) -> Html:
             )
         )
     return join(*(join("; " if i else None, part) for i, part in enumerate(said)))
+
+
+def _of_numbers(c: Summary) -> list[Child]:
+    """Mean, deviation and range; those of times as dates."""
+    mean, std, least, most = (words.real(c.get(key)) for key in ("mean", "std", "least", "most"))
+    said: list[Child] = []
+    if c.get("kind") == "time" and all(abs(t) < words.LAST_SECOND for t in (mean, least, most)):
+        ends = f"from {words.date(least)} to {words.date(most)}"
+        return [f"{words.date(mean)} ± {words.number(std / DAY)} days; {ends}"]
+    if math.isfinite(mean):
+        said.append(f"mean {words.number(mean)}, sd {words.number(std)}")
+    if math.isfinite(least):
+        said.append(f"from {words.number(least)} to {words.number(most)}")
+    return said
 
 
 def _levels(c: Summary) -> list[tuple[object, float]]:

@@ -1,6 +1,7 @@
 """Numbers, sizes and times as people write them."""
 
 import math
+from datetime import datetime, timedelta
 from typing import Any
 
 ABSENT = "–"
@@ -8,6 +9,8 @@ NBSP = "\u00a0"
 """Between a number and its unit, which no line may part."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+LAST_SECOND = 6e10
+"""Times that many seconds from 1970 are still dates of this calendar, on either side."""
 UNITS = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
 
 
@@ -134,3 +137,9 @@ def cut(value: object, longest: int) -> str:
 
 def _minus(said: str) -> str:
     return said.replace("-", "−")
+
+
+def date(seconds: float) -> str:
+    """A time in seconds from 1970 as a date, with the hour where it is not midnight."""
+    when = datetime(1970, 1, 1) + timedelta(seconds=round(seconds))
+    return when.isoformat(" ").removesuffix(" 00:00:00")
