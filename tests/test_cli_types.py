@@ -290,3 +290,13 @@ def test_a_target_of_one_number_names_the_linear_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("x,y\n1,3.0\n2,3.0\n")
     assert "or use --model linear." in sentence(run("fit", "rows.csv", "-t", "y", "-o", "m.kalvi"))
+
+
+@pytest.mark.parametrize("model", ["linear", "neural"])
+def test_a_table_too_small_to_be_scored_says_so(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{i},{i * i}.5\n" for i in range(14)))
+    ok("fit", "rows.csv", "-t", "y", "-m", model, "-o", "m.kalvi", "-q")
+    about = json.loads(ok("inspect", "m.kalvi", "--json").stdout)
+    assert about["scores"] is None
+    assert "there were only 14 of them" in about["scores_absent"]

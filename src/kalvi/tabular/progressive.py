@@ -34,9 +34,14 @@ def block_size(learned: int, first: int, left: int) -> int:
     return min(max(STEP, learned // 2 // STEP * STEP), LARGEST, left)
 
 
+def rows_before_scores(width: int) -> int:
+    """How many rows a model of so many inputs must have learned before its predictions are scored."""
+    return int(np.clip(PER_INPUT * width, LEAST_LEARNED, MOST_LEARNED))
+
+
 def scored_rows(learned: int, weight: np.ndarray, width: int) -> np.ndarray:
     """Which rows of a block are predicted and scored before they are learned."""
-    if learned < np.clip(PER_INPUT * width, LEAST_LEARNED, MOST_LEARNED):
+    if learned < rows_before_scores(width):
         return np.zeros(0, int)
     return np.flatnonzero(weight > 0) if learned < ALL_ROWS else checked_rows(weight)
 

@@ -14,6 +14,7 @@ from kalvi.columns.targets import Classes
 from kalvi.tabular import effects
 from kalvi.tabular.kinds import LEVELS
 from kalvi.tabular.model import Choices, TableModel
+from kalvi.tabular.progressive import rows_before_scores
 from kalvi.tabular.reached import reached, sentence
 from kalvi.tabular.record import Record
 from kalvi.tabular.scores import ClassScores
@@ -221,14 +222,15 @@ def _scores(model: TableModel) -> dict[str, Any] | None:
 
 def _scores_absent(model: TableModel) -> str | None:
     """Why there are no scores, if rows were learned and none was scored."""
-    rows = model.record.rows
-    if not rows or (model.record.scores is not None and model.record.scores.rows()):
+    rows, encoder = model.record.rows, model.encoder
+    inputs = encoder.numbers.width + len(encoder.groups)
+    needed = max(model.kind.first_rows(), rows_before_scores(inputs))
+    scored = model.record.scores is not None and model.record.scores.rows()
+    if not rows or scored or rows > needed:  # of models of older versions nothing is known
         return None
-    if not len(model.record.curve.rows):
-        return None  # a merged model, or one of an older version
     return (
         f"There are no scores: the first rows, from which a model knows too little, are learned before "
-        f"any is predicted, and there were only {rows:,} rows."
+        f"any is predicted, and there were only {rows:,} of them."
     )
 
 
