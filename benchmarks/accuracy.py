@@ -13,14 +13,14 @@ import numpy as np
 
 from benchmarks.lofi import LoFi
 from benchmarks.report import Report
-from kalvi import metrics, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import EKF, Implicit
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
-from kalvi.projections import EM, Eigen
-from kalvi.streams import Buffer, Schedule, array_batches
+from kalvi.numerics.projections import EM, Eigen
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import EKF, Implicit
+from kalvi.streams import Buffer, Schedule, array_batches, run
 
 DIM, ROWS, RANKS = 100, 2000, (1, 5, 20)
 SEEDS, QUICK_SEEDS = (*range(700, 703), *range(900, 903)), (700, 900)

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 
-from kalvi import run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.rvga import RVGA
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
-from kalvi.precision import matching
-from kalvi.projections import EM, Eigen
+from kalvi.numerics.precision import matching
+from kalvi.numerics.projections import EM, Eigen
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.streams import run
 
 
 def seconds(function, *args, repeats=5):

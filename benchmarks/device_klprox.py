@@ -14,16 +14,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import kernels, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.klprox import (
+from kalvi import kernels
+from kalvi.likelihoods import Bernoulli
+from kalvi.rules.base import Batch
+from kalvi.rules.klprox import (
     Latent,
     choose,
     klprox,
     sparse_elbo,
     sparse_klprox,
 )
-from kalvi.likelihoods import Bernoulli
+from kalvi.streams import run
 
 DELTAS = np.logspace(0, 6, 30)
 

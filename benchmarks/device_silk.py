@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import run, tridiagonal
-from kalvi.algorithms.silk import SILK, Chains, Coupled, Table, places, probabilities, start
-from kalvi.algorithms.silk.fused import fused_statistics
-from kalvi.algorithms.silk.moments import Moments, coupled, factorised
-from kalvi.algorithms.silk.observed import block_statistics
+from kalvi.numerics import tridiagonal
+from kalvi.rules.silk import SILK, Chains, Coupled, Table, places, probabilities, start
+from kalvi.rules.silk.fused import fused_statistics
+from kalvi.rules.silk.moments import Moments, coupled, factorised
+from kalvi.rules.silk.observed import block_statistics
+from kalvi.streams import run
 
 FLOPS = 60e12
 FAMILIES = {"chains": Chains.independent, "coupled": Coupled.independent}

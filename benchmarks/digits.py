@@ -15,16 +15,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import metrics, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.nonlinear import NetworkRVGA
-from kalvi.algorithms.sites import EKF
 from kalvi.collectors import Collector
+from kalvi.evaluation import metrics
+from kalvi.evaluation.predictions import ensemble, linearised
 from kalvi.gaussians import LowRankPrecision
-from kalvi.models import Model
-from kalvi.networks import Perceptron
-from kalvi.predictions import ensemble, linearised
-from kalvi.vectors import Softmax
+from kalvi.likelihoods.vector import Softmax
+from kalvi.predictors.models import Model
+from kalvi.predictors.networks import Perceptron
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import EKF
+from kalvi.streams import run
 
 RANK, BLOCK, POINTS, DRAWS = 20, 8, 512, 30
 EPOCHS, BATCH, RATE, PRIOR = 20, 256, 2e-3, 1.0
@@ -79,7 +80,7 @@ def network() -> tuple[Perceptron, Model, jax.Array]:
 
 def trained(model: Model, theta, rows: Digits, epochs: int = EPOCHS):
     """The rule of training, and the parameters that it leads to."""
-    from kalvi.algorithms.training import Training  # needs Optax, which the one pass does not
+    from kalvi.rules.training import Training  # needs Optax, which the one pass does not
 
     n = len(rows.y) // BATCH * BATCH
     rule = Training(
@@ -116,7 +117,13 @@ def one_pass(
     """L-RVGA over the rows once, from the prior that the parameters were drawn from."""
     alpha = jnp.asarray(shape.fan_in(), jnp.float32)
     prior = LowRankPrecision(theta, jnp.zeros((len(theta), RANK), jnp.float32), alpha)
-    rule = NetworkRVGA(model, EKF(), look_ahead=0, block_size=BLOCK, directions=directions)
+    rule = RVGA(
+        model.likelihood,
+        EKF(),
+        predictor=model.predictor,
+        block_size=BLOCK,
+        directions=directions,
+    )
     state = rule.init(prior)
     for first in range(0, len(rows.y) - chunk + 1, chunk):
         part = _batch(rows.x[first : first + chunk], rows.y[first : first + chunk])

@@ -14,7 +14,7 @@ from sklearn.decomposition import FactorAnalysis, IncrementalPCA
 import kalvi
 from benchmarks.report import Report, spread
 from benchmarks.timing import cpu_seconds
-from kalvi import datasets
+from papers import datasets
 
 ROUNDS, QUICK_ROUNDS, CHUNK = 3, 2, 1000
 ONE_PASS, TO_THE_END = "kalvi, one pass", "kalvi, batch_em"

@@ -23,9 +23,11 @@ import kalvi
 from benchmarks import gp_peers, memory
 from benchmarks.report import Report, spread
 from benchmarks.timing import cpu_seconds
-from kalvi import kernels, metrics, run
-from kalvi.algorithms.klprox import Latent, klprox
+from kalvi import kernels
+from kalvi.evaluation import metrics
 from kalvi.likelihoods import Bernoulli, Probit
+from kalvi.rules.klprox import Latent, klprox
+from kalvi.streams import run
 
 N, QUICK_N, INPUTS, NEW = 1000, 200, 5, 1500
 VARIANCE, LENGTH, CLOSE = 4.0, 2.0, 0.01

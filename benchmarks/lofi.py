@@ -8,8 +8,8 @@ So LO-FI is the rule `RVGA(likelihood, EKF())` with this projection, and its ste
 
 import jax.numpy as jnp
 
-from kalvi import linalg, projections
-from kalvi.projections import Projection, Target
+from kalvi.numerics import linalg, projections
+from kalvi.numerics.projections import Projection, Target
 
 
 class LoFi(Projection):

@@ -16,7 +16,8 @@ import numpy as np
 from benchmarks import memory, peers
 from benchmarks.report import Report, spread
 from benchmarks.timing import Contender, cpu_seconds, race
-from kalvi import LogisticRegression, metrics
+from kalvi import LogisticRegression
+from kalvi.evaluation import metrics
 
 DIMS, QUICK_DIMS = (10, 100, 500), (100,)
 ROWS, QUICK_ROWS, NEW = 16_384, 2048, 8192

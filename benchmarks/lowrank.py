@@ -20,15 +20,16 @@ from benchmarks import lowrank_numpy, memory
 from benchmarks.lofi import LoFi
 from benchmarks.report import Report, spread
 from benchmarks.timing import CLOCK
-from kalvi import datasets, metrics, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import EKF, Implicit
+from kalvi.evaluation import metrics
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli
-from kalvi.logistic import InverseProbit
-from kalvi.projections import EM, Eigen
-from kalvi.streams import array_batches
+from kalvi.likelihoods.logistic import InverseProbit
+from kalvi.numerics.projections import EM, Eigen
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import EKF, Implicit
+from kalvi.streams import array_batches, run
+from papers import datasets
 
 DIMS, QUICK_DIMS = (10**3, 10**4, 10**5, 10**6), (10**3, 10**4)
 RANK, BLOCK, ROUNDS, QUICK_ROUNDS = 10, 64, 5, 3

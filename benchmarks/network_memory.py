@@ -12,18 +12,18 @@ import numpy as np
 
 import kalvi
 from benchmarks.memory import apart, forget_peak, peak, resident
-from kalvi import run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.nonlinear import NetworkRVGA
-from kalvi.algorithms.vifa import VIFA, GaussNewton, PrecisionVI
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Normal
-from kalvi.models import Model
-from kalvi.networks import Perceptron
+from kalvi.predictors.models import Model
+from kalvi.predictors.networks import Perceptron
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.vifa import VIFA, GaussNewton, PrecisionVI
+from kalvi.streams import run
 
 RANK, ROWS, INPUTS, STEPS = 20, 8, 998, 4
 WIDTHS, QUICK_WIDTHS = (250, 500, 1000), (50, 100)
-METHODS = ("VIFA", "VIFA, Gauss-Newton", "PrecisionVI", "NetworkRVGA", "SWAG", "FA-SWAG")
+METHODS = ("VIFA", "VIFA, Gauss-Newton", "PrecisionVI", "RVGA", "SWAG", "FA-SWAG")
 COLLECTED = {"SWAG": "swag", "FA-SWAG": "fa"}
 
 
@@ -74,8 +74,10 @@ def _rule(method: str, model: Model, theta, batch: Batch):
     prior = LowRankPrecision(
         theta, jnp.zeros((len(theta), RANK), theta.dtype), jnp.full_like(theta, INPUTS)
     )
-    rules = {"PrecisionVI": PrecisionVI(model, 1e4, INPUTS), "NetworkRVGA": NetworkRVGA(model)}
-    return rules[method], prior
+    if method == "PrecisionVI":
+        return PrecisionVI(model, 1e4, INPUTS), prior
+    one_pass = RVGA(model.likelihood, predictor=model.predictor, look_ahead=1, block_size=ROWS)
+    return one_pass, prior
 
 
 def _start(rule: VIFA, theta, batch: Batch):

@@ -17,7 +17,8 @@ import numpy as np
 import kalvi
 from benchmarks import memory
 from benchmarks.report import Report
-from kalvi import datasets, metrics
+from kalvi.evaluation import metrics
+from papers import datasets
 
 HIDDEN = 50
 EPOCHS = {"yacht": 500, "energy": 300, "concrete": 300}

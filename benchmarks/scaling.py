@@ -22,11 +22,11 @@ from benchmarks.lowrank import DTYPE, OURS, advancing, rows, updater
 from benchmarks.lowrank import METHODS as LOW_RANK
 from benchmarks.report import Report, number, spread
 from benchmarks.timing import CLOCK
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.rvga import RVGA
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
 
 FIGURE = "results/bench/scaling.svg"
 ROUNDS, SECONDS = 5, 0.1

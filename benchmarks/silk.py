@@ -16,6 +16,7 @@ import numpy as np
 import kalvi
 from benchmarks import silk_peer
 from benchmarks.report import Report, spread
+from kalvi.evaluation import metrics
 from papers import silk_corner
 from papers.silk_autonormal import auto_normal
 from papers.silk_corner import AUTO_NORMAL, COUPLED, TRUTH, Run
@@ -84,7 +85,7 @@ def _large(report: Report, shape: tuple[int, int]) -> None:
         seconds = time.perf_counter() - began
         history = model.elbo_history_
         p = model.predict_proba(*np.nonzero(made.matrix.hidden))
-        loss = kalvi.metrics.log_loss(np.asarray(p), made.matrix.answers)
+        loss = metrics.log_loss(np.asarray(p), made.matrix.answers)
         rows.append([posterior, f"{seconds:.3g}", len(history) - 1, f"{loss:.5f}"])
     report.heading(f"{shape[0]} × {shape[1]}, K = {K}, to convergence")
     report.table(["posterior", "seconds", "sweeps", "log loss"], rows)

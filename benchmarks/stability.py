@@ -11,13 +11,13 @@ import numpy as np
 from benchmarks import peers
 from benchmarks.logistic import problem
 from benchmarks.report import Report
-from kalvi import metrics, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.vga import vga
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.streams import array_batches
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.vga import vga
+from kalvi.streams import array_batches, run
 
 BLOCKS = (1, 8, 32, 128)
 VARIANCE = 100.0

@@ -20,7 +20,9 @@ from sklearn.linear_model import SGDClassifier
 from benchmarks import memory
 from benchmarks.report import Report, spread
 from benchmarks.timing import cpu_seconds
-from kalvi import LogisticRegression, datasets, metrics
+from kalvi import LogisticRegression
+from kalvi.evaluation import metrics
+from papers import datasets
 
 LATE = 15
 """A flight is late after so many minutes."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 import kalvi
-from kalvi import datasets
+from papers import datasets
 
 ROWS, QUICK_ROWS, PIECE, FIRST = 1_000_000, 50_000, 8192, 10_000
 LATE = 15

@@ -4,11 +4,15 @@ Formulas become MathML, which browsers draw themselves: pages can be read offlin
 """
 
 import re
+import sys
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
 
 import kalvi
+
+# by its public name, which is not that of its file
+sys.modules["kalvi.sharding"] = kalvi.sharding
 
 project = "kalvi"
 author = "the kalvi authors"

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 IN_SDIST = (
     *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"),
     *("docs/start.md", "docs/pages.py", "docs/gallery/plot_rvga.py", "docs/images/demo.png"),
+    *("papers/__main__.py", "papers/rvga.py"),
     *("tests/conftest.py", "tests/estimators/test_linear.py", "src/kalvi/__init__.py"),
 )
 IN_WHEEL = ("kalvi/__init__.py", "kalvi/__init__.pyi", "kalvi/py.typed", "kalvi/cli/__init__.py")
@@ -51,7 +52,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     absent = [name for name in IN_SDIST if name not in names]
     absent += [name for name in IN_WHEEL if name not in packed]
     stray = [name for name in names | packed if any(part in name for part in NOT_IN_EITHER)]
-    stray += [name for name in packed if name.startswith(("tests", "docs", "benchmarks"))]
+    stray += [name for name in packed if name.startswith(("tests", "docs", "benchmarks", "papers"))]
     if absent or stray:
         raise SystemExit(f"missing from the archives: {absent}; should not be there: {stray[:5]}.")
     say(f"{sdist.name}: {len(names)} files; {wheel.name}: {len(packed)} files")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kalvi import plots
+from papers import pictures
 from papers.factor_analysis_fits import (
     LAPACK,
     METHODS,
@@ -236,7 +237,7 @@ def _curves(panel: Panel, measure: str, ylabel: str) -> plots.Panel:
     levels = {m: float(curves.pop(m)[0]) for m in METHODS if len(times[m]) == 1}
     times = {m: times[m] for m in curves}
     look = {"colours": COLOURS, "xscale": "log", "ylabel": ylabel, "title": panel.setting.label}
-    return partial(plots.kl_curves, times, curves, levels=levels, **look)
+    return partial(pictures.kl_curves, times, curves, levels=levels, **look)
 
 
 FIGURES: dict[int | str, Callable[[bool], Result]] = {"5.1": figure_5_1, "5.2": figure_5_2}

@@ -24,11 +24,12 @@ import scipy.linalg
 from sklearn import decomposition
 from sklearn.exceptions import ConvergenceWarning
 
-from kalvi import precision, run
-from kalvi.algorithms.factor_analysis import random_factor_model
-from kalvi.divergences import wasserstein
 from kalvi.estimators import FactorAnalysis
 from kalvi.gaussians import LowRankCovariance
+from kalvi.gaussians.divergences import wasserstein
+from kalvi.numerics import precision
+from kalvi.rules.factor_analysis import random_factor_model
+from kalvi.streams import run
 
 STREAMS = {
     "SGA as printed": {"method": "sga", "scaled": False, "step_size": 0.001, "step_decay": 0.0},

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalvi import datasets
+from papers import datasets
 
 CROP = (slice(4, 19), slice(5, 24))
 """The middle of an image, where fours and nines differ."""

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from kalvi import run
-from kalvi.algorithms.klprox import Latent, Sites, conditioned, klprox, predict
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
+from kalvi.rules.klprox import Latent, Sites, conditioned, klprox, predict
+from kalvi.streams import run
 from papers import klprox_references as references
 from papers.klprox_data import Split
 

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 
-from kalvi import metrics, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.klprox import Sites
-from kalvi.algorithms.vga import vga
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
+from kalvi.rules.base import Batch
+from kalvi.rules.klprox import Sites
+from kalvi.rules.vga import vga
+from kalvi.streams import run
 from papers import klprox_grid
 from papers import klprox_linear_references as references
 from papers.klprox_data import Split

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kalvi import datasets, plots
+from kalvi import plots
+from papers import datasets, pictures
 from papers import klprox_data as data
 from papers import klprox_linear as linear
 from papers.klprox_data import Split
@@ -63,7 +64,7 @@ def table_2(quick: bool) -> Result:
 
     def draw() -> plots.Figure:
         return plots.compose(
-            [[partial(plots.table, shown)]], title=f"Table 2. {title}", size=(12.5, 5.0)
+            [[partial(pictures.table, shown)]], title=f"Table 2. {title}", size=(12.5, 5.0)
         )
 
     return Result("table2", title, rows, claims, draw)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalvi import datasets, plots
+from kalvi import plots
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
+from papers import datasets, pictures
 from papers import klprox_data as data
 from papers.klprox_grid import METHODS, Grid, Swept, distances, solver, sweep
 from papers.results import Claim, Result
@@ -112,7 +113,7 @@ def table_3(quick: bool) -> Result:
 
     def draw() -> plots.Figure:
         return plots.compose(
-            [[partial(plots.table, shown)]], title=f"Table 3. {title}", size=(11.5, 8.0)
+            [[partial(pictures.table, shown)]], title=f"Table 3. {title}", size=(11.5, 8.0)
         )
 
     return Result("table3", title, rows, claims, draw)

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import linalg
-from kalvi.algorithms.base import Batch, Rule
 from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics import linalg
+from kalvi.rules.base import Batch, Rule
 
 Factor = Float[Array, "d p"]
 Diag = Float[Array, " d"]

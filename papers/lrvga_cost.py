@@ -15,14 +15,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import plots, precision, run
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch, Rule
-from kalvi.algorithms.rvga import RVGA
+from kalvi import plots
 from kalvi.estimators import settings
 from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
-from kalvi.projections import EM, Eigen, Projection
+from kalvi.numerics import precision
+from kalvi.numerics.projections import EM, Eigen, Projection
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rvga import RVGA
+from kalvi.streams import run
+from papers import pictures
 from papers.lrvga_algorithm1 import Algorithm1
 from papers.lrvga_data import SEED
 from papers.results import Claim, Result, Table
@@ -193,7 +196,7 @@ def _result(name: str, title: str, table: Table, claims: list[Claim]) -> Result:
     heading = f"{name.replace('table', 'Table ')}. {title}"
 
     def draw() -> plots.Figure:
-        panel = partial(plots.table, words)
+        panel = partial(pictures.table, words)
         return plots.compose([[panel]], title=heading, size=(9, 1.4 + 0.32 * len(words)))
 
     return Result(name, title, table, claims, draw)

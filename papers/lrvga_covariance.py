@@ -13,13 +13,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import plots, precision, run
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch, Rule
-from kalvi.divergences import kl
+from kalvi import plots
 from kalvi.gaussians import Dense, LowRankCovariance
-from kalvi.projections import EM
-from papers import lrvga_data
+from kalvi.gaussians.divergences import kl
+from kalvi.numerics import precision
+from kalvi.numerics.projections import EM
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch, Rule
+from kalvi.streams import run
+from papers import lrvga_data, pictures
 from papers.lrvga_algorithm1 import Algorithm1
 from papers.lrvga_history import History, follow, whole
 from papers.results import Claim, Result
@@ -275,4 +277,4 @@ def _curves(f: Factorisation) -> plots.Panel:
     times = {name: history.times[late[name]] for name, history in f.histories.items()}
     curves = {name: history.values[late[name]] for name, history in f.histories.items()}
     look = {"levels": levels, "colours": COLOURS, "xscale": "log", "ylabel": "KL, nats"}
-    return partial(plots.kl_curves, times, curves, title=f.panel.label, **look)
+    return partial(pictures.kl_curves, times, curves, title=f.panel.label, **look)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-from kalvi import datasets
+from papers import datasets
 
 SEED = 1
 

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import run
-from kalvi.algorithms.base import Batch, Rule
-from kalvi.streams import Buffer, Schedule
+from kalvi.rules.base import Batch, Rule
+from kalvi.streams import Buffer, Schedule, run
 
 TIMES = 20
 """How many times a history has, evenly spaced in the logarithm."""

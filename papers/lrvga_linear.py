@@ -16,15 +16,17 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import plots, precision, run
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch, Rule
-from kalvi.algorithms.rvga import RVGA, Streaming
-from kalvi.divergences import kl
+from kalvi import plots
 from kalvi.gaussians import Dense, LowRankPrecision
+from kalvi.gaussians.divergences import kl
 from kalvi.likelihoods import Normal
-from kalvi.projections import EM, Eigen
-from kalvi.streams import Schedule
+from kalvi.numerics import precision
+from kalvi.numerics.projections import EM, Eigen
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.streams import Schedule, run
+from papers import pictures
 from papers.lrvga_data import SEED, Rows, linear_rows
 from papers.lrvga_history import History, follow, follow_growing, whole
 from papers.results import Claim, Result
@@ -258,8 +260,8 @@ def _curves(c: Comparison, version: str) -> plots.Panel:
     chosen = {f"p = {rank}": c.histories[version, rank] for rank in ranks}
     times = {name: np.maximum(history.times, 1) for name, history in chosen.items()}
     curves = {name: np.maximum(history.values, 1e-3) for name, history in chosen.items()}
-    colours = dict(zip(chosen, plots.RAMP[:: len(plots.RAMP) // len(chosen)], strict=False))
+    colours = dict(zip(chosen, pictures.RAMP[:: len(pictures.RAMP) // len(chosen)], strict=False))
     look = {"colours": colours, "xscale": "log", "ylabel": "KL, nats (from 0.001)"}
     return partial(
-        plots.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look
+        pictures.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look
     )

@@ -12,18 +12,18 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi import metrics, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.laplace import laplace
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import Scheme
-from kalvi.algorithms.vga import vga
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
-from kalvi.implicit import Site
 from kalvi.likelihoods import Bernoulli, Likelihood
-from kalvi.logistic import InverseProbit
-from kalvi.projections import Projection
-from kalvi.streams import Schedule
+from kalvi.likelihoods.implicit import Site
+from kalvi.likelihoods.logistic import InverseProbit
+from kalvi.numerics.projections import Projection
+from kalvi.rules.base import Batch
+from kalvi.rules.laplace import laplace
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import Scheme
+from kalvi.rules.vga import vga
+from kalvi.streams import Schedule, run
 from papers.lrvga_data import SEED, Rows, logistic_rows
 from papers.lrvga_history import History, follow, follow_growing, whole
 

@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalvi import plots, precision, run
-from kalvi.algorithms.laplace import laplace
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import EKF, Explicit, Implicit, MirrorProx, Scheme
-from kalvi.algorithms.vga import vga
+from kalvi import plots
 from kalvi.gaussians import Dense
+from kalvi.numerics import precision
+from kalvi.rules.laplace import laplace
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import EKF, Explicit, Implicit, MirrorProx, Scheme
+from kalvi.rules.vga import vga
+from kalvi.streams import run
 from papers.lrvga_data import Rows, logistic_rows
 from papers.lrvga_history import whole
 from papers.lrvga_logistic import ACCURATE, PROBIT, PrintedMirrorProx, Problem

@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalvi import plots, precision
-from kalvi.algorithms.sites import Implicit
-from kalvi.projections import EM
+from kalvi import plots
+from kalvi.numerics import precision
+from kalvi.numerics.projections import EM
+from kalvi.rules.schemes import Implicit
+from papers import pictures
 from papers.lrvga_history import History
 from papers.lrvga_logistic import References, problem, references, shown
 from papers.results import Claim, Result
@@ -146,10 +148,12 @@ def _curves(c: Comparison, version: str) -> plots.Panel:
     levels = {"Laplace": c.references.laplace - best, "full R-VGA": c.references.full - best}
     look = {
         "levels": levels,
-        "colours": dict(zip(chosen, plots.RAMP[:: len(plots.RAMP) // len(chosen)], strict=False))
+        "colours": dict(
+            zip(chosen, pictures.RAMP[:: len(pictures.RAMP) // len(chosen)], strict=False)
+        )
         | {"full R-VGA": plots.COLOURS["accurate integrals"]},
         "xscale": "log",
     }
     return partial(
-        plots.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look
+        pictures.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look
     )

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import plots, precision
-from kalvi.algorithms.sites import Implicit, MirrorProx
+from kalvi import plots
 from kalvi.gaussians import Gaussian, LowRankPrecision
-from kalvi.projections import EM
+from kalvi.numerics import precision
+from kalvi.numerics.projections import EM
+from kalvi.rules.schemes import Implicit, MirrorProx
+from papers import pictures
 from papers.lrvga_data import SEED, random
 from papers.lrvga_history import History
 from papers.lrvga_logistic import (
@@ -157,7 +159,7 @@ def _curves(c: Comparison, draws: tuple[int, ...]) -> plots.Panel:
     histories["implicit"] = c.histories["implicit", "analytic"]
     best = c.references.best
     return partial(
-        plots.kl_curves,
+        pictures.kl_curves,
         {name: np.maximum(history.times, 1) for name, history in histories.items()},
         {name: shown(history, best) for name, history in histories.items()},
         levels={"Laplace": c.references.laplace - best},
@@ -196,7 +198,7 @@ def table_3(quick: bool) -> Result:
         rows,
         claims,
         lambda: plots.compose(
-            [[partial(plots.table, words)]], title=f"Table 3. {title}", size=(10, 2.6)
+            [[partial(pictures.table, words)]], title=f"Table 3. {title}", size=(10, 2.6)
         ),
     )
 

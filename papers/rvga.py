@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from kalvi import plots
-from kalvi.logistic import BETA
+from kalvi.likelihoods.logistic import BETA
+from papers import pictures
 from papers.results import Claim, Result, Table
 from papers.rvga_data import SETTINGS
 from papers.rvga_filters import FILTERS, Comparison, compare
@@ -171,7 +172,7 @@ def figure_11(quick: bool) -> Result:
     ]
     shape = (len(a), len(a))
     panels = [
-        partial(plots.probability_map, a, a, maps[m].reshape(shape), points=(c.x, c.y), title=m)
+        partial(pictures.probability_map, a, a, maps[m].reshape(shape), points=(c.x, c.y), title=m)
         for m in methods
     ]
     title = "Iso-probabilities of predictions, σ₀ = 10, N = 300, s = 5"
@@ -303,7 +304,11 @@ def _curves(c: Comparison, title: str) -> plots.Panel:
     best = c.final("best Gaussian")
     curves = {method: c.paths[method].kl - best for method in FILTERS}
     return partial(
-        plots.kl_curves, c.times, curves, levels={"Laplace": c.final("Laplace") - best}, title=title
+        pictures.kl_curves,
+        c.times,
+        curves,
+        levels={"Laplace": c.final("Laplace") - best},
+        title=title,
     )
 
 

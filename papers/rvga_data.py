@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalvi import datasets
+from kalvi.streams.datasets import two_classes as classes
+from papers import datasets
 
 
 class Setting(NamedTuple):
@@ -76,4 +77,4 @@ def rows(setting: Setting) -> Rows:
 def two_classes(setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """Rows of two Gaussian classes, in random order, determined by the setting's seed."""
     shape = float(setting.separation), float(setting.decay)
-    return datasets.two_classes(setting.dim, setting.n_samples, *shape, setting.seed)
+    return classes(setting.dim, setting.n_samples, *shape, setting.seed)

@@ -11,15 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import metrics, precision, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.laplace import laplace
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit
-from kalvi.algorithms.vga import vga
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.logistic import InverseProbit
+from kalvi.likelihoods.logistic import InverseProbit
+from kalvi.numerics import precision
+from kalvi.rules.base import Batch
+from kalvi.rules.laplace import laplace
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit
+from kalvi.rules.vga import vga
+from kalvi.streams import run
 from papers.rvga_data import Setting, rows
 
 PROBIT, ACCURATE = Bernoulli(InverseProbit()), Bernoulli()

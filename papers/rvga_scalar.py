@@ -14,9 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, log_expit, ndtr
 
-from kalvi import plots, precision, run
+from kalvi import plots
 from kalvi.likelihoods import Bernoulli
-from kalvi.logistic import BETA, InverseProbit
+from kalvi.likelihoods.logistic import BETA, InverseProbit
+from kalvi.numerics import precision
+from kalvi.streams import run
+from papers import pictures
 from papers.results import Claim, Result
 
 Values = np.ndarray | float
@@ -150,8 +153,8 @@ def figure_12(quick: bool) -> Result:
     ]
     marks = {"start": (step.mean, step.var), "root": root}
     panels = [
-        partial(plots.surface, alpha, nu, f, marks=marks, title="f(α, ν), zero in black"),
-        partial(plots.surface, alpha, nu, g, marks=marks, title="g(α, ν), zero in black"),
+        partial(pictures.surface, alpha, nu, f, marks=marks, title="f(α, ν), zero in black"),
+        partial(pictures.surface, alpha, nu, g, marks=marks, title="g(α, ν), zero in black"),
     ]
     table = [{"quantity": name, "alpha": point[0], "nu": point[1]} for name, point in marks.items()]
     title = "The implicit equations at α₀ = 100, ν₀ = 300, y = 0"
@@ -333,7 +336,7 @@ def _bounds_panel(step: Step, axis: int, rounds: int = 15) -> plots.Panel:
     low, high = bounds[:, axis].T
     steps = np.arange(rounds + 1)
     return partial(
-        plots.bands,
+        pictures.bands,
         steps,
         low,
         high,

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import metrics
+from kalvi.evaluation import metrics
 from papers.silk_data import Matrix
 
 RATE, CHUNK, SAMPLES = 0.01, 500, 200

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kalvi import plots
-from kalvi.algorithms.silk import Exact, Jacobi
+from kalvi.rules.silk import Exact, Jacobi
 from papers import silk_pictures as pictures
 from papers.results import Claim, Result
 from papers.silk_data import synthetic

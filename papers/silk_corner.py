@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalvi import metrics, plots
+from kalvi import plots
+from kalvi.evaluation import metrics
 from papers import silk_pictures as pictures
 from papers.results import Claim, Result
 from papers.silk_autonormal import auto_normal

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from kalvi import datasets
+from papers import datasets
 
 
 class Prior(NamedTuple):

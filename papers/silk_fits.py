@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import metrics, run
-from kalvi.algorithms.silk import (
+from kalvi.estimators import binary_fits
+from kalvi.evaluation import metrics
+from kalvi.numerics.precision import matching
+from kalvi.rules.silk import (
     SILK,
     Exact,
     MeanSolver,
@@ -27,8 +29,7 @@ from kalvi.algorithms.silk import (
     places,
     unordered,
 )
-from kalvi.estimators import binary_fits
-from kalvi.precision import matching
+from kalvi.streams import run
 from papers.silk_data import Matrix, Prior
 
 MEAN_FIELD, CHAINS, COUPLED = "mean field", "chains", "coupled"

@@ -18,7 +18,7 @@ from scipy.linalg import cholesky_banded
 from scipy.linalg.lapack import dtbtrs  # type: ignore[attr-defined]
 from scipy.special import expit
 
-from kalvi import metrics
+from kalvi.evaluation import metrics
 from papers.silk_data import Matrix, Prior
 
 SHAPE, SCALE = 2.0, 1.0

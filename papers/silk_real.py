@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalvi import datasets, metrics, plots
-from kalvi.algorithms.silk import spread
+from kalvi import plots
+from kalvi.evaluation import metrics
+from kalvi.rules.silk import spread
+from papers import datasets
 from papers import silk_pictures as pictures
 from papers.results import Claim, Result
 from papers.silk_data import Matrix, real, scattered

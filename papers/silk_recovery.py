@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from kalvi import metrics, plots
+from kalvi import plots
+from kalvi.evaluation import metrics
 from papers import silk_pictures as pictures
+from papers.pictures import table as draw_table
 from papers.results import Claim, Result
 from papers.silk_data import Synthetic, synthetic
 from papers.silk_fits import FAMILIES, NEITHER, Fit, Settings, fit, predicted
@@ -188,7 +190,7 @@ def table_1(quick: bool) -> Result:
     title = "Bounds of three families of posteriors, nats above mean field"
 
     def draw() -> plots.Figure:
-        panel = partial(plots.table, shown)
+        panel = partial(draw_table, shown)
         return plots.compose([[panel]], title=f"Table 1. {title}", size=(11, 3.6))
 
     return Result("table1", title, rows, claims, draw)

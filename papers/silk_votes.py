@@ -16,9 +16,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import datasets, metrics, plots
-from kalvi.algorithms.silk import Chains, Side, Silk
-from kalvi.precision import matching
+from kalvi import plots
+from kalvi.evaluation import metrics
+from kalvi.numerics.precision import matching
+from kalvi.rules.silk import Chains, Side, Silk
+from papers import datasets
 from papers import silk_fits as fits
 from papers import silk_pictures as pictures
 from papers.results import Result

@@ -20,9 +20,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import datasets, plots, precision, run
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch, Rule
+from kalvi import plots
+from kalvi.numerics import precision
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch, Rule
+from kalvi.streams import run
+from papers import datasets, pictures
 from papers.results import Claim, Result
 from papers.vifa_iterates import orders, paths
 
@@ -142,7 +145,7 @@ def table_a_1(quick: bool) -> Result:
     shown = [row for name in found for row in _shown(name, found[name])]
 
     def draw() -> plots.Figure:
-        panel = partial(plots.table, shown)
+        panel = partial(pictures.table, shown)
         return plots.compose(
             [[panel]], title=f"Table A.1. {title}", size=(12, 1.8 + 0.35 * len(shown))
         )
@@ -247,7 +250,7 @@ def _start(found) -> Claim:
 def _bars(axes, methods: dict[str, np.ndarray], name: str) -> None:
     """Errors with their standard errors, those printed beside them."""
     for i, (method, values) in enumerate(methods.items()):
-        colour = plots.RAMP[4] if method in METHODS else plots.QUIET
+        colour = pictures.RAMP[4] if method in METHODS else plots.QUIET
         look = {"fmt": "o", "ms": 7, "color": colour, "elinewidth": 2, "capsize": 3}
         axes.errorbar(
             i - 0.12 * (method in METHODS),

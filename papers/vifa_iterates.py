@@ -22,9 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import plots, precision, run
-from kalvi.divergences import wasserstein
+from kalvi import plots
 from kalvi.gaussians import Dense
+from kalvi.gaussians.divergences import wasserstein
+from kalvi.numerics import precision
+from kalvi.streams import run
+from papers import pictures
 from papers.results import Claim, Result
 
 N, ALPHA, BETA = 1000, 0.01, 0.1
@@ -201,7 +204,7 @@ def table_6_1(quick: bool) -> Result:
 
     def draw() -> plots.Figure:
         return plots.compose(
-            [[partial(plots.table, shown)]], title=f"Table 6.1. {title}", size=(15.5, 5.2)
+            [[partial(pictures.table, shown)]], title=f"Table 6.1. {title}", size=(15.5, 5.2)
         )
 
     return Result("table6.1", title, table, claims, draw)

@@ -26,15 +26,18 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from kalvi import plots, precision, run
-from kalvi.algorithms import vifa
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.vifa.gradients import Estimate, Estimator
-from kalvi.algorithms.vifa.rule import divergence_slopes
+from kalvi import plots
 from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
-from kalvi.models import Model
-from kalvi.networks import network
+from kalvi.numerics import precision
+from kalvi.predictors.models import Model
+from kalvi.predictors.networks import network
+from kalvi.rules import vifa
+from kalvi.rules.base import Batch
+from kalvi.rules.vifa.gradients import Estimate, Estimator
+from kalvi.rules.vifa.rule import divergence_slopes
+from kalvi.streams import run
+from papers import pictures
 from papers.results import Claim, Result
 from papers.vifa_iterates import ALPHA, BETA, N, Problem, Score, problem, score
 
@@ -211,7 +214,7 @@ def table_6_2(quick: bool) -> Result:
     def draw() -> plots.Figure:
         size = (14.5, 1.2 + 0.36 * len(shown))
         return plots.compose(
-            [[partial(plots.table, shown)]], title=f"Table 6.2. {title}", size=size
+            [[partial(pictures.table, shown)]], title=f"Table 6.2. {title}", size=size
         )
 
     return Result("table6.2", title, table, claims, draw)
@@ -374,7 +377,7 @@ def _map(axes, p: Problem, gaussians: dict, *, title: str = "") -> None:
 def _falling(axes, curves: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Errors over steps, both on logarithmic scales."""
     steps = {name: steps for name, (steps, _) in curves.items()}
-    plots.kl_curves(
+    pictures.kl_curves(
         steps,
         {name: values for name, (_, values) in curves.items()},
         title="Covariance error, median over the trials that did not diverge",

@@ -22,14 +22,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi import plots, precision, run
-from kalvi.algorithms import vifa
-from kalvi.algorithms.base import Batch
-from kalvi.divergences import kl
+from kalvi import plots
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
+from kalvi.gaussians.divergences import kl
 from kalvi.likelihoods import Normal
-from kalvi.models import Model
-from kalvi.networks import network
+from kalvi.numerics import precision
+from kalvi.predictors.models import Model
+from kalvi.predictors.networks import network
+from kalvi.rules import vifa
+from kalvi.rules.base import Batch
+from kalvi.streams import run
 from papers.results import Claim, Result
 
 COVARIANCE, PRECISION, MEAN_FIELD = "factors of the covariance", "factors of the precision", "none"

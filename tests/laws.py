@@ -1,10 +1,22 @@
 """Checks that any structure, likelihood or scheme can be put through."""
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from kalvi.gaussians import Gaussian
+from tests.problems import batch
+
+
+@eqx.filter_jit
+def absorb(rule, state, rows):
+    return rule.update(state, rows)
+
+
+def stream(rule, prior, x, y, weight=None, dtype=np.float64):
+    """The state of a streaming rule after all rows."""
+    return absorb(rule, rule.init(prior), batch(x, y, weight, dtype))
 
 
 def same_gaussian(q: Gaussian, mean, cov, rtol=1e-9):

@@ -1,18 +1,18 @@
 """Every structure, likelihood and scheme, each with the oracle that judges it.
 
-A new one is one row here, and inherits the laws.
+A new one is one row here, and inherits the laws: a likelihood, of one predictor or of several, says what
+NumPy and SciPy make of log p and of the moments of y, some labels and laws of f to try, and how to draw
+labels, and is then put through tests/likelihoods/test_base.py and, in streams, through tests/rules.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
 
-from kalvi.algorithms import sites
-from kalvi.custom import Custom
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import (
     Bernoulli,
@@ -23,8 +23,13 @@ from kalvi.likelihoods import (
     Probit,
     StudentT,
 )
-from kalvi.logistic import InverseProbit
-from kalvi.projections import Eigen
+from kalvi.likelihoods.custom import Custom
+from kalvi.likelihoods.logistic import InverseProbit
+from kalvi.likelihoods.vector import MultiNormal, Softmax
+from kalvi.numerics.projections import Eigen
+from kalvi.predictors import linear
+from kalvi.rules import schemes
+from kalvi.rules.rvga import RVGA
 from tests import oracles, problems
 
 DIM = 6
@@ -75,17 +80,78 @@ STRUCTURES = [
 ]
 
 
+NUMBERS = (-2.0, 0.01), (0.3, 1.0), (1.2, 4.0), (-0.5, 30.0)
+
+
 class Observed(NamedTuple):
-    """A likelihood, and what SciPy says of it."""
+    """A likelihood, and what NumPy and SciPy say of it.
+
+    f and its law are numbers where there is one predictor, and otherwise vectors and covariance matrices.
+    Oracles take f one by one and, of several predictors, also as the rows of an array.
+    """
 
     name: str
     likelihood: Likelihood
-    log_prob: Callable[[np.ndarray, float], np.ndarray]  # of f and y
-    moments: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # of y given f
-    labels: tuple[float, ...]
-    feature: Callable[[float], float]  # where log p bends, as a function of y
+    log_prob: Callable[[Any, Any], Any]  # of f and y
+    moments: Callable[[Any], tuple[Any, Any]]  # mean and (co)variance of y given f
+    fisher: Callable[[Any], Any]
+    labels: tuple[Any, ...]
+    draw: Callable[[np.random.Generator, np.ndarray], np.ndarray]  # labels for given f
+    feature: Callable[[Any], float] = lambda y: y  # where log p of one predictor bends
+    laws: tuple[tuple[Any, Any], ...] = NUMBERS  # of f: mean and (co)variance
+    # what E[log p] and its derivatives, and then predictions, are off beside rounding, by the variance of f
+    error: Callable[[float], float] = lambda variance: 0.0
+    blur: Callable[[float], float] = lambda variance: 0.0
     concave: bool = True
-    fisher: Callable[[float], float] | None = None
+    bounded: bool = False  # whether it has a quadratic lower bound, for the QKF
+    searched: bool = False  # whether sites take a general search, which is long to compile
+    whole: tuple[Any, ...] | None = None  # all labels there are, or all that have a probability
+    tempered: bool = True  # whether evidence of a weight w is that of pʷ, or w times that of p
+
+    @property
+    def outputs(self) -> int:
+        return self.likelihood.outputs
+
+    def average(self, fn, mean, var, y=None):
+        """E[fn(f)], f ~ N(mean, var), by quadrature with care where log p(y | f) bends."""
+        if self.outputs > 1:
+            return oracles.expect_vector(fn, mean, var)
+        centre = 0.0 if y is None else self.feature(y)
+        return oracles.expect(
+            fn, mean, var, [*oracles.around(centre), centre + 1e-3, centre - 1e-3]
+        )
+
+    def expected(self, y, mean, var):
+        """E[log p], E[∇ log p] and −E[∇² log p] by Stein's identities, which take no derivative:
+
+        V E[∇ log p] = E[a log p],   V E[∇² log p] V = E[(a aᵀ − V) log p],   a = f − m.
+        """
+        inverse = 1 / var if self.outputs == 1 else np.linalg.inv(var)
+
+        def second(f):
+            return per_point(self.log_prob(f, y), squared(f - mean, self.outputs) - var)
+
+        value = self.average(lambda f: self.log_prob(f, y), mean, var, y)
+        first = self.average(lambda f: per_point(self.log_prob(f, y), f - mean), mean, var, y)
+        bend = self.average(second, mean, var, y)
+        if self.outputs == 1:
+            return value, inverse * first, -(inverse**2) * bend
+        return value, inverse @ first, -inverse @ bend @ inverse
+
+
+def squared(a, outputs: int):
+    """a², or a aᵀ of vectors."""
+    return a**2 if outputs == 1 else a[..., :, None] * a[..., None, :]
+
+
+def diagonal(a):
+    """What belongs to each output of a number or a covariance matrix."""
+    return a if np.ndim(a) < 2 else np.diagonal(a, axis1=-2, axis2=-1)
+
+
+def per_point(number, a):
+    """number · a, for one point or for a row each."""
+    return np.reshape(number, np.shape(number) + (1,) * (np.ndim(a) - np.ndim(number))) * a
 
 
 def _logistic(f, y):
@@ -96,7 +162,32 @@ def _logistic_moments(f):
     return special.expit(f), special.expit(f) * special.expit(-f)
 
 
+def _binary(probability):
+    return lambda rng, f: (rng.uniform(size=f.shape) < probability(f)).astype(float)
+
+
+def _softmax_moments(f):
+    p = special.softmax(f, axis=-1)
+    return p, p[..., :, None] * np.eye(p.shape[-1]) - squared(p, p.shape[-1])
+
+
+def _coarse(variance):
+    """The docstring's errors of a softmax, with room for other laws than those they were measured at."""
+    return 1e-9 if variance < 0.1 else 1e-7 if variance < 2 else 5e-4
+
+
+def _vectors(c, variances=(0.01, 1.0, 10.0)):
+    """Laws of c predictors with about these variances."""
+    rng = np.random.default_rng(0)
+    found = []
+    for variance in variances:
+        cov = problems.spd(rng, c, 1.0)
+        found.append((rng.normal(size=c), cov * variance / np.mean(np.diag(cov))))
+    return tuple(found)
+
+
 VARIANCE, SCALE, DF = 0.7, 0.6, 4.0
+VARIANCES = np.array([0.4, 1.5])
 
 LIKELIHOODS = [
     Observed(
@@ -104,55 +195,71 @@ LIKELIHOODS = [
         Normal(VARIANCE),
         lambda f, y: stats.norm.logpdf(y, f, np.sqrt(VARIANCE)),
         lambda f: (f, VARIANCE + 0 * f),
+        lambda f: 1 / VARIANCE,
         (-1.3, 0.4, 6.0),
-        lambda y: y,
-        fisher=lambda f: 1 / VARIANCE,
+        lambda rng, f: f + np.sqrt(VARIANCE) * rng.normal(size=f.shape),
+        bounded=True,
     ),
     Observed(
         "bernoulli",
         Bernoulli(),
         _logistic,
         _logistic_moments,
+        lambda f: _logistic_moments(f)[1],
         (0.0, 1.0),
+        _binary(special.expit),
         lambda y: 0.0,
-        fisher=lambda f: _logistic_moments(f)[1],
+        error=lambda variance: 1.2e-8,  # of the scale mixture
+        bounded=True,
+        whole=(0.0, 1.0),
+        tempered=False,
     ),
     Observed(
         "probit",
         Probit(),
         lambda f, y: special.log_ndtr((2 * y - 1) * f),
         lambda f: (special.ndtr(f), special.ndtr(f) * special.ndtr(-f)),
+        lambda f: stats.norm.pdf(f) ** 2 / (special.ndtr(f) * special.ndtr(-f)),
         (0.0, 1.0),
+        _binary(special.ndtr),
         lambda y: 0.0,
-        fisher=lambda f: stats.norm.pdf(f) ** 2 / (special.ndtr(f) * special.ndtr(-f)),
+        searched=True,
+        whole=(0.0, 1.0),
+        tempered=False,
     ),
     Observed(
         "poisson",
         Poisson(),
         lambda f, y: y * f - np.exp(f) - special.gammaln(y + 1),
         lambda f: (np.exp(f), np.exp(f)),
+        np.exp,
         (0.0, 1.0, 7.0),
+        lambda rng, f: rng.poisson(np.exp(f)).astype(float),
         lambda y: np.log(max(y, 0.5)),
-        fisher=np.exp,
+        whole=tuple(np.arange(80.0)),  # for f below 2
     ),
     Observed(
         "laplace",
         Laplace(SCALE),
         lambda f, y: stats.laplace.logpdf(y, f, SCALE),
         lambda f: (f, 2 * SCALE**2 + 0 * f),
+        lambda f: SCALE**-2,
         (-1.3, 0.4, 6.0),
-        lambda y: y,
-        fisher=lambda f: SCALE**-2,
+        lambda rng, f: rng.laplace(f, SCALE),
+        bounded=True,
+        searched=True,
     ),
     Observed(
         "student",
         StudentT(DF, SCALE),
         lambda f, y: stats.t.logpdf(y, DF, f, SCALE),
         lambda f: (f, SCALE**2 * DF / (DF - 2) + 0 * f),
+        lambda f: (DF + 1) / ((DF + 3) * SCALE**2),
         (-1.3, 0.4, 6.0),
-        lambda y: y,
+        lambda rng, f: f + SCALE * rng.standard_t(DF, size=f.shape),
         concave=False,
-        fisher=lambda f: (DF + 1) / ((DF + 3) * SCALE**2),
+        bounded=True,
+        searched=True,
     ),
     Observed(
         "custom",
@@ -162,42 +269,107 @@ LIKELIHOODS = [
         ),
         _logistic,
         _logistic_moments,
+        lambda f: _logistic_moments(f)[1],
         (0.0, 1.0),
+        _binary(special.expit),
         lambda y: 0.0,
-        fisher=lambda f: _logistic_moments(f)[1],
+        searched=True,
+        whole=(0.0, 1.0),
+    ),
+    Observed(
+        "softmax",
+        Softmax(3),
+        lambda f, y: special.log_softmax(f, axis=-1)[..., int(y)],
+        _softmax_moments,
+        lambda f: _softmax_moments(f)[1],
+        (0.0, 2.0),
+        lambda rng, f: np.argmax(f + rng.gumbel(size=f.shape), axis=-1).astype(float),
+        laws=_vectors(3),
+        error=_coarse,
+        blur=_coarse,
+        searched=True,
+        whole=(0.0, 1.0, 2.0),
+        tempered=False,
+    ),
+    Observed(
+        "multinormal",
+        MultiNormal(VARIANCES),
+        lambda f, y: stats.norm.logpdf(np.asarray(y), f, np.sqrt(VARIANCES)).sum(axis=-1),
+        lambda f: (f, np.broadcast_to(np.diag(VARIANCES), (*f.shape, 2))),
+        lambda f: np.diag(1 / VARIANCES),
+        ((0.3, -2.0), (1.0, 4.0)),
+        lambda rng, f: f + np.sqrt(VARIANCES) * rng.normal(size=f.shape),
+        laws=_vectors(2),
     ),
 ]
+BY_NAME = {row.name: row for row in LIKELIHOODS}
+NOISY = [row for row in LIKELIHOODS if row.likelihood.noisy]
+"""One output and several with normal noise, for which every filter is the Kalman filter."""
+
+
+class Task(NamedTuple):
+    """Rows that a likelihood could have produced, and a prior of the parameters of a linear predictor."""
+
+    observed: Observed
+    x: np.ndarray
+    y: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray
+
+    @property
+    def prior(self) -> Dense:
+        return Dense(self.mean, self.cov)
+
+    @property
+    def design(self) -> np.ndarray:
+        """What takes the parameters to the predictors of a row: its inputs, or a matrix for each row."""
+        c = self.observed.outputs
+        return self.x if c == 1 else np.stack([np.kron(np.eye(c), row) for row in self.x])
+
+    @property
+    def linear(self) -> tuple[np.ndarray, ...]:
+        """The arguments of an oracle of linear regression."""
+        likelihood: Any = self.observed.likelihood
+        return self.mean, self.cov, self.design, self.y, np.asarray(likelihood.variance)
+
+
+def task(observed: Observed, n: int = 9, features: int = 2, seed: int = 0) -> Task:
+    rng = np.random.default_rng(seed)
+    c = observed.outputs
+    x, theta = 0.7 * rng.normal(size=(n, features)), rng.normal(size=(c, features))
+    f = x @ theta[0] if c == 1 else x @ theta.T
+    mean, cov = rng.normal(size=c * features) / 3, problems.spd(rng, c * features, 0.5)
+    return Task(observed, x, observed.draw(rng, f), mean, cov)
+
+
+def rule_of(observed: Observed, scheme: schemes.Scheme | None = None, **settings) -> RVGA:
+    """The streaming rule of a likelihood, with the linear predictor of as many outputs."""
+    predictor = linear(observed.outputs)
+    return RVGA(observed.likelihood, scheme or schemes.Implicit(), predictor=predictor, **settings)
 
 
 class Filter(NamedTuple):
     """A scheme, and the per-row recursion it must reproduce for the paper's logistic integrals."""
 
     name: str
-    scheme: sites.Scheme
+    scheme: schemes.Scheme
     site: Callable[[float, float, float], tuple[float, float]]
 
 
 FILTERS = [
-    Filter("implicit", sites.Implicit(), oracles.implicit_site),
-    Filter("explicit", sites.Explicit(), oracles.explicit_site),
-    Filter("mirror prox", sites.MirrorProx(), oracles.mirror_prox_site),
-    Filter("ekf", sites.EKF(), oracles.ekf_site),
-    Filter("qkf", sites.QKF(), oracles.qkf_site),
+    Filter("implicit", schemes.Implicit(), oracles.implicit_site),
+    Filter("explicit", schemes.Explicit(), oracles.explicit_site),
+    Filter("mirror prox", schemes.MirrorProx(), oracles.mirror_prox_site),
+    Filter("ekf", schemes.EKF(), oracles.ekf_site),
+    Filter("qkf", schemes.QKF(), oracles.qkf_site),
 ]
 
 PAPER = Bernoulli(InverseProbit())
-BOUNDED = {
-    "normal",
-    "bernoulli",
-    "laplace",
-    "student",
-}  # what the quadratic Kalman filter can serve
-"""Names of the likelihoods with a quadratic lower bound."""
 
 
-def serves(scheme: sites.Scheme, observed: Observed) -> bool:
+def serves(scheme: schemes.Scheme, observed: Observed) -> bool:
     """Whether a scheme is defined for a likelihood."""
-    return not isinstance(scheme, sites.QKF) or observed.name in BOUNDED
+    return not isinstance(scheme, schemes.QKF) or observed.bounded
 
 
 def name(row) -> str:

@@ -58,6 +58,7 @@ def test_reproduce_all_figures(tmp_path, monkeypatch):
     assert len(list((tmp_path / "rvga").iterdir())) == 5
 
 
+@pytest.mark.slow(reason="compiles the demo and draws it")
 def test_demo(tmp_path):
     out = tmp_path / "new" / "demo.png"
     result = run("demo", "--rows", 500, "--out", out)
@@ -82,6 +83,7 @@ def test_a_table_that_is_not_there(tmp_path):
     assert message == "Error: silk has figures 1 to 6, table1; got 7."
 
 
+@pytest.mark.slow(reason="compiles a table of a paper")
 def test_reproduce_a_table(tmp_path):
     result = run("reproduce", "lrvga", "table3", "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output

@@ -147,6 +147,7 @@ def test_flags_may_be_numbers(models, frame, tmp_path):
     pd.testing.assert_frame_equal(predicted(models / "impute", path, tmp_path)[0], whole)
 
 
+@pytest.mark.slow(reason="compiles a fit of its own")
 def test_vectors(tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 3))
     path, other = tmp_path / "v.parquet", tmp_path / "w.parquet"
@@ -179,6 +180,7 @@ def test_levels_whose_names_look_alike_are_merged_apart(tmp_path):
     pd.testing.assert_frame_equal(*found)
 
 
+@pytest.mark.slow(reason="compiles a fit that widens as levels come")
 def test_a_full_covariance_does_not_grow_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(tabular, "MOST_FULL", 40)
     monkeypatch.setattr("kalvi.tabular.learn.PIECE_ROWS", 64)

@@ -109,14 +109,14 @@ def test_changed_models(data, kind):
     assert 0 < campaign(data, kind, 100, 0) < 50
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="six hundred changed models a case")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("gp", "neural")])
 def test_thousands_of_changed_models(data, kind):
     assert 0 < campaign(data, kind, 600, 1) < 300
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="four hundred and fifty commands a case")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["logistic", "factor"])
 def test_changed_models_are_updated_merged_and_drawn(data, kind):
@@ -133,7 +133,7 @@ def test_changed_models_are_updated_merged_and_drawn(data, kind):
         assert not [file for file in data.iterdir() if file.name.startswith("new.kalvi")], what
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="five hundred changed checkpoints")
 @pytest.mark.filterwarnings("ignore")
 def test_changed_checkpoints(data, monkeypatch):
     def stopped(*_):

@@ -455,7 +455,7 @@ def test_mutated_files(own, data, tmp_path):
     assert fuzz(own, data, tmp_path, 60, 0) > 15
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="three thousand mutated files")
 def test_thousands_of_mutated_files(own, data, tmp_path):
     assert fuzz(own, data, tmp_path, 3000, 1) > 1000
 

@@ -76,7 +76,7 @@ def test_transformers_give_data_frames():
     np.testing.assert_array_equal(found.to_numpy(), plain)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles two fits and a transform")
 def test_factors_of_a_binary_matrix_as_a_data_frame():
     table = pd.DataFrame((RNG.random((8, 6)) < 0.5).astype(float), columns=list("abcdef"))
     model = kalvi.BinaryFactorization(1).set_output(transform="pandas").fit(table)

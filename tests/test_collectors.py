@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import kalvi
-from kalvi import run
-from kalvi.algorithms.base import Batch
+from kalvi.rules.base import Batch
+from kalvi.streams import run
 from tests.laws import same_gaussian
-from tests.test_pytrees import Network, Tensor
+from tests.numerics.test_pytrees import Network, Tensor
 
 N, D = 40, 6
 PATH = np.random.default_rng(0).normal(size=(N, D))

@@ -14,7 +14,7 @@ def outcome():
     return demo.learn(stream)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs the demo, ten thousand rows")
 def test_loss_is_near_the_truths(outcome):
     # d/2 log n nats are the price of learning d coefficients from n rows; allow it twice
     price = 2 * demo.DIM / 2 * np.log(outcome.rows) / outcome.rows
@@ -23,12 +23,13 @@ def test_loss_is_near_the_truths(outcome):
     assert outcome.accuracy > outcome.truth_accuracy - 0.01
 
 
+@pytest.mark.slow(reason="runs the demo, ten thousand rows")
 def test_predictions_are_calibrated(outcome):
     # the mean absolute gap of ten bins of 2000 rows is about 0.008 for perfect predictions
     assert outcome.calibration_error < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="runs the demo, ten thousand rows")
 def test_every_row_is_seen_once(outcome):
     assert outcome.seen[-1] == outcome.rows == 10_000
     assert np.all(np.diff(outcome.seen) > 0)

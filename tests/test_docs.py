@@ -144,7 +144,7 @@ def test_the_example_over_devices_runs():
     assert re.search(r"16 rows: log loss 0\.\d+, .* of W on each device \(8\)", done.stdout)
 
 
-@pytest.mark.slow  # `make docs` runs them as well
+@pytest.mark.slow(reason="minutes of figures; `make docs` runs them as well")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_the_gallery_runs(script, tmp_path):
     environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONWARNINGS": "error"}

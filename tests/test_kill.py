@@ -94,11 +94,13 @@ def trial(rows, whole, out, updating, seconds):
     return held is not None
 
 
+@pytest.mark.slow(reason="starts another Python three times")
 def test_killed(rows, whole, tmp_path):
     trial(rows, whole, tmp_path / "m.kalvi", True, 0.8 * whole[2])
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # kills at times measured before
+@pytest.mark.slow(reason="starts two hundred other Pythons")
 @pytest.mark.parametrize("updating", [False, True])
 def test_killed_a_hundred_times(rows, whole, tmp_path, updating):
     moments, resumed = random.Random(int(updating) + 10), 0

@@ -11,7 +11,8 @@ everything after time 100.
 import numpy as np
 
 import kalvi
-from kalvi import metrics, plots
+from kalvi import plots
+from kalvi.evaluation import metrics
 
 rng = np.random.default_rng(1)
 n, m, known = 120, 60, 100

@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import kalvi
-from kalvi import metrics, plots
+from kalvi import plots
+from kalvi.evaluation import metrics
 
 rng = np.random.default_rng(2)
 d, n_train, n_test = 30, 300, 5000

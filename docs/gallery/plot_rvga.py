@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import kalvi
-from kalvi import metrics, plots
+from kalvi import plots
+from kalvi.evaluation import metrics
 
 jax.config.update("jax_enable_x64", True)
 

@@ -10,7 +10,8 @@ so the log loss of the true probabilities is known, and what remains above it is
 import numpy as np
 
 import kalvi
-from kalvi import metrics, plots
+from kalvi import plots
+from kalvi.evaluation import metrics
 
 rng = np.random.default_rng(0)
 n, d, size = 12_800, 10, 128

@@ -22,9 +22,9 @@ _HOMES = {
         "PoissonRegression",
     ),
     "kalvi.gaussians": ("Dense", "Diagonal", "Gaussian", "LowRankCovariance", "LowRankPrecision"),
-    "kalvi.divergences": ("kl", "wasserstein"),
-    "kalvi.merging": ("merge",),
-    "kalvi.projections": ("EM", "Eigen", "Projection"),
+    "kalvi.gaussians.divergences": ("kl", "wasserstein"),
+    "kalvi.gaussians.merging": ("merge",),
+    "kalvi.numerics.projections": ("EM", "Eigen", "Projection"),
     "kalvi.likelihoods": (
         "Bernoulli",
         "Laplace",
@@ -34,15 +34,15 @@ _HOMES = {
         "Probit",
         "StudentT",
     ),
-    "kalvi.custom": ("Custom",),
-    "kalvi.vectors": ("MultiNormal", "Softmax", "VectorLikelihood"),
-    "kalvi.predictors": ("Linear", "MultiLinear", "Predictor"),
-    "kalvi.logistic": ("InverseProbit", "ScaleMixture"),
-    "kalvi.algorithms.base": ("Batch", "Rule"),
-    "kalvi.algorithms.sites": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),
-    "kalvi.algorithms.rvga": ("RVGA",),
-    "kalvi.algorithms.revisit": ("Revisit",),
-    "kalvi.algorithms.general": (
+    "kalvi.likelihoods.custom": ("Custom",),
+    "kalvi.likelihoods.vector": ("MultiNormal", "Softmax"),
+    "kalvi.predictors": ("Linear", "MultiLinear", "OffsetLinear", "Predictor"),
+    "kalvi.likelihoods.logistic": ("InverseProbit", "ScaleMixture"),
+    "kalvi.rules.base": ("Batch", "IterativeRule", "PassRule", "Rule", "StreamRule"),
+    "kalvi.rules.schemes": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),
+    "kalvi.rules.rvga": ("RVGA",),
+    "kalvi.rules.revisit": ("Revisit",),
+    "kalvi.rules.general": (
         "FirstOrder",
         "GaussHermite",
         "GeneralRVGA",
@@ -51,29 +51,20 @@ _HOMES = {
         "SigmaPoints",
         "ZerothOrder",
     ),
-    "kalvi.algorithms.factor_analysis": (
+    "kalvi.rules.factor_analysis": (
         "SGA",
         "OnlineEM",
         "RecursiveFA",
         "batch_em",
         "random_factor_model",
     ),
-    "kalvi.algorithms.laplace": ("laplace",),
-    "kalvi.algorithms.vga": ("vga",),
-    "kalvi.algorithms.klprox.rule": ("Carried", "Design", "KLProximal"),
-    "kalvi.algorithms.proximal_point": (
-        "ConjugateModel",
-        "Family",
-        "GammaFamily",
-        "NormalFamily",
-        "NormalMeanPrecision",
-        "ProximalPoint",
-    ),
-    "kalvi.algorithms.swag": ("FASWAG", "SWA", "SWAG", "PathRule", "WindowAverage"),
-    "kalvi.algorithms.vifa": (
+    "kalvi.rules.laplace": ("laplace",),
+    "kalvi.rules.vga": ("vga",),
+    "kalvi.rules.klprox.rule": ("KLProximal",),
+    "kalvi.rules.swag": ("FASWAG", "SWA", "SWAG", "PathRule", "WindowAverage"),
+    "kalvi.rules.vifa": (
         "VIFA",
         "Antithetic",
-        "FullVI",
         "GaussNewton",
         "Plain",
         "PrecisionVI",
@@ -81,26 +72,30 @@ _HOMES = {
         "Single",
         "Transform",
     ),
-    "kalvi.algorithms.nonlinear": ("NetworkRVGA",),
-    "kalvi.algorithms.training": ("Training",),
-    "kalvi.networks": ("Network", "Perceptron", "network"),
-    "kalvi.models": ("LogLikelihood", "Model"),
+    "kalvi.rules.training": ("Training",),
+    "kalvi.predictors.networks": ("Network", "Perceptron", "network"),
+    "kalvi.predictors.models": ("LogLikelihood", "Model"),
     "kalvi.gaussians.mixture": ("Mixture",),
-    "kalvi.pytrees": ("Flat",),
+    "kalvi.numerics.pytrees": ("Flat",),
     "kalvi.collectors": ("Collector",),
-    "kalvi.run": ("fit", "resume"),
+    "kalvi.streams.run": ("fit", "resume"),
     "kalvi.tabular.batches": ("Stream", "stream"),
-    "kalvi.checkpoints": ("load", "save"),
-    "kalvi.psis": ("Diagnosis",),
+    "kalvi.archives.checkpoints": ("load", "save"),
+    "kalvi.evaluation.psis": ("Diagnosis",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("distributed", "kernels", "sharding")  # whose names are too common to stand alone
-__all__ = ["__version__", *_HOME, *_MODULES]
+_MODULES = {
+    "distributed": "kalvi.distributed",
+    "kernels": "kalvi.kernels",
+    "sharding": "kalvi.numerics.sharding",
+}
+"""Whose names are too common to stand alone."""
+__all__ = ["__version__", *_HOME, "distributed", "kernels", "sharding"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"kalvi.{name}")
+        return import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'kalvi' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -1,6 +1,6 @@
 """`kalvi` and `python -m kalvi`: the command line, which Ctrl-C ends at any time."""
 
-from kalvi.interrupts import ending_at_once
+from kalvi.system.interrupts import ending_at_once
 
 
 def main() -> None:

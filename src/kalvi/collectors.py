@@ -9,13 +9,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from kalvi import run
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.swag import FASWAG, SWA, SWAG, PathRule, WindowAverage
 from kalvi.gaussians import Gaussian
-from kalvi.precision import matching
-from kalvi.pytrees import Flat, whole
+from kalvi.numerics.precision import matching
+from kalvi.numerics.pytrees import Flat, whole
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch
+from kalvi.rules.swag import FASWAG, SWA, SWAG, PathRule, WindowAverage
+from kalvi.streams import run
 
 METHODS = {
     "swa": lambda rank: SWA(),

@@ -14,15 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import datasets, metrics, plots, precision, run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.laplace import laplace
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import EKF, Implicit
+from kalvi import plots
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
+from kalvi.numerics import precision
 from kalvi.plots.maps import Ellipse, density_map
-from kalvi.streams import array_batches
+from kalvi.rules.base import Batch
+from kalvi.rules.laplace import laplace
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import EKF, Implicit
+from kalvi.streams import array_batches, datasets, run
 
 DIM = 20
 BLOCK_SIZE = 32

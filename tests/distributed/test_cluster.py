@@ -120,7 +120,14 @@ def workers(address):
 
 @pytest.mark.parametrize(
     ("model", "refine"),
-    [(LINEAR, 0), pytest.param(kalvi.LogisticRegression(), 1, marks=pytest.mark.slow)],
+    [
+        (LINEAR, 0),
+        pytest.param(
+            kalvi.LogisticRegression(),
+            1,
+            marks=pytest.mark.slow(reason="three processes compile stream and pass"),
+        ),
+    ],
 )
 def test_a_killed_worker_loses_nothing(tmp_path, model, refine):
     x, y = rows()

@@ -99,8 +99,10 @@ def test_refining_goes_to_the_optimum_of_all_rows():
     assert once.elbo_ <= often.elbo_
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [1, 0])
+@pytest.mark.parametrize(
+    "rank",
+    [0, pytest.param(1, marks=pytest.mark.slow(reason="compiles a low-rank stream and pass"))],
+)
 def test_the_bound_of_a_low_rank_rises(rank):
     x, y = BINARY.x, BINARY.y
     parts = places(x, y)

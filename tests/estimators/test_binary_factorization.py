@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import kalvi
-from kalvi.algorithms.silk import Entries
 from kalvi.estimators import binary_fits, binary_predictions, binary_tables
 from kalvi.estimators.binary_places import axis
+from kalvi.rules.silk import Entries
 from tests.laws import assert_close
 
 N, M, K = 30, 20, 2

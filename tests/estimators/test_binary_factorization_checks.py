@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kalvi
 from kalvi.estimators import binary_fits, binary_tables
 from kalvi.estimators.binary_places import axis
+from tests.estimators.quick_checks import quick_checks
 from tests.estimators.test_binary_factorization import HOLES, LOCATIONS, K, M, N, X, model
 from tests.laws import assert_close
 
@@ -17,7 +17,7 @@ def fitted():
     return model().fit(HOLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles the sweeps of a shape of its own")
 def test_one_row_says_nothing_of_others():
     found = kalvi.BinaryFactorization(1, random_state=0).fit(X[:1])
     mean, std = found.factors_at(row_locations=[0.0, 5.0])
@@ -26,14 +26,14 @@ def test_one_row_says_nothing_of_others():
     assert_close(std[1] ** 2, np.asarray(found.row_prior_.variance), 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles sweeps with shared locations, and their transform")
 def test_shared_factors():
     shared = model(row_locations=np.arange(N) // 2).fit(HOLES)
     assert np.array_equal(shared.row_factors_[::2], shared.row_factors_[1::2])
     assert_close(shared.transform(HOLES), shared.row_factors_, 0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a fit for every number of factors tried")
 def test_the_number_of_factors_is_found():
     random, times = np.random.default_rng(1), np.arange(80)
     waves = 3 * np.column_stack([np.sin(times / 6), np.cos(times / 9)])
@@ -45,15 +45,19 @@ def test_the_number_of_factors_is_found():
     assert_close(found.elbo_, kalvi.BinaryFactorization(K, **settings).fit(x).elbo_, 1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
-        {"dtype": "float32"},
-        {"posterior": "coupled"},
         {"posterior": "mean_field"},
-        {"solver": "jacobi"},
-        {"solver": "jacobi_search"},
+        *(
+            pytest.param(given, marks=pytest.mark.slow(reason="compiles a fit for each setting"))
+            for given in (
+                {"dtype": "float32"},
+                {"posterior": "coupled"},
+                {"solver": "jacobi"},
+                {"solver": "jacobi_search"},
+            )
+        ),
     ],
 )
 def test_other_settings_are_near(fitted, settings):
@@ -107,10 +111,7 @@ def _above(x):
 UNORDERED = {"row_locations": "unordered", "col_locations": "unordered"}
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
-@parametrize_with_checks(
-    [Thresholded(1, posterior="mean_field", random_state=0, tol=1e-4, **UNORDERED)]
-)
+@quick_checks([Thresholded(1, posterior="mean_field", random_state=0, tol=1e-4, **UNORDERED)])
 def test_sklearn_check(estimator, check):
     check(estimator)

@@ -16,7 +16,7 @@ def matrix():
     return x, rng.random(x.shape) < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles fits by sweeps and by pieces")
 def test_pieces_predict_about_as_well_as_sweeps(matrix):
     x, hidden = matrix
     seen = np.where(hidden, np.nan, x)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import kalvi
-from kalvi.algorithms.silk import beside, places, spread
 from kalvi.estimators.binary_places import numbers
+from kalvi.rules.silk import beside, places, spread
 
 DAYS = [datetime.date(2020, 1, 1), datetime.date(2020, 3, 1), datetime.date(2021, 1, 1)]
 SINCE_1970 = [18262, 18322, 18628]
@@ -87,6 +87,7 @@ def test_gaps_beyond_float32_are_refused():
         places(np.linspace(0, 1e-40, 9)).laid("float32")
 
 
+@pytest.mark.slow(reason="compiles fits and transforms of two posteriors")
 def test_what_was_fitted_transforms_whatever_the_parameters_are_now():
     rng = np.random.default_rng(0)
     x = rng.random((12, 9)) < 0.5

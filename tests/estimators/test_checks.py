@@ -1,19 +1,18 @@
-"""scikit-learn's own checks, all of them, on every estimator."""
+"""scikit-learn's own checks on every estimator: all of them where they are quick, otherwise some."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kalvi
+from tests.estimators.quick_checks import quick_checks
 
 ESTIMATORS = [
     kalvi.LinearRegression(),
-    kalvi.PoissonRegression(),
     kalvi.FactorAnalysis(n_components=1),
     kalvi.FactorAnalysis(n_components=1, method="batch_em"),
 ]
-
-
 LONG = [  # a minute or two each on a fresh machine: every size of table compiles
+    kalvi.PoissonRegression(),
     kalvi.LinearRegression(noise_scale=0.5, rank=1, block_size=8, passes=1),
     kalvi.LogisticRegression(),
     kalvi.LogisticRegression(method="klprox"),
@@ -39,10 +38,9 @@ def not_at_all(estimator) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
 @pytest.mark.filterwarnings("ignore:the network fits y exactly")
-@parametrize_with_checks(LONG, expected_failed_checks=not_at_all)
+@quick_checks(LONG, expected_failed_checks=not_at_all)
 def test_long_sklearn_check(estimator, check):
     check(estimator)
 

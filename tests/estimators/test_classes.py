@@ -56,6 +56,7 @@ def bound(mean, root):
     return total
 
 
+@pytest.mark.slow(reason="differences of a bound in 27 dimensions, and three fits")
 def test_fit_is_the_optimum_of_the_bound(fitted):
     mean, cov = posterior(fitted)
     index = np.tril_indices(6)
@@ -112,7 +113,7 @@ def test_a_posterior_is_a_prior(streamed):
     same(then.partial_fit(X[20:], Y[20:], classes=np.unique(Y)), streamed)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles streams and passes of three classes at a low rank")
 def test_low_rank_streams_and_climbs(fitted):
     parts = kalvi.LogisticRegression(rank=4, prior_scale=2.0)
     for rows in (slice(0, 3), slice(3, 48)):
@@ -126,7 +127,7 @@ def test_low_rank_streams_and_climbs(fitted):
     np.testing.assert_allclose(climbed.predict_proba(X), fitted.predict_proba(X), atol=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a grid of streams of three classes")
 def test_automatic_and_separate_scales():
     auto = kalvi.LogisticRegression(prior_scale="auto", passes=1).fit(X, Y)
     chosen = kalvi.LogisticRegression(prior_scale=auto.prior_scale_, passes=1).fit(X, Y)
@@ -135,7 +136,7 @@ def test_automatic_and_separate_scales():
     assert np.max(np.abs(narrow.coef_)) < 1e-9 and np.max(np.abs(narrow.intercept_)) > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles stream and passes of another shape")
 def test_iris_is_learned_as_well_as_by_penalised_likelihood():
     x, y = load_iris(return_X_y=True)
     x = (x - x.mean(axis=0)) / x.std(axis=0)

@@ -52,7 +52,9 @@ def test_ratios_of_a_logistic_model():
     check(model, LABELS.astype(float), log_likelihood, [2.0, 2.0, 20.0], sp.csr_array(X))
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rank", [0, pytest.param(1, marks=pytest.mark.slow(reason="compiles a low-rank stream"))]
+)
 def test_ratios_of_a_model_of_counts(rank):
     counts = np.random.default_rng(4).poisson(np.exp(F))
     model = kalvi.PoissonRegression(rank=rank, passes=1).fit(X, counts, WEIGHT)
@@ -63,7 +65,7 @@ def test_ratios_of_a_model_of_counts(rank):
     check(model, counts.astype(float), log_likelihood, [1.0, 1.0, 10.0])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a stream of three classes")
 def test_ratios_of_several_classes():
     model = kalvi.LogisticRegression().partial_fit(X, THREE, sample_weight=WEIGHT)
 
@@ -121,7 +123,10 @@ def test_a_wide_gaussian_loses_draws_as_theory_says():
     np.testing.assert_allclose(found.ess / 20_000, (np.sqrt(3) / 2) ** 3, rtol=0.02)
 
 
-@pytest.mark.parametrize("scale", [1.0, pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scale",
+    [1.0, pytest.param("auto", marks=pytest.mark.slow(reason="compiles a grid of streams"))],
+)
 def test_a_sample_is_judged_by_a_model_of_its_own(scale):
     model = kalvi.LogisticRegression(prior_scale=scale).partial_fit(X, LABELS)
     part = kalvi.LogisticRegression(prior_scale=model.prior_scale_)

@@ -11,7 +11,7 @@ from sklearn import decomposition
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import kalvi
-from kalvi import run
+from kalvi.streams import run
 from tests.laws import assert_close
 
 N, D, P = 100, 6, 2
@@ -102,6 +102,7 @@ def test_batch_em_is_the_maximum_likelihood_and_one_pass_is_near():
     assert_close(np.abs(best.transform(x)), np.abs(judge.transform(x)), 1e-2)
 
 
+@pytest.mark.slow(reason="compiles four methods on 2000 rows")
 def test_one_pass_in_any_units_is_near_the_maximum_likelihood():
     """Features in units from 1e-3 to 1e3: the log density of a row within so many nats of the best.
 

@@ -31,12 +31,18 @@ def test_refusals(fit, message):
         fit()
 
 
+def test_likelihoods_of_several_predictors_are_refused():
+    several = "GaussianProcessRegressor takes likelihoods of one predictor and Softmax has 3"
+    with pytest.raises(TypeError, match=several):
+        Regressor(likelihood=kalvi.Softmax(3)).fit(X, BINARY)
+
+
 def test_results_before_fit_say_so():
     with pytest.raises(AttributeError, match="after fit"):
         _ = Regressor().kernel_
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a search with a likelihood by quadrature")
 def test_a_likelihood_of_ones_own():
     """A normal one written by hand is the normal one."""
     own = kalvi.Custom(lambda f, y: -((y - f) ** 2) / 0.02, lambda f: (f, jnp.full_like(f, 0.01)))
@@ -47,7 +53,7 @@ def test_a_likelihood_of_ones_own():
     assert list(model.hyperparameters_) == ["Constant.variance", "RBF.length_scale"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a search of its own")
 def test_a_search_comes_back_from_where_there_is_no_bound():
     sharp = Regressor(likelihood="student_t").fit(X, Y)
     model = Regressor(likelihood="student_t", dtype="float32").fit(X, Y)

@@ -11,10 +11,13 @@ from scipy import special
 
 import kalvi
 from kalvi import kernels
-from kalvi.datasets import load
 from papers import klprox_references as references
+from papers.datasets import load
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the sampler's own
+pytestmark = [
+    pytest.mark.slow(reason="samples hundreds of latents with NUTS"),
+    pytest.mark.filterwarnings("ignore"),  # of the sampler's own
+]
 
 DRAWS, BURN, CHAINS = 2000, 400, 4
 MOST_ROWS = 300

@@ -5,8 +5,8 @@ import pytest
 from scipy import special
 
 import kalvi
-from kalvi.datasets import load
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
+from papers.datasets import load
 from tests import oracles
 
 RNG = np.random.default_rng(0)
@@ -59,7 +59,15 @@ def logistic(**settings):
     return kalvi.LogisticRegression(method="klprox", fit_intercept=False, **settings)
 
 
-@pytest.mark.parametrize(("x", "y"), [(X, BINARY), (WIDE, WIDE_BINARY)], ids=["tall", "wide"])
+BY_ROWS = pytest.mark.slow(reason="compiles the optimum in the space of rows")
+SHAPES = pytest.mark.parametrize(
+    ("x", "y"),
+    [(X, BINARY), pytest.param(WIDE, WIDE_BINARY, marks=BY_ROWS)],
+    ids=["tall", "wide"],
+)
+
+
+@SHAPES
 def test_it_is_the_optimum_in_both_spaces(x, y):
     model = logistic().fit(x, y)
     agrees(model, optimum(x, y))
@@ -73,7 +81,7 @@ def test_it_is_the_optimum_in_both_spaces(x, y):
     np.testing.assert_allclose(proba, average, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles the optimum, a stream and its passes")
 def test_it_is_where_further_passes_of_the_stream_end():
     streamed = kalvi.LogisticRegression().fit(X, BINARY)
     model = kalvi.LogisticRegression(method="klprox").fit(X, BINARY)
@@ -98,7 +106,13 @@ def _low_rank(rng):
 
 @pytest.mark.parametrize(
     "make",
-    [_diagonal, *(pytest.param(make, marks=pytest.mark.slow) for make in (_dense, _low_rank))],
+    [
+        _diagonal,
+        *(
+            pytest.param(make, marks=pytest.mark.slow(reason="compiles an optimum of its own"))
+            for make in (_dense, _low_rank)
+        ),
+    ],
 )
 def test_the_prior_may_be_any_gaussian(make):
     prior = make(np.random.default_rng(1))
@@ -107,7 +121,7 @@ def test_the_prior_may_be_any_gaussian(make):
     agrees(model, optimum(WIDE, WIDE_BINARY, mean, cov))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a grid of optima")
 def test_a_chosen_scale_has_the_highest_bound():
     model = logistic(prior_scale="auto").fit(WIDE, WIDE_BINARY)
     single = logistic(prior_scale=model.prior_scale_).fit(WIDE, WIDE_BINARY)
@@ -117,11 +131,7 @@ def test_a_chosen_scale_has_the_highest_bound():
         assert other.elbo_ < model.elbo_
 
 
-@pytest.mark.parametrize(
-    ("x", "y"),
-    [(X, BINARY), pytest.param(WIDE, WIDE_BINARY, marks=pytest.mark.slow)],
-    ids=["tall", "wide"],
-)
+@SHAPES
 def test_the_stream_goes_on_from_it(x, y):
     model = logistic().fit(x, y)
     after = kalvi.LogisticRegression(
@@ -135,6 +145,7 @@ def test_the_stream_goes_on_from_it(x, y):
     assert not hasattr(model, "elbo_")
 
 
+@pytest.mark.slow(reason="compiles a stream and the optimum")
 def test_learned_noise_is_the_conjugate_model():
     one_pass = kalvi.LinearRegression().fit(X, LINEAR)
     model = kalvi.LinearRegression(method="klprox").fit(X, LINEAR)
@@ -145,8 +156,15 @@ def test_learned_noise_is_the_conjugate_model():
     assert model.elbo_ == model.log_evidence_
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [(40, 10), (10, 40)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(
+            (40, 10), marks=pytest.mark.slow(reason="compiles the optimum, a stream and its passes")
+        ),
+        (10, 40),
+    ],
+)
 def test_counts_under_wide_priors(shape):
     """Where the prior itself expects e^70 counts, the optimum is still found from the rows' information."""
     x, y = np.random.default_rng(0).normal(size=shape), np.arange(shape[0]) % 10
@@ -159,7 +177,7 @@ def test_counts_under_wide_priors(shape):
     assert not few or model.posterior_.precision.factor.shape == (41, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles optima, streams and passes of two models")
 def test_counts_and_several_classes_reach_the_optimum_of_the_stream():
     for make, y in ((kalvi.PoissonRegression, COUNTS), (kalvi.LogisticRegression, CLASSES)):
         streamed, model = make().fit(X, y), make(method="klprox").fit(X, y)
@@ -167,7 +185,7 @@ def test_counts_and_several_classes_reach_the_optimum_of_the_stream():
         np.testing.assert_allclose(model.predict(X[:5]), streamed.predict(X[:5]), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("x", "y"), [(X, BINARY), (WIDE, WIDE_BINARY)], ids=["tall", "wide"])
+@SHAPES
 def test_weights_count_rows(x, y):
     weight = np.where(np.arange(len(y)) < len(y) // 2, 2.0, 0.0)
     rows = np.repeat(np.arange(len(y)), weight.astype(int))
@@ -193,7 +211,7 @@ def test_what_contradicts_it_is_refused(settings, message):
     assert not hasattr(model, "state_")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="the optimum of 1605 rows in 123 dimensions")
 @pytest.mark.usefixtures("data")
 def test_a1a_is_solved():
     """592.1186 nats at a prior variance of .574, as an optimiser over Cholesky factors finds."""
@@ -204,7 +222,7 @@ def test_a1a_is_solved():
     np.testing.assert_allclose(-model.elbo_, 592.1186, atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a grid of streams and one of optima")
 def test_a_stream_before_any_fit_seeks_its_scale_side_by_side():
     model = kalvi.LogisticRegression(method="klprox", prior_scale="auto").partial_fit(X, BINARY)
     plain = kalvi.LogisticRegression(prior_scale="auto").partial_fit(X, BINARY)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import kalvi
-from kalvi import metrics
+from kalvi.evaluation import metrics
 from tests import oracles, problems
 
 RNG = np.random.default_rng(0)
@@ -49,6 +49,7 @@ def test_known_noise_is_the_closed_form():
     np.testing.assert_allclose(model.log_evidence_, exact.logpdf(LINEAR), rtol=1e-10)
 
 
+@pytest.mark.slow(reason="four hundred densities in 120 dimensions")
 def test_learned_noise_is_the_conjugate_model():
     """Normal–inverse-gamma with p(σ²) ∝ 1/σ²: θ | σ² ~ N(m, σ² V), and S = y'y − m' V⁻¹ m."""
     model = kalvi.LinearRegression(prior_scale=1).fit(X, LINEAR)
@@ -117,6 +118,18 @@ def test_fit_reaches_the_batch_optimum():
     assert model.n_passes_ > 1
 
 
+def slow_for(reason, *names):
+    """The case of every class, some of them slow."""
+    slow = pytest.mark.slow(reason=reason)
+    cases = [(type(case[0]).__name__, case) for case in CASES]
+    return pytest.mark.parametrize(
+        "case",
+        [pytest.param(c, id=name, marks=[slow] if name in names else []) for name, c in cases],
+        indirect=True,
+    )
+
+
+@slow_for("compiles the streams of four sizes", "PoissonRegression")
 def test_stream_is_one_pass_whatever_the_batches(case):
     model, y = case
     whole = clone(model).set_params(passes=1).fit(X, y)
@@ -131,6 +144,7 @@ def test_stream_is_one_pass_whatever_the_batches(case):
         np.testing.assert_allclose(pieces.log_evidence_, whole.log_evidence_, rtol=1e-9)
 
 
+@slow_for("compiles two streams", "LogisticRegression", "PoissonRegression")
 def test_block_size_does_not_change_the_result(case):
     model, y = case
     small = clone(model).set_params(passes=1, block_size=3).fit(X, y)
@@ -138,6 +152,7 @@ def test_block_size_does_not_change_the_result(case):
     same(small.posterior_, large.posterior_)
 
 
+@slow_for("compiles stream and passes, twice", "PoissonRegression")
 def test_sparse_equals_dense(case):
     model, y = case
     thin = np.where(np.abs(X) > 0.7, X, 0)
@@ -160,6 +175,7 @@ def test_posterior_as_prior_continues(case):
     )
 
 
+@slow_for("compiles a grid of streams", "LogisticRegression", "PoissonRegression")
 def test_automatic_prior_scale_has_the_most_evidence(case):
     model, y = case
     model.set_params(passes=1)
@@ -178,6 +194,7 @@ def test_automatic_scale_with_further_passes():
     np.testing.assert_allclose(auto.elbo_, chosen.elbo_, rtol=1e-12)
 
 
+@pytest.mark.slow(reason="compiles a stream of 4000 counts")
 def test_poisson_recovers_rates():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(4000, 2))
@@ -227,6 +244,7 @@ def test_labels_of_any_kind():
     np.testing.assert_array_equal(model.predict(X) == "yes", model.predict_proba(X)[:, 1] > 0.5)
 
 
+@pytest.mark.slow(reason="compiles stream and passes in single precision")
 def test_float32_agrees():
     double = kalvi.LogisticRegression().fit(X, BINARY)
     single = kalvi.LogisticRegression(dtype="float32").fit(X, BINARY)
@@ -262,6 +280,7 @@ print(repr(float(model.posterior_.mean[0])), repr(float(model.posterior_.logdet(
     np.testing.assert_allclose(there, expected, rtol=1e-9)
 
 
+@slow_for("compiles stream and passes", "PoissonRegression")
 def test_pickle_keeps_every_bit(case):
     model, y = case
     model.fit(X, y)
@@ -304,6 +323,7 @@ def test_parameters_of_the_structure_cannot_change_midway(change):
         model.predict(X)
 
 
+@pytest.mark.slow(reason="compiles stream and passes in single precision")
 def test_numpy_dtypes_are_dtypes():
     model = kalvi.LogisticRegression(dtype=np.float32).fit(X, BINARY)
     assert model.posterior_.mean.dtype == np.float32

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import kalvi
-from kalvi import metrics, run
+from kalvi.evaluation import metrics
+from kalvi.streams import run
 from tests import problems
 from tests.laws import assert_close
 
@@ -39,7 +40,13 @@ def in_pieces(model, x, sizes):
     return model
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "sparse",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.slow(reason="compiles the stream of sparse rows")),
+    ],
+)
 def test_any_batching_gives_the_same_posterior(sparse):
     x = sp.csr_matrix(X) if sparse else X
     whole = kalvi.LogisticRegression(rank=2, passes=1).fit(x, BINARY)
@@ -52,6 +59,7 @@ def test_any_batching_gives_the_same_posterior(sparse):
     assert whole.log_evidence_ == pieces.log_evidence_
 
 
+@pytest.mark.slow(reason="compiles a stream of rank one")
 def test_ragged_calls_compile_nothing_new():
     model = in_pieces(kalvi.LogisticRegression(rank=1), X, [40, 70, 10])
     _ = model.posterior_
@@ -61,7 +69,7 @@ def test_ragged_calls_compile_nothing_new():
     assert run._advance._cache_size() == compiled
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles streams of both structures, without intercept")
 def test_waiting_rows_count_before_their_block_is_full():
     model = kalvi.LogisticRegression(rank=2, fit_intercept=False).partial_fit(
         X[:3], BINARY[:3], classes=[0, 1]
@@ -78,7 +86,7 @@ def test_waiting_rows_count_before_their_block_is_full():
     np.testing.assert_array_equal(model.coef_, thawed.coef_)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a stream of full rank and one of a full covariance")
 def test_all_the_rank_loses_nothing():
     low = kalvi.LogisticRegression(rank=D + 1, passes=1).fit(X, BINARY)
     full = kalvi.LogisticRegression(passes=1).fit(X, BINARY)
@@ -86,10 +94,10 @@ def test_all_the_rank_loses_nothing():
     assert_close(low.log_evidence_, full.log_evidence_, 1e-9)
 
 
-@pytest.mark.parametrize("rank", [1])
-def test_further_passes_close_the_gap(rank):
-    one = kalvi.LogisticRegression(rank=rank, passes=1).fit(X, BINARY)
-    many = kalvi.LogisticRegression(rank=rank).fit(X, BINARY)
+@pytest.mark.slow(reason="compiles the passes of both structures")
+def test_further_passes_close_the_gap():
+    one = kalvi.LogisticRegression(rank=1, passes=1).fit(X, BINARY)
+    many = kalvi.LogisticRegression(rank=1).fit(X, BINARY)
     best = kalvi.LogisticRegression().fit(X, BINARY)
     assert one.n_passes_ == 1 and not hasattr(one, "elbo_")
     assert 1 < many.n_passes_ < 100
@@ -99,6 +107,7 @@ def test_further_passes_close_the_gap(rank):
     assert few.n_passes_ == 3 and bound(one.posterior_) <= few.elbo_ <= many.elbo_
 
 
+@pytest.mark.slow(reason="compiles the passes of a linear model")
 def test_further_passes_of_a_linear_model_find_its_mean_and_noise():
     low = kalvi.LinearRegression(rank=1).fit(X, TARGET)
     exact = kalvi.LinearRegression().fit(X, TARGET)
@@ -113,11 +122,13 @@ def test_one_pass_above_the_stated_size(monkeypatch):
     assert kalvi.LogisticRegression(rank=1).fit(X, BINARY).n_passes_ == 1
 
 
+@pytest.mark.slow(reason="compiles a diagonal stream")
 def test_a_diagonal_posterior_has_one_pass():
     model = kalvi.LogisticRegression(rank=0).fit(X, BINARY)
     assert model.n_passes_ == 1 and isinstance(model.posterior_, kalvi.Diagonal)
 
 
+@pytest.mark.slow(reason="compiles a stream in blocks of its own")
 def test_a_posterior_as_prior():
     model = kalvi.LogisticRegression(rank=2, block_size=40, passes=1).fit(X, BINARY)
     onward = clone(model).set_params(prior=model.posterior_).fit(X, BINARY)
@@ -132,6 +143,7 @@ def test_the_block_size_cannot_change_while_rows_wait():
         model.set_params(block_size=4).partial_fit(X[20:], BINARY[20:])
 
 
+@pytest.mark.slow(reason="compiles and fits 100,000 features")
 def test_a_hundred_thousand_sparse_features_never_become_dense():
     d, n = 100_000, 240
     x = sp.random_array((n, d), density=1e-4, rng=np.random.default_rng(1), format="csr")
@@ -153,7 +165,15 @@ def test_a_hundred_thousand_sparse_features_never_become_dense():
     assert np.all(variance[seen] < 1) and np.allclose(variance[~seen], 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float64",
+        pytest.param(
+            "float32", marks=pytest.mark.slow(reason="compiles the streams in single precision")
+        ),
+    ],
+)
 def test_learned_noise_does_not_narrow_what_was_never_seen(dtype):
     # two equal columns: only their sum is known, and each coefficient stays as wide as its prior
     a = np.random.default_rng(2).normal(size=(1000, 1))
@@ -186,7 +206,7 @@ def test_a_diagonal_prior_serves_any_rank():
     assert_close(given.coef_, usual.coef_, 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles a grid of streams and their passes")
 def test_a_grid_of_scales_with_a_rank_and_further_passes():
     model = kalvi.LogisticRegression(rank=2, prior_scale="auto").fit(X, BINARY)
     fixed = kalvi.LogisticRegression(rank=2, prior_scale=model.prior_scale_).fit(X, BINARY)

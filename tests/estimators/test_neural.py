@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 import kalvi
-from kalvi import metrics
+from kalvi.evaluation import metrics
 
 
 def curve(n=200, seed=0):
@@ -55,7 +55,15 @@ def test_a_curve():
     assert model.sample_posterior(3).shape == (3, model.n_parameters_)
 
 
-@pytest.mark.parametrize("method", ["swag", pytest.param("multiswag", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "swag",
+        pytest.param(
+            "multiswag", marks=pytest.mark.slow(reason="trains two networks side by side")
+        ),
+    ],
+)
 def test_iterates(method):
     x, y = curve()
     model = kalvi.NeuralRegressor(
@@ -69,6 +77,7 @@ def test_iterates(method):
         assert np.linalg.norm(means[0] - means[1]) > 1  # two runs, two modes
 
 
+@pytest.mark.slow(reason="compiles a stream of a network")
 def test_one_pass_goes_on():
     x, y = curve(600)
     model = kalvi.NeuralRegressor((20,), method="lrvga", random_state=0)
@@ -78,6 +87,7 @@ def test_one_pass_goes_on():
     assert float(model.fitted_.state.rows) == 600
 
 
+@pytest.mark.slow(reason="a thousand epochs")
 def test_low_rank():
     x, y = curve()
     model = kalvi.NeuralRegressor((10,), rank=5, epochs=1000, random_state=0).fit(x, y)
@@ -87,6 +97,7 @@ def test_low_rank():
     assert model.score(x, y) > 0.95
 
 
+@pytest.mark.slow(reason="compiles the descent of five tables")
 def test_weights_are_repeats():
     """Twice the weight is each row twice; a thousandth of it leaves nearly the prior; none is no row."""
     x, y = curve(30)
@@ -112,6 +123,7 @@ def test_units_do_not_matter():
         np.testing.assert_allclose(found / scale, plain, rtol=1e-6)
 
 
+@pytest.mark.slow(reason="three hundred epochs, and integrals of a softmax")
 def test_classes():
     x, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]
@@ -124,7 +136,7 @@ def test_classes():
     assert far.max() < 0.999  # no certainty where nothing was seen
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a thousand epochs")
 def test_several_targets():
     x, y = curve()
     both = np.column_stack([y, 3 * np.cos(x[:, 0])])

@@ -43,6 +43,7 @@ def nuts(x: np.ndarray, y: np.ndarray, near: kalvi.Gaussian) -> np.ndarray:
     return np.asarray(near.mean) + np.asarray(draws[:, BURN:].reshape(-1, dim) @ root.T)
 
 
+@pytest.mark.slow(reason="samples with NUTS")
 @pytest.mark.filterwarnings("ignore")  # of the sampler's own
 @pytest.mark.parametrize("name", ["weather_noaa", "sonar", "ionosphere"])
 def test_fit_agrees_with_nuts(data, name, record_property):

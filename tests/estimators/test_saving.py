@@ -156,7 +156,10 @@ SLOW = {
 }
 MARKED = [
     *(pytest.param(case, id=name) for name, case in CASES.items()),
-    *(pytest.param(case, id=name, marks=pytest.mark.slow) for name, case in SLOW.items()),
+    *(
+        pytest.param(case, id=name, marks=pytest.mark.slow(reason="compiles a fit and predictions"))
+        for name, case in SLOW.items()
+    ),
 ]
 
 
@@ -221,7 +224,7 @@ def test_attributes_that_contradict_each_other(tmp_path):
         ("scheme", "none"),
         ("structure_", {}),
         ("dtype", "nothing"),
-        ("buffer_", kalvi.algorithms.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),
+        ("buffer_", kalvi.rules.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),
     ):
         kept = model.__getstate__() | {name: wrong}
         broken = object.__new__(kalvi.LogisticRegression)

@@ -9,8 +9,8 @@ import scipy.linalg
 from click.testing import CliRunner
 from sklearn import decomposition
 
-from kalvi.algorithms.factor_analysis import random_factor_model
 from kalvi.cli import main
+from kalvi.rules.factor_analysis import random_factor_model
 from papers import factor_analysis, factor_analysis_fits
 from tests.laws import assert_close
 
@@ -35,7 +35,7 @@ def reproduced(folder):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.slow  # compiles every method
+@pytest.mark.slow(reason="compiles every method")
 def test_figures_and_claims(tmp_path):
     judged = [c for c in reproduced(tmp_path) if "randomised SVD" not in c["claim"]]
     held = [claim["claim"] for claim in judged if claim["verdict"] == "held"]

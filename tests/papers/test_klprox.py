@@ -160,11 +160,13 @@ def held(result):
     return {claim.text: claim.held for claim in result.claims}
 
 
+@pytest.mark.slow(reason="compiles every method of the table")
 def test_table_2(data):
     found = held(figures.FIGURES["table2"](True))
     assert found[next(text for text in found if text.startswith("Proximal obtains"))]
 
 
+@pytest.mark.slow(reason="compiles every method of the table")
 def test_table_3(data):
     result = figures.FIGURES["table3"](True)
     assert held(result)[
@@ -180,6 +182,7 @@ def test_stand_in_for_gisette(data):
     np.testing.assert_allclose(999 * x, np.round(999 * x), atol=1e-9)
 
 
+@pytest.mark.slow(reason="compiles every method of the figure and draws it")
 def test_the_command_draws_figure_1(data, tmp_path):
     arguments = ["reproduce", "klprox", "1", "--quick", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.main, arguments)

@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
-from kalvi import run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.rvga import RVGA
-from kalvi.algorithms.sites import MirrorProx
 from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
-from kalvi.projections import EM
-from kalvi.streams import Schedule
+from kalvi.numerics.projections import EM
+from kalvi.rules.base import Batch
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.schemes import MirrorProx
+from kalvi.streams import Schedule, run
 from papers import lrvga, lrvga_covariance, lrvga_data, lrvga_linear
 from papers.lrvga_algorithm1 import Algorithm1
 from papers.lrvga_history import History, follow, follow_growing, whole
 from papers.lrvga_logistic import PrintedMirrorProx
 
-pytestmark = pytest.mark.slow  # compiles every figure: minutes on a fresh machine
+LONG = pytest.mark.slow(reason="compiles every method: minutes on a fresh machine")
 
 random = np.random.default_rng(3)
 
@@ -60,10 +59,8 @@ REFUTED = {
 """What the numbers do not bear out, with quick=True and the stored rows; times are not judged."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["Breast Cancer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("Madelon", "synthetic"))],
-)
+@LONG
+@pytest.mark.parametrize("name", ["Breast Cancer", "Madelon", "synthetic"])
 def test_covariances_are_the_authors(data, name):
     found = lrvga_covariance.factorise(lrvga_covariance.PANELS[name])
     for method, printed in AUTHORS[name].items():
@@ -74,7 +71,9 @@ def test_covariances_are_the_authors(data, name):
     assert found.ranks[1] == 1
 
 
-@pytest.mark.parametrize("number", REFUTED)
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[] if n == "table3" else [LONG]) for n in REFUTED]
+)
 def test_claims(data, number):
     result = lrvga.FIGURES[number](True)
     assert result.number == number
@@ -88,6 +87,7 @@ def test_claims(data, number):
     plt.close(figure)
 
 
+@LONG
 @pytest.mark.parametrize("number", [4, "table2"])
 def test_what_is_left_to_chance_or_to_the_clock_is_finite(number):
     result = lrvga.FIGURES[number](True)

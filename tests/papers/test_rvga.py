@@ -71,7 +71,13 @@ REFUTED = {
 """What the numbers do not bear out, with quick=True and the stored rows."""
 
 
-@pytest.mark.parametrize("number", AUTHORS)
+LONG = pytest.mark.slow(reason="compiles and runs every method in up to a hundred dimensions")
+HIGH = (5, 6, 7, 8, 9, 10)
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[LONG] if n in (3, *HIGH) else []) for n in AUTHORS]
+)
 def test_final_divergences_are_the_authors(data, number):
     for setting, printed in zip(SETTINGS[number], AUTHORS[number], strict=True):
         ours = compare(setting, 1 if setting.dim == 2 else 5).finals()
@@ -87,7 +93,9 @@ def test_final_divergences_are_the_authors(data, number):
             assert abs(ours[method] - value) <= 0.5 * digit + slack, (setting.label, method)
 
 
-@pytest.mark.parametrize("number", rvga.FIGURES)
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[LONG] if n in HIGH else []) for n in rvga.FIGURES]
+)
 def test_claims_on_the_stored_rows(data, number):
     result = rvga.FIGURES[number](True)
     refuted = [claim.text for claim in result.claims if not claim.held]
@@ -98,7 +106,8 @@ def test_claims_on_the_stored_rows(data, number):
 
 
 @pytest.mark.parametrize(
-    "number", [1, 2, 12, 13, 15, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 8))]
+    "number",
+    [1, 2, 12, 13, 15, *(pytest.param(n, marks=LONG) for n in (6, 8))],
 )
 def test_figures_from_generated_rows(monkeypatch, number):
     monkeypatch.delenv("KALVI_DATA", raising=False)

@@ -87,6 +87,7 @@ def test_gibbs_against_quadrature():
     np.testing.assert_allclose(found.probability, exact, atol=0.05)
 
 
+@pytest.mark.slow(reason="compiles a fit with priors of its own")
 def test_a_fit_against_quadrature():
     matrix, rows, cols, exact, evidence = tiny(0.05)
     settings = silk_fits.Settings(learn=False, gain=1e-9, memory=0)
@@ -128,7 +129,7 @@ def test_gibbs_finds_the_rates():
     assert found.losses[-1] < perfect + 0.03
 
 
-@pytest.mark.slow  # compiles for twenty seconds
+@pytest.mark.slow(reason="compiles for twenty seconds")
 def test_numpyro_factorises():
     made = silk_data.synthetic((60, 50), 2, (0.05, 0.5), seed=1, scale=2.0)
     found = silk_autonormal.auto_normal(made.matrix, 2, steps=1000, seed=0, rate=0.03, chunk=500)
@@ -164,12 +165,12 @@ def held(result):
     return {claim.text: claim.held for claim in result.claims}
 
 
-@pytest.mark.slow  # compile for half a minute each
+@pytest.mark.slow(reason="compiles for half a minute a case")
 @pytest.mark.parametrize(
     ("name", "claim"),
     [
         ("1", "Smoothness brings hidden entries"),
-        ("2", "kalvi is faster than Gibbs"),
+        pytest.param("2", "kalvi is faster than Gibbs", marks=pytest.mark.alone),
         ("3", "There Jacobi steps take ten times"),
         ("table1", "Chains are tighter"),
     ],
@@ -180,7 +181,7 @@ def test_figures_of_drawn_matrices(name, claim):
     assert found[next(text for text in found if text.startswith(claim))]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles fits of real matrices")
 @pytest.mark.parametrize("name", ["5", "6"])
 def test_figures_of_real_matrices(name, data):
     result = figures.FIGURES[name](True)
@@ -202,7 +203,7 @@ def test_countries_in_sessions_are_the_votes_again(data):
     assert (np.diff(votes.country)[apart > 100] > 0).all()
 
 
-@pytest.mark.slow  # compiles for half a minute
+@pytest.mark.slow(reason="compiles for half a minute")
 def test_the_command_forecasts_votes(data, tmp_path):
     arguments = ["reproduce", "silk", "4", "--quick", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.main, arguments)

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from scipy.optimize import minimize
 
 from kalvi import cli, plots
-from kalvi.algorithms import vifa
-from kalvi.algorithms.base import Batch
 from kalvi.gaussians import LowRankCovariance
-from kalvi.models import LogLikelihood
+from kalvi.predictors.models import LogLikelihood
+from kalvi.rules import vifa
+from kalvi.rules.base import Batch
 from papers import vifa as figures
 from papers import vifa_posterior, vifa_structure
 from papers.results import Claim, Result
@@ -30,6 +30,7 @@ def judged(result, refuted):
     plt.close(result.draw())
 
 
+@pytest.mark.slow(reason="differentiates operation by operation")
 def test_the_entropy_is_taken_away():
     q = LowRankCovariance(RNG.normal(size=3), RNG.normal(size=(3, 2)), np.array([0.5, 1.0, 2.0]))
     model = LogLikelihood(lambda theta, x, y: -((y - x @ theta) ** 2))
@@ -49,7 +50,7 @@ def test_the_entropy_is_taken_away():
     np.testing.assert_allclose(whole.log_diag - found.log_diag, expected[1], rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles every method of the table")
 def test_table_6_2():
     result = vifa_posterior.table_6_2(True)
     judged(result, REFUTED)
@@ -63,7 +64,7 @@ def test_table_6_2():
     assert abs(transient["covariance error"] - 0.2055) < 2 * 0.0369
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="twenty thousand steps of three seeds")
 def test_printed_the_data_count_as_one_row():
     found = vifa_posterior.descents(True)[vifa_posterior.TEMPERED]
     for seed, p in enumerate(found.problems):
@@ -73,6 +74,7 @@ def test_printed_the_data_count_as_one_row():
         assert np.linalg.norm(cov - tempered) < 0.35 * np.linalg.norm(tempered)
 
 
+@pytest.mark.slow(reason="compiles every method of the figure")
 def test_figure_6_3():
     judged(vifa_posterior.figure_6_3(True), ["All entries"])
 
@@ -103,7 +105,7 @@ def best_divergence(matrix, rank, of_precision):
     return minimize(loss, start, jac=True, method="L-BFGS-B", options=options).fun
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="compiles descents of every structure")
 def test_structure():
     result = vifa_structure.structure(True)
     judged(result, ["A covariance of 4 factors holds the posterior of 4 shared directions"])
@@ -118,7 +120,7 @@ def test_structure():
         np.testing.assert_allclose(found[p.name, vifa_structure.MEAN_FIELD], alone, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="the whole sizes of table and figures: minutes")
 def test_whole_sizes():
     judged(vifa_posterior.table_6_2(False), [*REFUTED[:3], "Plain draws suffice", REFUTED[3]])
     judged(vifa_posterior.figure_6_3(False), ["All entries"])

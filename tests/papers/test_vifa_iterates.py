@@ -82,7 +82,7 @@ def test_the_exact_ridge_is_scikit_learns(data):
     np.testing.assert_array_equal(together, np.arange(len(folds.y)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="trains ensembles of networks")
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "whole"])
 def test_predictions(data, quick):
     judged(vifa_ensembles.figure_6_4(quick), ["It is EM's better fit"])

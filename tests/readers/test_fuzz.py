@@ -115,7 +115,7 @@ def test_a_damaged_file_is_read_or_refused(name, tmp_path):
     assert refused > 10
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a thousand damaged files a case")
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_thousands_of_damaged_files_are_read_or_refused(name, seed, tmp_path):

@@ -55,6 +55,8 @@ def test_what_is_ready_comes_before_a_stop():
     assert list(found) == [1, 2]
 
 
+@pytest.mark.alone
+@pytest.mark.slow(reason="starts another Python, which compiles a fit")
 def test_ctrl_c_on_a_stalled_pipe(tmp_path):
     out = tmp_path / "m.kalvi"
     arguments = ["fit", "-", "--format", "csv", "-t", "y", "-o", out, "-q", "--checkpoint-rows", 1]

@@ -96,7 +96,9 @@ def test_what_is_written_is_what_was_learned(file, tmp_path):
     assert learning.unfinished(out) is None
 
 
-@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize(
+    "rank", [None, pytest.param(2, marks=pytest.mark.slow(reason="compiles a low-rank stream"))]
+)
 def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
     choices = {
         "target": "sold",
@@ -190,6 +192,7 @@ def test_shards_merge_to_the_model_of_all(file, frame, tmp_path):
     assert sorted(map(tuple, about[1]["commonest"])) == sorted(map(tuple, all_[1]["commonest"]))
 
 
+@pytest.mark.slow(reason="compiles the fits of two numbers of columns")
 def test_models_of_other_units_do_not_merge(file, tmp_path):
     one = fit(file, tmp_path / "a", target="sold", drop=("price",))
     other = fit(file, tmp_path / "b", target="sold", drop=("price", "city"))
@@ -442,6 +445,7 @@ def test_the_sample_has_every_row_with_the_same_chance():
     np.testing.assert_allclose([early, late], 40 / 3, atol=5 * np.sqrt(40 * 2 / 9 / 3000))
 
 
+@pytest.mark.slow(reason="compiles a fit, its passes and 400 draws")
 def test_a_diagnosis_of_the_sample(file, tmp_path):
     model = fit(file, tmp_path / "m", target="sold", drop=("price",), keep_rows=True)
     found = diagnosed(model, draws=400)

@@ -97,7 +97,7 @@ def test_colours_are_those_of_the_house():
         "quiet": house.QUIET,
         "faint": house.FAINT,
         "blue": house.COLOURS["implicit"],
-        "pale": house.RAMP[0],
+        "pale": house.PALE,
     }.items():
         assert f"--{variable}: {colour};" in light
 

@@ -3,7 +3,8 @@
 container    the file: safetensors, its sizes checked, its checksum, replaced all at once
 packing      a value as a tree of JSON and named arrays
 unpacking    and back, nothing trusted
-known        the classes that a file may speak of
+registry     the classes that a file may speak of
+older        what files of older versions call them, and the fields that they had
 annotations  whether the parts of an object are what its class declares
 """
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 from kalvi.gaussians import Gaussian
-from kalvi.linalg import LowRankPlusDiagonal
+from kalvi.numerics.linalg import LowRankPlusDiagonal
 
 ARRAYS = (np.ndarray, np.generic, jax.Array)
 MOST = 2**20
@@ -56,7 +56,7 @@ def _parts_fit(value: tuple, inner: tuple) -> bool:
 
 
 def _array_fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
-    if value.dtype.name not in declared.dtypes and value.dtype.name != "bool":
+    if not _dtype_fits(value, declared):
         return False
     names = declared.dim_str.split()
     if not all(name.isidentifier() or name.isdigit() for name in names):
@@ -67,6 +67,14 @@ def _array_fits(value: Any, declared: Any, axes: dict[str, Any]) -> bool:
     return all(
         size == (int(name) if name.isdigit() else axes.setdefault(name, size))
         for name, size in zip(names, own, strict=True)
+    )
+
+
+def _dtype_fits(value: Any, declared: Any) -> bool:
+    """Whether an array has one of the types declared; a single whole number may stand for any number."""
+    whole = value.ndim == 0 and np.issubdtype(value.dtype, np.integer)
+    return value.dtype.name in (*declared.dtypes, "bool") or (
+        whole and "float64" in declared.dtypes
     )
 
 

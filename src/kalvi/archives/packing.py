@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from kalvi.archives import known
+from kalvi.archives import registry
 from kalvi.archives.container import NAMES
 
 DEEPEST = 64
@@ -108,7 +108,7 @@ class Packer:
             return ["csr", isinstance(value, sp.csr_array), [*(value.shape or ())], *parts]
         if isinstance(value, np.dtype) and value in NAMES:
             return ["dtype", value.name]
-        if isinstance(value, type) and value in known.TYPES.values():
+        if isinstance(value, type) and value in registry.TYPES.values():
             return ["kind", value.__name__]
         if isinstance(value, type) and issubclass(value, np.generic) and np.dtype(value) in NAMES:
             return ["type", np.dtype(value).name]
@@ -139,18 +139,18 @@ class Packer:
             return ["treedef", self.pack(skeleton, place, depth)]
         if isinstance(value, type):
             return None
-        if callable(value) and (names := _function_names(value)):
-            return ["function", names[0]]
-        kind = known.kind_of(type(value))
+        if (name := registry.function_name(value)) is not None:
+            return ["function", name]
+        kind = registry.kind_of(type(value))
         if kind is None:
             return None
         if kind == "step":
             packed = self._attributes(value, place, depth)
-            return [kind, known.name_of(type(value)), known.sklearn_version(), packed]
+            return [kind, registry.name_of(type(value)), registry.sklearn_version(), packed]
         fields = _fields(value, kind)
         packed = {name: self.pack(part, f"{place}.{name}", depth) for name, part in fields.items()}
-        known.check(value, kind)  # what could not be loaded is not saved
-        return [kind, known.name_of(type(value)), packed]
+        registry.check(value, kind)  # what could not be loaded is not saved
+        return [kind, registry.name_of(type(value)), packed]
 
     def _attributes(self, step: Any, place: str, depth: int) -> dict[str, Any]:
         """The attributes of a step of a pipeline; steps inside it are called by their names."""
@@ -177,14 +177,10 @@ def _fields(value: Any, kind: str) -> dict[str, Any]:
     return value.get_params(deep=False) if kind == "kernel" else vars(value)
 
 
-def _function_names(value: Any) -> list[str]:
-    return [name for name, function in known.FUNCTIONS.items() if function is value]
-
-
 def _described(value: Any) -> str:
     if callable(value) and not isinstance(value, type) and hasattr(value, "__qualname__"):
         return f"the function {value.__qualname__}"
-    return f"a {known.name_of(type(value)).replace(':', '.')}"
+    return f"a {registry.name_of(type(value)).replace(':', '.')}"
 
 
 def _remedy(value: Any) -> str:

@@ -1,12 +1,14 @@
 """Values put together again from a tree of plain JSON and named arrays, nothing trusted.
 
 The words are those of `packing`. Whatever does not fit is a ValueError; nothing is called but the
-constructors of NumPy, SciPy and JAX and, for estimators, their own `__setstate__`.
+constructors of NumPy, SciPy and JAX, what makes the defaults of fields that an older file lacks and the
+changes of `older`, and, for estimators, their own `__setstate__`.
 """
 
 import dataclasses
 import re
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from itertools import pairwise
 from math import prod
@@ -18,10 +20,10 @@ import jax.random as jr
 import numpy as np
 import scipy.sparse as sp
 
-from kalvi.archives import known
+from kalvi.archives import older, registry
 from kalvi.archives.container import NAMES
 from kalvi.archives.packing import DEEPEST, INTEGERS, is_plain
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
 
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -49,15 +51,15 @@ class Unpacker:
             "dtype": lambda depth, name: _dtype(name),
             "type": lambda depth, name: _dtype(name).type,
             "treedef": lambda depth, node: jax.tree.structure(self.unpack(node, depth)),
-            "function": lambda depth, name: known.FUNCTIONS[name],
-            "module": self._module,
+            "function": lambda depth, name: registry.function(older.moved(name)),
+            "module": partial(self._own, _module),
             "object": self._object,
-            "record": self._record,
+            "record": partial(self._own, _record),
             "kernel": self._kernel,
             "estimator": self._estimator,
             "step": self._step,
             "slice": self._slice,
-            "kind": lambda depth, name: known.TYPES[name],
+            "kind": lambda depth, name: registry.TYPES[name],
         }
 
     def unpack(self, node: Any, depth: int = 0) -> Any:
@@ -152,29 +154,23 @@ class Unpacker:
         found.check_format(full_check=True)
         return found
 
-    def _parts(self, fields: Any, wanted: Any, depth: int, optional: Any = ()) -> dict[str, Any]:
-        """The fields of an object, which must be those wanted; an older file may lack the optional ones."""
-        known, found = set(wanted), set(fields) if type(fields) is dict else {None}
-        if not known - set(optional) <= found <= known:
-            raise ValueError("an object has other fields than its class")
+    def _parts(self, fields: Any, wanted: Any, depth: int) -> dict[str, Any]:
+        """The fields of an object, which must be those wanted."""
+        if type(fields) is not dict:
+            raise ValueError("an object has no fields")
+        _check_names(fields, wanted)
         return {name: self.unpack(fields[name], depth) for name in fields}
 
-    def _module(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = known.find(name, "module")
-        parts = self._parts(fields, [field.name for field in dataclasses.fields(cls)], depth)
-        return known.check(_bare(cls, parts), "module")
+    def _own(self, make: Callable[..., Any], depth: int, name: Any, fields: Any) -> Any:
+        """An object of kalvi; one of an older version becomes what it is now."""
+        return _rebuilt(make, older.upgraded(name, self._parts(fields, fields, depth)))
 
     def _object(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = known.find(name, "object")
-        return _bare(cls, self._parts(fields, known.OBJECTS[name], depth))
-
-    def _record(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = known.find(name, "record")
-        parts = self._parts(fields, cls._fields, depth, cls._field_defaults)
-        return known.check(cls(**parts), "record")
+        cls = registry.find(name, "object")
+        return _bare(cls, self._parts(fields, registry.OBJECTS[name], depth))
 
     def _kernel(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = known.find(name, "kernel")
+        cls = registry.find(name, "kernel")
         return cls(**self._parts(fields, signature(cls).parameters, depth))
 
     def _slice(self, depth: int, ends: Any) -> slice:
@@ -185,7 +181,7 @@ class Unpacker:
 
     def _step(self, depth: int, name: Any, version: Any, fields: Any) -> Any:
         """A step of a pipeline with the attributes that it had."""
-        cls, own = known.find(name, "step"), known.sklearn_version()
+        cls, own = registry.find(name, "step"), registry.sklearn_version()
         if version != own:
             raise ValueError(
                 f"its {cls.__name__} is of scikit-learn {str(version)[:20]}, and this is {own}; install "
@@ -197,14 +193,64 @@ class Unpacker:
         return _bare(cls, self._parts(fields, names, depth))
 
     def _estimator(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = known.find(name, "estimator")
-        settings = set(cls._get_param_names())
-        learned = set(fields) - settings if type(fields) is dict else set()
+        cls = registry.find(older.moved(name), "estimator")
+        parts = self._parts(fields, fields, depth)
+        settings = {key: signature(cls).parameters[key].default for key in cls._get_param_names()}
+        learned, later = parts.keys() - settings.keys(), settings.keys() - parts.keys()
+        if later == settings.keys():
+            raise ValueError(f"{cls.__name__} has none of its settings")
         if any(key[:2] == "__" or _taken(cls, key) for key in learned):
             raise ValueError(f"{cls.__name__} has other attributes than its class")
         model = object.__new__(cls)
-        model.__setstate__(self._parts(fields, settings | learned, depth))
+        model.__setstate__(parts | {key: settings[key] for key in later})
         return model
+
+
+def _rebuilt(make: Callable[..., Any], found: Any) -> Any:
+    """What an upgrade made, put together from the inside out."""
+    if not isinstance(found, older.Rebuilt):
+        return found
+    parts = {name: _rebuilt(make, part) for name, part in found.parts.items()}
+    return make(found.name, parts)
+
+
+def _module(name: Any, parts: dict[str, Any]) -> Any:
+    """A module of arrays; what an older file lacks is as in a new one."""
+    cls = registry.find(name, "module")
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    lacking = {
+        key: _default(field)
+        for key, field in fields.items()
+        if key not in parts and _has_default(field)
+    }
+    _check_names(parts | lacking, fields)
+    return registry.check(_bare(cls, parts | lacking), "module")
+
+
+def _has_default(field: dataclasses.Field) -> bool:
+    given = (field.default, field.default_factory)
+    return any(part is not dataclasses.MISSING for part in given)
+
+
+def _default(field: dataclasses.Field) -> Any:
+    """What a field is that nobody gives."""
+    made = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        made = field.default_factory()
+    convert = field.metadata.get("converter")
+    return made if convert is None else convert(made)
+
+
+def _record(name: Any, parts: dict[str, Any]) -> Any:
+    """A named tuple; what an older file lacks is as in a new one."""
+    cls = registry.find(name, "record")
+    _check_names(cls._field_defaults | parts, cls._fields)
+    return registry.check(cls(**parts), "record")
+
+
+def _check_names(found: Any, wanted: Any) -> None:
+    if set(found) != set(wanted):
+        raise ValueError("an object has other fields than its class")
 
 
 def _on_device(array: np.ndarray) -> jax.Array:

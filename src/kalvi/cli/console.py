@@ -16,7 +16,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from kalvi.interrupts import STOPPED, ending_at_once
+from kalvi.system.interrupts import STOPPED, ending_at_once
 
 NEEDS = {
     "pyarrow": "kalvi[files]",

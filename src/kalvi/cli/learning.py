@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from kalvi import files
 from kalvi.cli import words
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
 from kalvi.cli.outputs import check_model, default_out, require
 from kalvi.cli.voices import voice
+from kalvi.system import files
 
 DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
 FORMAT = click.option(

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from kalvi import files
 from kalvi.cli import silk_words
 from kalvi.cli.console import compiled_once, module, refusing, say_json, written
 from kalvi.cli.learning import (
@@ -22,6 +21,7 @@ from kalvi.cli.learning import (
     settings_of,
 )
 from kalvi.cli.outputs import check_table, default_out, require
+from kalvi.system import files
 
 OUT = click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The model; DATA.kalvi if not given."

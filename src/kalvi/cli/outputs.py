@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kalvi import files
+from kalvi.system import files
 
 TABLES = {".csv": "CSV table", ".parquet": "Parquet table", ".jsonl": "JSON lines table"}
 """The tables that commands write, by the ending of their names."""

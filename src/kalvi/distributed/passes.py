@@ -16,15 +16,15 @@ the step to the next q is made from those of all rows:
 
     ∇ = Σ gᵢ xᵢ − Σ₀⁻¹ (μ − μ₀),     S = Σ₀⁻¹ + Σ γᵢ xᵢ xᵢᵀ,     Σ⁻¹ ← S,  μ ← μ + S⁻¹ ∇.
 
-With a full covariance this is Newton's method (`algorithms.revisit_full`). A low rank keeps S only as S U
-and its diagonal, and takes an EM step to its factor analysis and a quasi-Newton step of the mean
-(`algorithms.revisit`); variances alone are a precision of no factors. Nothing is taken out of q and
-no shard is projected, so that no error is carried from pass to pass: the order of the rows and how they
-lie in places do not matter (but for rounding), and what it converges to is the optimum of the
-variational bound of all rows, which `fit` on one machine finds. Each round therefore removes more than
-the merge brought in: also what one stream of all rows would have been wrong by. (Expectation propagation
-over shards, the other way to refine, would begin each shard's stream at a cavity q qₖ⁻¹; with a low
-rank that is no Gaussian of the rank, and its fixed point still has a stream's error in every shard.)
+With a full covariance this is Newton's method, its steps combined with those before them. A low rank
+keeps S only as S U and its diagonal, and takes an EM step to its factor analysis and a quasi-Newton step of
+the mean (`gaussians.ascents`). Nothing is taken out of q and no shard is projected, so that no error is
+carried from pass to pass: the order of the rows and how they lie in places do not matter (but for
+rounding), and what it converges to is the optimum of the variational bound of all rows, which `fit` on one
+machine finds. Each round therefore removes more than the merge brought in: also what one stream of all rows
+would have been wrong by. (Expectation propagation over shards, the other way to refine, would begin each
+shard's stream at a cavity q qₖ⁻¹; with a low rank that is no Gaussian of the rank, and its fixed point
+still has a stream's error in every shard.)
 A step that lowers the bound is not taken.
 
 The log evidence is the sum of the shards': each predicts its rows from the prior and its own earlier rows
@@ -153,22 +153,22 @@ class Refinement:
         check_is_fitted(model, "state_")
         check_refinable(model)
         self.model = model
-        self.climb: Any = revisits.begun(model, known if _fitted(known) else None)
+        self.ascent: Any = revisits.begun(model, known if _fitted(known) else None)
 
     def visit(self) -> Visit:
         """The pass that `turn` wants the outcome of."""
-        nothing = jax.tree.map(np.asarray, self.climb.sums)
-        return Visit(revisits.shell(self.model), self.climb.visited, nothing)
+        nothing = jax.tree.map(np.asarray, self.ascent.nothing())
+        return Visit(revisits.shell(self.model), self.ascent.visited, nothing)
 
     def turn(self, sums: Any) -> "Refinement":
         """The next round, from what a visit of all rows left."""
         new = object.__new__(Refinement)
-        new.model, new.climb = self.model, revisits.turned(self.model, self.climb, sums)
+        new.model, new.ascent = self.model, revisits.turned(self.model, self.ascent, sums)
         return new
 
     def finish(self) -> Any:
         """The model at the best Gaussian that was visited; warns where that is far from the optimum."""
-        return revisits.ended(self.model, self.climb)
+        return revisits.ended(self.model, self.ascent)
 
 
 def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:

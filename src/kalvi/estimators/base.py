@@ -11,10 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from tqdm import tqdm
 
-from kalvi import run, streams
-from kalvi.algorithms.base import Rule
-from kalvi.algorithms.grid import SideBySide, stack, take
-from kalvi.algorithms.rvga import RVGA, Streaming
+from kalvi import streams
 from kalvi.estimators import settings
 from kalvi.estimators.common import counted
 from kalvi.estimators.draws import Drawn
@@ -25,10 +22,13 @@ from kalvi.estimators.states import Settled, ahead_of, check_restored, weighty
 from kalvi.estimators.widening import Widening
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
-from kalvi.namespaces import is_jax, on_device, on_host
-from kalvi.precision import matching
-from kalvi.predictors import Linear, MultiLinear, Predictor
-from kalvi.vectors import VectorLikelihood
+from kalvi.numerics.namespaces import is_jax, on_device, on_host
+from kalvi.numerics.precision import matching
+from kalvi.predictors import Predictor, linear
+from kalvi.rules.base import Rule
+from kalvi.rules.grid import SideBySide, stack, take
+from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.streams import run
 
 CLIMBED = ("elbo_", "elbo_gap_", "converged_", "_chosen")
 """What a climb leaves beside the posterior: rows that are streamed after it make it untrue."""
@@ -84,11 +84,11 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         """How many predictors a row has."""
 
     @abstractmethod
-    def _stream_likelihood(self) -> Likelihood | VectorLikelihood:
+    def _stream_likelihood(self) -> Likelihood:
         """The likelihood that the rule is run with."""
 
     @abstractmethod
-    def _fitted_likelihood(self) -> Likelihood | VectorLikelihood:
+    def _fitted_likelihood(self) -> Likelihood:
         """The likelihood that predictions are made with."""
 
     @abstractmethod
@@ -157,7 +157,7 @@ class StreamingEstimator(Widening, Drawn, Refining, BaseEstimator):
         return SideBySide(rule) if self._on_grid() else rule
 
     def _predictor(self) -> Predictor:
-        return MultiLinear(self._outputs()) if self._outputs() > 1 else Linear()
+        return linear(self._outputs())
 
     def _schedule(self, n_features: int) -> streams.Schedule:
         dim = n_features + bool(self.fit_intercept)

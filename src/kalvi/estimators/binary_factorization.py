@@ -13,9 +13,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
-from kalvi import run
-from kalvi.algorithms.silk import Side, Silk, log_likelihood
-from kalvi.algorithms.silk.model import double_sum
 from kalvi.estimators import binary_fits as fits
 from kalvi.estimators import binary_predictions as predictions
 from kalvi.estimators import binary_settings as settings
@@ -24,7 +21,10 @@ from kalvi.estimators.binary_places import Axis, axis
 from kalvi.estimators.common import all_or_nothing
 from kalvi.estimators.states import check_names, fits_together
 from kalvi.kernels import OrnsteinUhlenbeck
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
+from kalvi.rules.silk import Side, Silk, log_likelihood
+from kalvi.rules.silk.model import double_sum
+from kalvi.streams import run
 
 
 class Smoothness(NamedTuple):

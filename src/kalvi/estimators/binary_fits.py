@@ -10,8 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import run
-from kalvi.algorithms.silk import (
+from kalvi.rules.silk import (
     SILK,
     Chains,
     Coupled,
@@ -28,10 +27,11 @@ from kalvi.algorithms.silk import (
     start,
     statistics,
 )
-from kalvi.algorithms.silk.model import double_sum
-from kalvi.algorithms.silk.new_rows import given_columns, unseen
-from kalvi.algorithms.silk.posteriors import Family
-from kalvi.algorithms.silk.prune import arranged, contributions, kept
+from kalvi.rules.silk.model import double_sum
+from kalvi.rules.silk.new_rows import given_columns, unseen
+from kalvi.rules.silk.posteriors import Family
+from kalvi.rules.silk.prune import arranged, contributions, kept
+from kalvi.streams import run
 
 FAMILIES: dict[str, Family] = {
     "chains": Chains.independent,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from kalvi.algorithms.silk.places import Places, places, spread, unordered
+from kalvi.rules.silk.places import Places, places, spread, unordered
 
 TIES = ("share", "spread")
 UNORDERED = "unordered"

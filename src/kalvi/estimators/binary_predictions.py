@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kalvi import run
-from kalvi.algorithms.silk import (
+from kalvi.estimators.binary_places import UNORDERED, Axis, numbers
+from kalvi.rules.silk import (
     Beside,
     Moments,
     Side,
@@ -16,7 +16,7 @@ from kalvi.algorithms.silk import (
     paired_probabilities,
     probabilities,
 )
-from kalvi.estimators.binary_places import UNORDERED, Axis, numbers
+from kalvi.streams import run
 
 BLOCK = 2**18
 """Entries predicted at once."""

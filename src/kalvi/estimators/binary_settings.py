@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kalvi.algorithms.silk import Observed, Table
 from kalvi.estimators.binary_fits import FAMILIES, SOLVERS, Settings
 from kalvi.estimators.binary_places import TIES, Axis
 from kalvi.estimators.binary_tables import UNSTORED
+from kalvi.rules.silk import Observed, Table
 
 MOST = 10
 """max_factors=None begins with this many, or with all that the matrix can have."""

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int, Int8
 
-from kalvi.algorithms.silk import Entries, Observed, Table, entries
 from kalvi.estimators.binary_places import Axis
 from kalvi.estimators.common import refuse_lazy
+from kalvi.rules.silk import Entries, Observed, Table, entries
 
 BLOCK = 2**20
 """Entries that are read at once."""

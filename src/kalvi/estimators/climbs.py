@@ -6,14 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from kalvi import run, streams
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.revisit import Climb, Revisit, converged, going
-from kalvi.algorithms.vga import VGA, vga
-from kalvi.climbing import unseen
+from kalvi import streams
 from kalvi.gaussians import Dense, Gaussian, LowRankPrecision
 from kalvi.likelihoods import Likelihood
-from kalvi.vectors import VectorLikelihood
+from kalvi.predictors import linear
+from kalvi.predictors.models import Model
+from kalvi.rules.base import Batch
+from kalvi.rules.revisit import Revisit, Revisiting
+from kalvi.rules.vga import VGA, vga
+from kalvi.streams import run
 
 MOST_PASSES, MOST_LOW_RANK = 2000, 100
 """Where a climb without a limit of its own stops, even if the bound still rises."""
@@ -34,7 +35,7 @@ class Found(NamedTuple):
 
 
 def climb_dense(
-    likelihood: Likelihood | VectorLikelihood,
+    likelihood: Likelihood,
     prior: Any,
     start: Any,
     rows: tuple,
@@ -51,7 +52,7 @@ def climb_dense(
 
 
 def climb_low_rank(
-    likelihood: Likelihood | VectorLikelihood,
+    likelihood: Likelihood,
     prior: Any,
     start: LowRankPrecision,
     rows: tuple,
@@ -61,22 +62,22 @@ def climb_low_rank(
 ) -> Found:
     """The best Gaussian of the rank of `start`."""
     most = MOST_LOW_RANK if limit is None else limit
-    rule = Revisit(likelihood)
-    climb: Climb = rule.init(prior, start=start)
+    rule = Revisit(Model(linear(likelihood.outputs), likelihood))
+    state: Revisiting = rule.init(prior, start=start)
     size = int(np.clip(VISITED_NUMBERS // start.dim, 1, VISITED_ROWS))
     with tqdm(total=most, unit=" passes", disable=not verbose) as bar:
-        while going(climb, TOLERANCE) and int(climb.passes) < most:
+        ascent: Any = state.ascent
+        while ascent.going(TOLERANCE) and int(ascent.passes) < most:
             batches = streams.array_batches(*rows, block_size=size, **layout)
-            climb = run.call(Revisit.turn, rule, run.resume(rule, climb, batches))
-            bar.set_postfix(elbo=f"{float(climb.here.elbo):.3f}")
+            state = run.call(Revisit.turn, rule, run.resume(rule, state, batches))
+            ascent = state.ascent
+            bar.set_postfix(elbo=f"{float(ascent.elbo):.3f}")
             bar.update()
-    known_to = unseen(climb.here.elbo, climb.here.rounding)
-    gap = float(jnp.maximum(climb.gained, known_to))
-    done = bool(converged(climb, TOLERANCE))
-    return Found(climb.posterior, int(climb.passes), float(climb.here.elbo), gap, done)
+    gap = float(jnp.maximum(ascent.gained, ascent.known_to()))
+    done = bool(ascent.converged(TOLERANCE))
+    return Found(ascent.posterior, int(ascent.passes), float(ascent.elbo), gap, done)
 
 
-def _revisited(
-    likelihood: Likelihood | VectorLikelihood, prior: Dense, batch: Batch, start: Dense, limit
-) -> VGA:
-    return vga(likelihood, prior, batch, start, max_passes=limit)
+def _revisited(likelihood: Likelihood, prior: Dense, batch: Batch, start: Dense, limit) -> VGA:
+    predictor = linear(likelihood.outputs)
+    return vga(likelihood, prior, batch, start, predictor=predictor, max_passes=limit)

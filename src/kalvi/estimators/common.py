@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from kalvi.algorithms.base import Batch
-from kalvi.forks import refuse_inherited_backend
+from kalvi.rules.base import Batch
+from kalvi.system.forks import refuse_inherited_backend
 
 PARAMETERS = """rank : int or None, default None
         None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a

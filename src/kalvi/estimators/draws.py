@@ -19,15 +19,15 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from kalvi import run, streams
-from kalvi.algorithms.base import Batch, weighted
+from kalvi import streams
 from kalvi.estimators import settings
+from kalvi.evaluation.psis import FEWEST, Diagnosis, diagnosis, psis
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
-from kalvi.precision import matching
-from kalvi.predictors import MultiLinear
-from kalvi.psis import FEWEST, Diagnosis, diagnosis, psis
-from kalvi.vectors import VectorLikelihood
+from kalvi.numerics.precision import matching
+from kalvi.predictors import linear
+from kalvi.rules.base import Batch, weighted
+from kalvi.streams import run
 
 ROWS, NUMBERS = 256, 2**24
 """Ratios are summed over blocks of so many rows, for draws of at most so many numbers at once."""
@@ -177,13 +177,10 @@ def _densities(q: Gaussian, theta: Float[Array, "s d"]) -> Float[Array, " s"]:
 
 
 def _log_likelihoods(
-    likelihood: Likelihood | VectorLikelihood, theta: Float[Array, "s d"], batch: Batch
+    likelihood: Likelihood, theta: Float[Array, "s d"], batch: Batch
 ) -> Float[Array, " s"]:
     """Σ wᵢ log p(yᵢ | θ) of each draw."""
-    if isinstance(likelihood, VectorLikelihood):
-        f = jax.vmap(lambda one: MultiLinear(likelihood.outputs).mean(one, batch.x))(theta)
-        f = jnp.swapaxes(f, 0, 1)
-    else:
-        f = batch.x @ theta.T
+    predictor = linear(likelihood.outputs)
+    f = jnp.swapaxes(jax.vmap(lambda one: predictor.values(one, batch.x))(theta), 0, 1)
     terms = jax.vmap(lambda row, y: jax.vmap(lambda one: likelihood.log_prob(one, y))(row))
     return jnp.sum(weighted(batch.weight, terms(f, batch.y)), axis=0)

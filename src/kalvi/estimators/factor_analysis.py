@@ -17,15 +17,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
-from kalvi import run, sharding, streams
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch
+from kalvi import streams
 from kalvi.estimators import factor_methods as methods
 from kalvi.estimators import settings
 from kalvi.estimators.common import all_or_nothing, counted
 from kalvi.estimators.states import check_names, fits_together
 from kalvi.gaussians import LowRankCovariance
-from kalvi.precision import matching
+from kalvi.numerics import sharding
+from kalvi.numerics.precision import matching
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch
+from kalvi.streams import run
 
 STRUCTURAL = (
     *("method", "loops", "prior_rows", "block_size"),

@@ -7,10 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi.algorithms import factor_analysis as fa
-from kalvi.algorithms.base import Batch, Rule
 from kalvi.gaussians import LowRankCovariance
-from kalvi.projections import EM
+from kalvi.numerics.projections import EM
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch, Rule
 
 METHODS = ("eigen", "recursive_em", "online_em", "incremental_em", "sga", "batch_em")
 WARMED = ("online_em", "incremental_em", "sga")

@@ -21,7 +21,8 @@ from kalvi.likelihoods import (
     Probit,
     StudentT,
 )
-from kalvi.precision import matching
+from kalvi.likelihoods.base import need_labels, need_one_output
+from kalvi.numerics.precision import matching
 
 FIRST_NOISE = 0.1
 """The variance of the noise before it is learned, as a share of that of y."""
@@ -94,8 +95,8 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
         centre, spread = moments(y, weight)
         spread = spread or 1.0
         likelihood = self._first_likelihood(spread)
-        self._check_targets(likelihood, y)
-        if isinstance(likelihood, Poisson):
+        need_labels(likelihood, y)
+        if likelihood.log_link:
             centre, spread = float(np.log(max(centre, 1e-3))), 1.0
         self.fits_ = [self._fit_one(X, y, weight, likelihood, centre, spread)]
         self._warn()
@@ -125,6 +126,7 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
 
     def _first_likelihood(self, spread: float) -> Likelihood:
         if isinstance(self.likelihood, Likelihood):
+            need_one_output(self.likelihood, "GaussianProcessRegressor")
             return self.likelihood
         scale = float(np.sqrt(FIRST_NOISE)) * spread
         made = {
@@ -138,16 +140,6 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
                 f"likelihood must be one of {', '.join(made)} or a Likelihood; got {self.likelihood!r}."
             )
         return made[self.likelihood]()
-
-    @staticmethod
-    def _check_targets(likelihood: Likelihood, y: np.ndarray) -> None:
-        bad, needed = np.zeros(0, int), ""
-        if isinstance(likelihood, Poisson):
-            bad, needed = np.flatnonzero(y < 0), "counts, 0 or more"
-        elif isinstance(likelihood, Bernoulli | Probit):
-            bad, needed = np.flatnonzero((y != 0) & (y != 1)), "0 or 1 for a binary likelihood"
-        if bad.size:
-            raise ValueError(f"y must hold {needed}; row {bad[0]} has {y[bad[0]]:g}.")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,5 +1,6 @@
 """What the Gaussian process estimators share: rows checked, hyperparameters found, the posterior kept."""
 
+from abc import abstractmethod
 from typing import Any
 from warnings import warn
 
@@ -11,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from kalvi import kernels, run
+from kalvi import kernels
 from kalvi.estimators import settings
 from kalvi.estimators.gp_covariances import (
     Covariance,
@@ -24,8 +25,9 @@ from kalvi.estimators.gp_settings import check_memory, check_settings, check_spa
 from kalvi.estimators.gp_sparse import Sparse, SparseProblem
 from kalvi.estimators.states import check_names, fits_together
 from kalvi.likelihoods import Likelihood
-from kalvi.linalg import cholesky
-from kalvi.precision import matching
+from kalvi.numerics.linalg import cholesky
+from kalvi.numerics.precision import matching
+from kalvi.streams import run
 
 INDEFINITE = 1e-8
 """Negative eigenvalues of a kernel matrix that rounding explains, as a share of its largest entry."""
@@ -67,6 +69,10 @@ class GaussianProcess(BaseEstimator):
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
+
+    @abstractmethod
+    def fit(self, X, y, sample_weight=None) -> Any:
+        """Fit to all rows."""
 
     @property
     def kernel_(self) -> Any:

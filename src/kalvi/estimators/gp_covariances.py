@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from kalvi import kernels, run
+from kalvi import kernels
+from kalvi.streams import run
 
 REACH = float(np.log(1e5))
 """Hyperparameters are sought within this distance of their start, in logarithms."""

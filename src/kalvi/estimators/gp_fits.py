@@ -12,9 +12,10 @@ import numpy as np
 from scipy.optimize import minimize
 from tqdm import tqdm
 
-from kalvi import run
-from kalvi.algorithms.base import weighted
-from kalvi.algorithms.klprox import (
+from kalvi.estimators.gp_covariances import REACH, Covariance, padded_size
+from kalvi.likelihoods import Likelihood
+from kalvi.rules.base import weighted
+from kalvi.rules.klprox import (
     Conditioned,
     KLProx,
     Latent,
@@ -24,9 +25,8 @@ from kalvi.algorithms.klprox import (
     klprox,
     predict,
 )
-from kalvi.algorithms.klprox.function_space import first_sites
-from kalvi.estimators.gp_covariances import REACH, Covariance, padded_size
-from kalvi.likelihoods import Likelihood
+from kalvi.rules.klprox.function_space import first_sites
+from kalvi.streams import run
 
 GAP, SEARCHED_GAP, GAIN = 1e-8, 1e-4, 1e-4
 """Nats: where the ascent over the sites stops, in the end and while hyperparameters are sought, and what a

@@ -7,17 +7,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from kalvi import kernels, run, streams
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.klprox import choose, sparse_elbo, sparse_klprox, sparse_predict
-from kalvi.algorithms.klprox.rule import Design, KLProximal, Rows
-from kalvi.algorithms.klprox.sparse import InducingFeatures, features, standard
-from kalvi.algorithms.vga import VGA, informed
-from kalvi.divergences import kl
+from kalvi import kernels, streams
 from kalvi.estimators.gp_covariances import Own, padded_size
 from kalvi.estimators.gp_fits import GAP, NOWHERE, Hyper, Table, in_blocks
 from kalvi.gaussians import Dense
+from kalvi.gaussians.divergences import kl
+from kalvi.predictors import Linearised, OffsetLinear, Predictor
+from kalvi.predictors.linear import OneLinear
+from kalvi.rules.base import Batch
+from kalvi.rules.klprox import choose, sparse_elbo, sparse_klprox, sparse_predict
+from kalvi.rules.klprox.rule import KLProximal
+from kalvi.rules.klprox.sparse import InducingFeatures, inducing_rows, standard
+from kalvi.rules.vga import VGA, informed
+from kalvi.streams import run
 
 SAMPLE, PASSES = 20, 10
 """With minibatches, hyperparameters are learned from so many rows for each inducing point, and the
@@ -105,9 +109,9 @@ class SparseProblem:
 
     def _streamed(self, hyper: Hyper, start: VGA) -> Sparse:
         """Minibatches of all rows, from the posterior of the sample."""
-        design = Centred(InducingFeatures(hyper.covariance.kernel, jnp.asarray(self.inducing)))
+        predictor = Centred(InducingFeatures(hyper.covariance.kernel, jnp.asarray(self.inducing)))
         rule = KLProximal.stochastic(
-            hyper.likelihood, float(self.table.weight.sum()), design=design
+            hyper.likelihood, float(self.table.weight.sum()), predictor=predictor
         )
         prior = standard(jnp.asarray(self.inducing))
         state = rule.start(prior, start.posterior)
@@ -182,22 +186,29 @@ class SparseProblem:
         return batch, jnp.asarray(hyper.mean(x), self.dtype)
 
 
-class Centred(Design):
+class Centred(OneLinear):
     """Inducing features of inputs whose last column is the prior mean."""
 
     features: InducingFeatures
 
-    def __call__(self, x) -> Rows:
-        rows = self.features(x[:, :-1])
-        return rows._replace(offset=x[:, -1])
+    def values(self, theta, x) -> Array:
+        return self.linearise(theta, x).mean
+
+    def linearise(self, theta, x) -> Linearised:
+        return OffsetLinear().linearise(theta, self.features.carried(x[:, :-1], x[:, -1]))
+
+    def whitened(self, prior: Dense, x) -> tuple[Predictor, Array]:
+        return OffsetLinear().whitened(prior, self.features.carried(x[:, :-1], x[:, -1]))
 
 
 def _solved(likelihood, kernel, mean, inducing, batch, start, fresh, max_passes) -> VGA:
     """The optimum from `start`, or from what the rows tell at the prior mean if `fresh`."""
     limits = {"max_passes": max_passes, "tolerance": GAP}
-    rows = Batch(features(kernel, inducing, batch.x)[0], batch.y, batch.weight)
+    rows = inducing_rows(kernel, inducing, batch.x, mean)
     start = jax.lax.cond(
-        fresh, lambda: informed(likelihood, standard(inducing), rows, mean), lambda: start
+        fresh,
+        lambda: informed(likelihood, standard(inducing), batch._replace(x=rows), OffsetLinear()),
+        lambda: start,
     )
     return sparse_klprox(likelihood, kernel, mean, inducing, batch, start, **limits)
 

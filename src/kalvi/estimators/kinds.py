@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
 from kalvi.estimators.base import StreamingEstimator
 from kalvi.estimators.common import all_or_nothing
 from kalvi.gaussians import Gaussian
+from kalvi.rules.rvga import Streaming
 
 
 class StreamingRegressor(RegressorMixin, StreamingEstimator):

@@ -9,13 +9,13 @@ from scipy.special import gammaln
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
 from kalvi.estimators.common import all_or_nothing, documented
 from kalvi.estimators.kinds import FixedLikelihood, StreamingRegressor
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
-from kalvi.vectors import Softmax
+from kalvi.likelihoods.vector import Softmax
+from kalvi.rules.rvga import Streaming
 
 NO_NOISE = 1e-12
 """The learned noise scale where nothing was ever mispredicted."""

@@ -12,7 +12,7 @@ from kalvi.estimators.common import all_or_nothing, documented
 from kalvi.estimators.neural_base import NeuralEstimator, standard, streams
 from kalvi.estimators.neural_settings import PARAMETERS
 from kalvi.likelihoods import Bernoulli, Normal
-from kalvi.vectors import MultiNormal, Softmax
+from kalvi.likelihoods.vector import MultiNormal, Softmax
 
 FIRST_NOISE = 0.3
 """The variance of the noise of standardised y, before it is learned."""
@@ -127,7 +127,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
     def noise_scale_(self) -> Any:
         """The standard deviation of the noise, given or learned."""
         self._require_fitted("noise_scale_")
-        noise = np.sqrt(np.asarray(self.fitted_.model.noise(), np.float64)) * self.y_scale_
+        noise = np.sqrt(np.asarray(self.fitted_.model.noise_variance(), np.float64)) * self.y_scale_
         return float(noise[0]) if self._columns is None else noise
 
     def _outputs(self) -> int:

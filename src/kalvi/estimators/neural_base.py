@@ -13,17 +13,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from kalvi import run
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.evidence import SMALLEST_NOISE
 from kalvi.estimators import settings
 from kalvi.estimators.neural_fits import FITS, Fitted, Problem, fit_lrvga
 from kalvi.estimators.neural_settings import check_settings
 from kalvi.estimators.states import check_names, fits_together
+from kalvi.evaluation.predictions import Predicted, ensemble, linearised, merged
 from kalvi.gaussians.mixture import Mixture
-from kalvi.networks import Perceptron
-from kalvi.precision import matching
-from kalvi.predictions import Predicted, ensemble, linearised, merged
+from kalvi.numerics.precision import matching
+from kalvi.predictors.networks import Perceptron
+from kalvi.rules.base import Batch
+from kalvi.rules.evidence import SMALLEST_NOISE
+from kalvi.streams import run
 
 FULL_COVARIANCE = 1500
 """rank="auto" keeps the full covariance of at most this many parameters."""
@@ -148,7 +148,7 @@ class NeuralEstimator(BaseEstimator):
 
     def _check_outcome(self) -> None:
         """Refuse a posterior that is not finite, and say what the user must know of one that is."""
-        q, noise = self.fitted_.posterior, self.fitted_.model.noise()
+        q, noise = self.fitted_.posterior, self.fitted_.model.noise_variance()
         numbers = [q.mean, q.variance(), jnp.zeros(1) if noise is None else noise]
         if not all(np.all(np.isfinite(np.asarray(a))) for a in numbers):
             raise FloatingPointError(

@@ -18,19 +18,19 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from tqdm import tqdm
 
-from kalvi import run
-from kalvi.algorithms import evidence
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.nonlinear import NetworkRVGA, Passing
-from kalvi.algorithms.training import Trained, Training
-from kalvi.algorithms.vifa import FullVI, PrecisionVI
 from kalvi.collectors import Collector
-from kalvi.divergences import kl
-from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
+from kalvi.evaluation.predictions import squared_residuals
+from kalvi.gaussians import Dense, LowRankPrecision
 from kalvi.gaussians.mixture import Mixture
-from kalvi.models import Model
-from kalvi.networks import Perceptron
-from kalvi.predictions import squared_residuals
+from kalvi.predictors.models import Model
+from kalvi.predictors.networks import Perceptron
+from kalvi.rules import evidence
+from kalvi.rules.base import Batch
+from kalvi.rules.revisit import Revisit, Revisiting
+from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.rules.training import Trained, Training
+from kalvi.rules.vifa import PrecisionVI
+from kalvi.streams import run
 
 ROUNDS = 10
 """Between rounds of training the prior precisions and the noise are brought up to the evidence."""
@@ -40,6 +40,8 @@ PRETRAINED = 0.75
 """The share of the epochs before SWAG begins to collect."""
 SWAG_RATE = 0.1
 """The constant learning rate of SWAG, as a share of the training's."""
+NETWORK_BLOCK = 8
+"""Rows between two linearisations of a network that is learned in one pass."""
 ROW_NUMBERS = 2**24
 """Numbers in the Jacobian of a batch, where a low-rank precision is learned."""
 ROWS_PER_FACTOR = 4
@@ -132,7 +134,7 @@ def fit_swag(problem: Problem, member: int = 0) -> Fitted:
 def fit_multiswag(problem: Problem, members: int) -> Fitted:
     """A mixture of the Gaussians of several runs."""
     fits = [fit_swag(problem, member) for member in range(members)]
-    model, noises = fits[0].model, [fit.model.noise() for fit in fits]
+    model, noises = fits[0].model, [fit.model.noise_variance() for fit in fits]
     found = [noise for noise in noises if noise is not None]
     if found:
         model = model.with_noise(jnp.mean(jnp.stack(found), axis=0))
@@ -143,16 +145,23 @@ def fit_lrvga(problem: Problem, before: Fitted | None = None) -> Fitted:
     """One pass over the rows, or more rows after those of `before`."""
     model, theta = problem.start()
     model = model if before is None else before.model
-    rule = NetworkRVGA(model, learn_noise=problem.learn_noise and model.noise() is not None)
+    rule = RVGA(
+        model.likelihood,
+        predictor=model.predictor,
+        look_ahead=1,
+        block_size=NETWORK_BLOCK,
+        learn_noise=problem.learn_noise and model.likelihood.noisy,
+    )
     if before is None:
         widths = problem.perceptron.fan_in() if problem.learn_prior else problem.prior_precision
         alpha = jnp.broadcast_to(jnp.asarray(widths, problem.dtype), theta.shape)
-        state: Passing = rule.init(_prior(problem, theta, alpha))
+        state: Streaming = rule.init(_prior(problem, theta, alpha))
     else:
         alpha, state = jnp.asarray(before.prior_precision), before.state
     with _bar(problem, len(problem.batch.weight), " rows") as bar:
         state = run.resume(rule, state, _cut(problem, 8 * rule.block_size, bar))
-    fitted = model if model.noise() is None else model.with_noise(state.noise)
+    noise = state.noise if rule.learn_noise else None
+    fitted = model if noise is None else model.with_noise(noise.variance)
     return Fitted(fitted, state.posterior, np.asarray(alpha), None, state)
 
 
@@ -182,7 +191,7 @@ def _epochs(problem: Problem, rule, state, first: int, n: int, bar: tqdm):
 
 def _first_hyper(problem: Problem, model: Model, theta) -> evidence.Hyper:
     alpha = jnp.full_like(theta, problem.prior_precision)
-    noise = model.noise()
+    noise = model.noise_variance()
     noise = jnp.ones(1, theta.dtype) if noise is None else noise.astype(theta.dtype)
     return evidence.Hyper(alpha, noise, jnp.zeros((), theta.dtype))
 
@@ -190,7 +199,7 @@ def _first_hyper(problem: Problem, model: Model, theta) -> evidence.Hyper:
 def _brought_up(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> evidence.Hyper:
     """The hyperparameters after a round."""
     squares = jnp.zeros_like(hyper.noise)
-    if model.noise() is not None:
+    if model.noise_variance() is not None:
         squares = run.call(squared_residuals, model, q.mean, problem.batch)
     groups = problem.perceptron.groups()
     found = run.call(
@@ -209,37 +218,40 @@ def _brought_up(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> evi
 
 def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
     """A full covariance at the mean that was trained: from some of the rows, in the end from all."""
-    if q is None:
-        q = Dense.from_root(theta, jnp.diag(1 / jnp.sqrt(hyper.prior_precision)))
+    prior = _prior_of(hyper)
+    q = Dense.from_root(theta, prior.root) if q is None else q
     q = eqx.tree_at(lambda q: q.mean, q, theta)
     rows = problem if number is None else _some_rows(problem, number)
-    rule = FullVI(model, hyper.prior_precision, step_size=0.0)
-    return run.call(FullVI.turn, rule, _passed(rows, rule, q)).posterior
+    return run.call(_at_target, _passed(rows, Revisit(model), q, prior))
 
 
-def _passed(problem: Problem, rule: FullVI, q: Dense):
+def _at_target(state: Revisiting):
+    """The Gaussian visited, with the precision that the rows and the prior ask for there."""
+    q, prior = state.visited, state.ascent.prior
+    return q.toward(state.sums.curvature + q.gather(prior.precision), prior)
+
+
+def _passed(problem: Problem, rule: Revisit, q: Dense, prior: Dense) -> Revisiting:
     """What all rows say at q."""
-    return run.resume(rule, rule.init(q), _cut(problem, PASS_ROWS))
+    return run.resume(rule, rule.init(prior, start=q), _cut(problem, PASS_ROWS))
 
 
 def _polished(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
     """Natural-gradient steps as long as the bound rises, and the bound."""
-    rule = FullVI(model, hyper.prior_precision)
-    here = _passed(problem, rule, q)
-    elbo = _bound(here, hyper)
+    rule, prior = Revisit(model), _prior_of(hyper)
+    state = run.call(Revisit.turn, rule, _passed(problem, rule, q, prior))
     for _ in range(POLISH):
-        there = _passed(problem, rule, run.call(FullVI.turn, rule, here).posterior)
-        risen = _bound(there, hyper)
-        if not risen > elbo:
+        before = float(state.ascent.elbo)
+        state = run.resume(rule, state, _cut(problem, PASS_ROWS))
+        state = run.call(Revisit.turn, rule, state)
+        if not float(state.ascent.elbo) > before:
             break
-        here, elbo = there, risen
-    return here.posterior, elbo
+    return state.posterior, float(state.ascent.elbo)
 
 
-def _bound(here, hyper: evidence.Hyper) -> float:
-    """The evidence bound of the linearised model."""
-    prior = Diagonal(jnp.zeros_like(hyper.prior_precision), 1 / hyper.prior_precision)
-    return float(here.value) - float(run.call(kl, here.posterior, prior))
+def _prior_of(hyper: evidence.Hyper) -> Dense:
+    deviations = 1 / jnp.sqrt(hyper.prior_precision)
+    return Dense.from_root(jnp.zeros_like(deviations), jnp.diag(deviations))
 
 
 def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | None):
@@ -301,12 +313,12 @@ def _drawn(problem: Problem, size: int, many: int, key: PRNGKeyArray):
 
 
 def _noisy(model: Model, hyper: evidence.Hyper) -> Model:
-    return model if model.noise() is None else model.with_noise(hyper.noise)
+    return model if model.noise_variance() is None else model.with_noise(hyper.noise)
 
 
 def _with_residual_noise(problem: Problem, model: Model, theta) -> Model:
     """The model with the noise that the residuals show."""
-    if model.noise() is None or not problem.learn_noise:
+    if model.noise_variance() is None or not problem.learn_noise:
         return model
     squares = run.call(squared_residuals, model, jnp.asarray(theta), problem.batch)
     return model.with_noise(jnp.maximum(squares / problem.n_samples, evidence.SMALLEST_NOISE))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalvi.estimators.neural_fits import FITS
-from kalvi.networks import ACTIVATIONS
+from kalvi.predictors.networks import ACTIVATIONS
 
 PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         Units of the hidden layers; () is a linear model.

@@ -5,18 +5,17 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from tqdm import tqdm
 
-from kalvi import run, streams
-from kalvi.algorithms.base import Batch
-from kalvi.algorithms.klprox.weights import Weights, in_function_space, in_weight_space
-from kalvi.algorithms.rvga import RVGA, Streaming
+from kalvi import streams
 from kalvi.estimators import settings
 from kalvi.estimators.climbs import MOST_PASSES, Found
-from kalvi.gaussians import Gaussian, LowRankPrecision
-from kalvi.likelihoods import Likelihood
-from kalvi.namespaces import on_device
+from kalvi.gaussians import Gaussian
+from kalvi.numerics.namespaces import on_device
+from kalvi.rules.base import Batch
+from kalvi.rules.klprox.weights import Weights, in_function_space, in_weight_space
+from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.streams import run
 
 GAP = 1e-12
 """Squared natural-gradient norm, in nats, at which the ascent stops."""
@@ -33,11 +32,13 @@ def solve(model: Any, scales: Sequence[Any], rows: tuple) -> tuple[Streaming, Fo
     most = jnp.asarray(MOST_PASSES if model.passes == "auto" else int(model.passes))
     rule = RVGA(likelihood, predictor=model._predictor())
     optimum = _in_weight_space
-    if isinstance(likelihood, Likelihood) and len(rows[1]) < batch.x.shape[1]:
+    if likelihood.outputs == 1 and len(rows[1]) < batch.x.shape[1]:
         optimum = _in_function_space
     for scale in tqdm(scales, unit=" priors", disable=not (model.verbose and len(scales) > 1)):
         prior = settings.plain_prior(model.get_params(), scale, shape, model.dtype)
-        found: Weights = _trimmed(run.call(optimum, likelihood, prior, batch, start, most))
+        found: Weights = run.call(optimum, likelihood, prior, batch, start, most)
+        posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
+        found = found._replace(posterior=posterior.compact())
         start = found.posterior
         state = _state(model, rule, prior, found, rows)
         if best is None or model._evidence(state) > model._evidence(best[0]):
@@ -52,10 +53,9 @@ def solve(model: Any, scales: Sequence[Any], rows: tuple) -> tuple[Streaming, Fo
 def streamable(state: Any, rank: int | None) -> Any:
     """A state of JAX arrays whose posterior has the structure that its stream goes on with."""
     state = on_device(state)
-    posterior = state.posterior
-    if rank is not None or not isinstance(posterior, LowRankPrecision):
+    if rank is not None:
         return state
-    return eqx.tree_at(lambda s: s.posterior, state, posterior.to_dense())
+    return eqx.tree_at(lambda s: s.posterior, state, state.posterior.to_dense())
 
 
 def _state(model: Any, rule: RVGA, prior: Any, found: Weights, rows: tuple) -> Streaming:
@@ -66,16 +66,6 @@ def _state(model: Any, rule: RVGA, prior: Any, found: Weights, rows: tuple) -> S
     state = eqx.tree_at(lambda s: (s.log_evidence, s.rows), state, (found.elbo, total))
     state = model._refitted(state, prior, rows)
     return eqx.tree_at(lambda s: s.log_evidence, state, found.elbo)
-
-
-def _trimmed(found: Weights) -> Weights:
-    """The same without the factors of rows that only fill the batch up."""
-    q = found.posterior
-    if not isinstance(q, LowRankPrecision):
-        return found
-    factor = q.precision.factor
-    seen = np.flatnonzero(np.any(np.asarray(factor) != 0, axis=0))
-    return found._replace(posterior=LowRankPrecision(q.mean, factor[:, seen], q.precision.diag))
 
 
 def _in_weight_space(likelihood, prior, batch: Batch, start: Gaussian | None, limit) -> Weights:

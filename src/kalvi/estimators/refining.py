@@ -10,15 +10,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from kalvi import streams
-from kalvi.algorithms.grid import take
-from kalvi.climbing import MEMORY
 from kalvi.estimators import settings
 from kalvi.estimators.climbs import Found, climb_dense, climb_low_rank
 from kalvi.estimators.common import all_or_nothing
 from kalvi.estimators.draws import SAME
 from kalvi.estimators.optimum import solve
 from kalvi.estimators.states import Settled, put
-from kalvi.precision import matching
+from kalvi.numerics.natural_gradient import MEMORY
+from kalvi.numerics.precision import matching
+from kalvi.rules.grid import take
 
 REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""

@@ -1,7 +1,7 @@
 """Further passes of a streaming model over rows in many places: what a place adds up, and the turns.
 
-A pass visits rows at one Gaussian and leaves sums (`algorithms.revisit`, `algorithms.revisit_full`); a turn
-makes the next Gaussian of them. Sums are NumPy arrays, because they travel.
+A pass visits rows at one Gaussian and leaves sums (`rules.visits`); a turn of an ascent
+(`gaussians.ascents`) makes the next Gaussian of them. Sums are NumPy arrays, because they travel.
 """
 
 from typing import Any
@@ -15,15 +15,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
-from kalvi import linalg, run, streams
-from kalvi.algorithms.base import Batch, Rule
-from kalvi.algorithms.revisit import Climb, Revisit
-from kalvi.algorithms.revisit_full import FullClimb, RevisitFull
+from kalvi import streams
 from kalvi.estimators.climbs import VISITED_NUMBERS, VISITED_ROWS
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.states import Settled
-from kalvi.gaussians import Diagonal, Gaussian, LowRankPrecision
-from kalvi.precision import matching
+from kalvi.gaussians import Updatable
+from kalvi.gaussians.ascents import Ascent, Sums
+from kalvi.numerics.precision import matching
+from kalvi.predictors.models import Model
+from kalvi.rules.base import Batch, Rule
+from kalvi.rules.visits import sums as sums_of
+from kalvi.streams import run
 
 NAMES = ("classes_", "n_features_in_", "feature_names_in_", "structure_")
 """What rows are checked against."""
@@ -32,18 +34,18 @@ CLOSE = 0.1
 are 0.3 standard deviations off on average, and an interval of 95 % still covers 94."""
 
 
-class Visits(Rule[Any]):
+class Visits(Rule[Sums]):
     """A pass that adds up what rows say at one Gaussian."""
 
-    climber: Revisit | RevisitFull
-    visited: Any
+    model: Model
+    visited: Updatable
 
-    def init(self, prior: Any, *, key: PRNGKeyArray | None = None) -> Any:
+    def init(self, prior: Sums, *, key: PRNGKeyArray | None = None) -> Sums:
         """The sums of no rows, given such sums."""
         return prior
 
-    def update(self, state: Any, batch: Batch, *, key: PRNGKeyArray | None = None) -> Any:
-        return jax.tree.map(jnp.add, state, self.climber.visit(self.visited, batch))
+    def update(self, state: Sums, batch: Batch, *, key: PRNGKeyArray | None = None) -> Sums:
+        return jax.tree.map(jnp.add, state, sums_of(self.model, self.visited, batch))
 
 
 def shell(model: Any) -> Any:
@@ -53,55 +55,48 @@ def shell(model: Any) -> Any:
     return new
 
 
-def begun(model: Any, known: Any = None) -> Climb | FullClimb:
-    """A climb from the posterior of a model; its prior, or what a model `known` before had learned."""
+def begun(model: Any, known: Any = None) -> Ascent:
+    """An ascent from the posterior of a model; its prior, or what a model `known` before had learned."""
     with matching(model.dtype):
         state = streamable(model._current()[1], model.rank)
         prior = model._priors(model.n_features_in_) if known is None else known.posterior_
-        return _climber(model).init(
-            _climbing(prior, model), start=_climbing(state.posterior, model)
-        )
+        return state.posterior.ascent(prior)
 
 
-def visited(model: Any, climb_at: Gaussian, sums: Any, rows: tuple) -> Any:
+def visited(model: Any, at: Updatable, sums: Sums, rows: tuple) -> Sums:
     """The sums with those of further rows (X, y, weight), which are checked."""
     x, y, weight = checked(model, *rows)
     with matching(model.dtype):
-        size = int(np.clip(VISITED_NUMBERS // climb_at.dim, 1, VISITED_ROWS))
+        size = int(np.clip(VISITED_NUMBERS // at.dim, 1, VISITED_ROWS))
         batches = streams.array_batches(x, y, weight, block_size=size, **model._layout())
-        rule = Visits(_climber(model), climb_at)
+        rule = Visits(Model(model._predictor(), model._stream_likelihood()), at)
         found = run.resume(rule, jax.tree.map(jnp.asarray, sums), batches)
         return jax.tree.map(np.asarray, found)
 
 
-def turned(model: Any, climb: Climb | FullClimb, sums: Any) -> Climb | FullClimb:
-    """The climb after a pass over all rows."""
+def turned(model: Any, ascent: Ascent, sums: Sums) -> Ascent:
+    """The ascent after a pass over all rows."""
     with matching(model.dtype):
-        full = eqx.tree_at(lambda c: c.sums, climb, jax.tree.map(jnp.asarray, sums))
-        climber = _climber(model)
-        return run.call(type(climber).turn, climber, full)
+        return run.call(_turn, ascent, jax.tree.map(jnp.asarray, sums))
 
 
-def ended(model: Any, climb: Climb | FullClimb) -> Any:
-    """The model with the posterior where the climb is; its evidence stays that of the stream."""
+def ended(model: Any, ascent: Ascent) -> Any:
+    """The model with the posterior where the ascent is; its evidence stays that of the stream."""
     new: Any = clone(model)
     new.__dict__.update({k: v for k, v in vars(model).items() if k not in new.__dict__})
     with matching(model.dtype):
-        found: Any = climb.posterior
-        if model.rank == 0:
-            found = Diagonal(found.mean, 1 / found.precision.diag)
+        found, gap = run.call(_reached, ascent)
         state = streamable(model._current()[1], model.rank)
         new.state_ = eqx.tree_at(lambda s: s.posterior, state, found)
-        gap = float(run.call(_gap, climb))
     rows = model.buffer_.seen + model.buffer_._count()
-    new.buffer_, new.n_passes_ = streams.Buffer(rows), 1 + int(climb.passes)
-    new.elbo_, new.elbo_gap_ = float(climb.here.elbo), gap
+    new.buffer_, new.n_passes_ = streams.Buffer(rows), 1 + int(ascent.passes)
+    new.elbo_, new.elbo_gap_ = float(ascent.elbo), float(gap)
     new._settled = Settled(new)
-    new.converged_ = gap <= CLOSE * climb.posterior.dim
+    new.converged_ = new.elbo_gap_ <= CLOSE * found.dim
     if not new.converged_:
         warn(
             f"the variational bound had not converged after {new.n_passes_} passes "
-            f"(elbo_gap_ = {gap:.2g} nats). Refine more.",
+            f"(elbo_gap_ = {new.elbo_gap_:.2g} nats). Refine more.",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -114,27 +109,9 @@ def checked(model: Any, x: Any, y: Any, sample_weight: Any) -> tuple[Any, np.nda
     return x, model._targets(y), model._check_weight(sample_weight, x)
 
 
-def _gap(climb: Climb | FullClimb) -> Float[Array, ""]:
-    """The squared natural-gradient norm, twice the nats to the optimum near it, as in `climbing`.
-
-    Of a low rank: that of the mean, and of the diagonal of the precision in units of itself.
-    """
-    if isinstance(climb, FullClimb):
-        here, root = climb.here, climb.posterior.root
-        slope, change = root.T @ here.gradient, root.T @ here.target @ root
-        return slope @ slope + jnp.sum((change - linalg.identity_like(change)) ** 2) / 2
-    q, here = climb.posterior, climb.here
-    change = here.diagonal / q.precision.diagonal() - 1
-    return here.gradient @ q.covariance.matvec(here.gradient) + change @ change / 2
+def _turn(ascent: Ascent, sums: Sums) -> Ascent:
+    return ascent.turn(sums)
 
 
-def _climber(model: Any) -> Revisit | RevisitFull:
-    return (RevisitFull if model.rank is None else Revisit)(model._stream_likelihood())
-
-
-def _climbing(q: Any, model: Any) -> Any:
-    """Variances alone are a precision of no factors."""
-    if model.rank == 0:
-        empty = jnp.zeros((q.dim, 0), q.mean.dtype)
-        return LowRankPrecision(q.mean, empty, 1 / q.var)
-    return q
+def _reached(ascent: Ascent) -> tuple[Updatable, Float[Array, ""]]:
+    return ascent.posterior, ascent.gap()

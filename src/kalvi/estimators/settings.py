@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from kalvi import sharding
-from kalvi.algorithms.sites import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.estimators.common import refuse_lazy
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
-from kalvi.namespaces import on_device
+from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import on_device
+from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
 
 SCHEMES: dict[str, Scheme] = {
@@ -186,24 +186,8 @@ def _given_prior(prior: Any, rank: int | None, dim: int, dtype: Any) -> Updatabl
     if rank is None:
         dense = prior.to_dense()
         return Dense.from_root(dense.mean.astype(dtype), dense.root.astype(dtype))
-    found = _rank(prior)
-    if isinstance(prior, Diagonal) and rank > 0:
-        return _structure(
-            np.asarray(prior.mean, dtype), np.sqrt(np.asarray(prior.var, dtype)), rank
-        )
-    if found != rank:
-        raise ValueError(
-            f"prior is {type(prior).__name__} of rank {found}, but rank={rank}; "
-            "use rank=None, or the posterior_ of a model with that rank."
-        )
-    return sharding.spread(jax.tree.map(lambda leaf: leaf.astype(dtype), prior))
-
-
-def _rank(prior: Gaussian) -> int | None:
-    """The rank of an updatable low-rank precision, 0 for a diagonal one, None for others."""
-    if isinstance(prior, Diagonal):
-        return 0
-    return prior.precision.factor.shape[1] if isinstance(prior, LowRankPrecision) else None
+    ranked = prior if prior.rank == rank else prior.with_rank(rank)
+    return sharding.spread(jax.tree.map(lambda leaf: leaf.astype(dtype), ranked))
 
 
 def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:

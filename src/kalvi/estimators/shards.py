@@ -8,12 +8,13 @@ import jax
 import numpy as np
 from sklearn.base import clone
 
-from kalvi import run, streams
+from kalvi import streams
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.states import Settled
 from kalvi.estimators.widening import parameter_places
-from kalvi.merging import check, check_different, check_prior, combined, proper
-from kalvi.precision import matching
+from kalvi.gaussians.merging import check, check_different, check_prior, combined, proper
+from kalvi.numerics.precision import matching
+from kalvi.streams import run
 
 
 def joined(

@@ -6,13 +6,12 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from kalvi import run
-from kalvi.algorithms.grid import stack, take
-from kalvi.algorithms.rvga import Streaming
 from kalvi.estimators import settings
 from kalvi.gaussians import Dense
-from kalvi.namespaces import on_device
-from kalvi.streams import Buffer
+from kalvi.numerics.namespaces import on_device
+from kalvi.rules.grid import stack, take
+from kalvi.rules.rvga import Streaming
+from kalvi.streams import Buffer, run
 
 
 class Settled:

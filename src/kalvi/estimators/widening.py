@@ -12,7 +12,7 @@ from kalvi import streams
 from kalvi.estimators.common import all_or_nothing
 from kalvi.estimators.optimum import streamable
 from kalvi.estimators.states import Settled
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
 
 
 class Widening:

@@ -15,7 +15,8 @@ covariance R Rᵀ is symmetric and positive, and variances of predictors are sum
 """
 
 from kalvi.gaussians.base import Gaussian, Updatable, View
-from kalvi.gaussians.full import Dense, Diagonal
+from kalvi.gaussians.dense import Dense
+from kalvi.gaussians.diagonal import Diagonal
 from kalvi.gaussians.low_rank import LowRankCovariance, LowRankPrecision
 
 __all__ = [

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.linalg import LowRankPlusDiagonal
-from kalvi.namespaces import AnyArray, is_jax
-from kalvi.precision import matching, own_precision
+from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.namespaces import AnyArray, is_jax
+from kalvi.numerics.precision import matching, own_precision
+from kalvi.numerics.rows import Curvature as RowCurvature
+from kalvi.numerics.rows import Rows
 
 ON_HOST = "arrays of numpy"
 """What a pickled Gaussian says beside its fields; older pickles do not have it."""
@@ -30,6 +32,19 @@ class Gaussian(eqx.Module):
     mean: eqx.AbstractVar[Float[Array, " d"]]
     covariance: eqx.AbstractVar[LowRankPlusDiagonal]
     precision: eqx.AbstractVar[LowRankPlusDiagonal]
+
+    @property
+    @abstractmethod
+    def rank(self) -> int | None:
+        """Columns of the factor that its precision keeps: 0 of a diagonal one, None for any other."""
+
+    @abstractmethod
+    def has_correlations(self) -> bool:
+        """Whether any two parameters may be correlated."""
+
+    @abstractmethod
+    def with_rank(self, rank: int) -> Any:
+        """The same distribution with a precision of this rank, if it has or can have that."""
 
     @abstractmethod
     def logdet(self) -> Scalar:
@@ -83,6 +98,10 @@ class Gaussian(eqx.Module):
     def marginal_variance(self, x: Block) -> PerRow:
         """The variance of each predictor xᵢ θ, without their covariances."""
 
+    @abstractmethod
+    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+        """The (co)variance of the predictors of each observation, without those between observations."""
+
     @own_precision
     def log_prob(self, theta: Float[Array, " d"]) -> Scalar:
         """The log density at theta."""
@@ -128,6 +147,13 @@ class View(NamedTuple):
     absorb: Callable[[PerRow, Curvature], "Updatable"]  # of coefficients c and curvature γ
 
 
+class Gathered(NamedTuple):
+    """What a structure keeps of a precision matrix: its diagonal, and whatever else it can hold of it."""
+
+    diagonal: Float[Array, " d"]
+    rest: Any = ()
+
+
 class Updatable(Gaussian):
     """A structure that a stream of rows can update in place of itself."""
 
@@ -148,6 +174,18 @@ class Updatable(Gaussian):
         return self.view(x).absorb(coefficients, curvature)
 
     @abstractmethod
+    def absorb_exactly(self, x: Block, coefficients: PerRow, curvature: PerRow) -> Gaussian:
+        """The same without a projection: a Gaussian of whatever structure can hold the result."""
+
+    @abstractmethod
+    def compact(self) -> "Updatable":
+        """The same without columns of a factor that are zero; not to be traced."""
+
+    @abstractmethod
+    def merged_with(self, others: Any, prior: Gaussian) -> "Updatable":
+        """The posterior of all shards from this one, those of other shards and their common prior."""
+
+    @abstractmethod
     def rescale(self, factor: Scalar) -> "Updatable":
         """Multiply the precision by factor, exactly: a change of units."""
 
@@ -160,11 +198,44 @@ class Updatable(Gaussian):
         """Add variance · I to the covariance."""
 
     @abstractmethod
+    def gather(self, matrix: Any) -> Any:
+        """What an ascent from here needs of a d × d matrix, known by matvec, diagonal and to_dense.
+
+        That of a sum is the sum: `Gathered`, or the matrix itself where the structure can hold any.
+        """
+
+    @abstractmethod
+    def toward(self, target: Any, prior: Any) -> "Updatable":
+        """A better precision of this structure, where the best of all has the gathered `target`.
+
+        The mean stays. `prior` is the Gaussian whose precision is part of the target.
+        """
+
+    @abstractmethod
+    def ascent(self, prior: Any) -> Any:
+        """An ascent of the variational bound with this prior, from here (`gaussians.ascents`)."""
+
+    @abstractmethod
     def among(self, others: Any, places: Int[Array, " d"]) -> "Updatable":
         """These parameters at `places` among more, which have no correlations and keep those of `others`.
 
         `others` is a Gaussian of the same kind over all of them, without correlations.
         """
+
+
+def added_shifts(posteriors: Sequence[Gaussian], prior: Gaussian) -> Float[Array, " d"]:
+    """Σₖ Λₖ μₖ − (K − 1) Λ₀ μ₀: the prior of K posteriors counts once."""
+    return sum(q.solve(q.mean) for q in posteriors) - (len(posteriors) - 1) * prior.solve(
+        prior.mean
+    )
+
+
+def no_such_rank(q: Gaussian, rank: int) -> ValueError:
+    """The complaint about a Gaussian that is not of this rank."""
+    return ValueError(
+        f"prior is {type(q).__name__} of rank {q.rank}, but rank={rank}; "
+        "use rank=None, or the posterior_ of a model with that rank."
+    )
 
 
 def scale_of(curvature: Curvature) -> Curvature:

@@ -1,31 +1,50 @@
 """Gaussians whose covariance or precision is of low rank plus a diagonal."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi import checks, linalg, projections
+from kalvi.gaussians import checks
+from kalvi.gaussians.ascents import QuasiNewtonAscent
 from kalvi.gaussians.base import (
     Between,
     Block,
     Curvature,
+    Gathered,
     Gaussian,
     PerRow,
     Scalar,
     Updatable,
     View,
+    added_shifts,
+    no_such_rank,
     scale_of,
     unchecked,
 )
-from kalvi.gaussians.full import Dense, written_out
-from kalvi.linalg import LowRankPlusDiagonal
-from kalvi.namespaces import AnyArray, namespace_of
-from kalvi.precision import is_traced, matching, own_precision
-from kalvi.projections import Eigen, Projection
+from kalvi.gaussians.dense import Dense, written_out
+from kalvi.numerics import linalg, projections
+from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.namespaces import AnyArray, namespace_of
+from kalvi.numerics.precision import is_traced, matching, own_precision
+from kalvi.numerics.projections import Eigen, Projection
+from kalvi.numerics.rows import Curvature as RowCurvature
+from kalvi.numerics.rows import Rows
+
+MOST_COLUMNS = 1024
+"""Factors that are projected at once, whose Gram matrix is that large."""
+LEAST = 0.5
+"""A merged ψ is no less than this share of the largest of the shards'. In exact arithmetic it is no less
+than the whole of it, but EM may have taken some of a ψ that is the prior's into the factors."""
+MOST_RAISED = 1.0
+"""Where that adds E to the diagonal and tr(E Σ) is more than this, the posteriors are refused. Below it the
+sum itself is positive definite, and about tr(E Σ)/2 nats from what is returned."""
 
 
 class LowRankCovariance(Gaussian):
@@ -43,6 +62,16 @@ class LowRankCovariance(Gaussian):
 
     def __init__(self, mean, factor, diag):
         self.mean, self.covariance = checks.low_rank_parts(mean, factor, diag, "LowRankCovariance")
+
+    @property
+    def rank(self) -> None:
+        return None
+
+    def has_correlations(self) -> bool:
+        return bool(jnp.any(self.covariance.factor != 0))
+
+    def with_rank(self, rank: int) -> Any:
+        raise no_such_rank(self, rank)
 
     @property
     @own_precision
@@ -77,6 +106,12 @@ class LowRankCovariance(Gaussian):
     @own_precision
     def marginal_variance(self, x: Block) -> PerRow:
         return ((x @ self.covariance.factor) ** 2).sum(axis=1) + x**2 @ self.covariance.diag
+
+    @own_precision
+    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+        if rows.outputs == 1:
+            return self.marginal_variance(rows.matrix())
+        return rows.own_covariances(lambda x: self.marginal(x)[1])
 
 
 class LowRankPrecision(Updatable):
@@ -122,6 +157,18 @@ class LowRankPrecision(Updatable):
         size = float(np.sqrt(share * len(mean) / max(rank, 1)))
         factor = size * linalg.scale_rows(1 / jnp.sqrt(var), unit)
         return cls(mean, factor, (1 - share) / var, projection)
+
+    @property
+    def rank(self) -> int:
+        return self.precision.factor.shape[1]
+
+    def has_correlations(self) -> bool:
+        return bool(jnp.any(self.precision.factor != 0))
+
+    def with_rank(self, rank: int) -> "LowRankPrecision":
+        if rank != self.rank:
+            raise no_such_rank(self, rank)
+        return self
 
     @property
     @own_precision
@@ -176,6 +223,13 @@ class LowRankPrecision(Updatable):
         none = namespace_of(x, loading).zeros(x.shape[0], x.dtype)
         return self._sweep(visit, none, x) + (loading**2).sum(axis=0)
 
+    @own_precision
+    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+        # not J Σ Jᵀ by a product with Σ, which cancels where factors are strong
+        if rows.outputs == 1:
+            return self.marginal_variance(rows.matrix())
+        return rows.own_covariances(lambda x: self.marginal(x)[1])
+
     def view(self, x: Block) -> View:
         """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
         w, diag = self.precision.factor, self.precision.diag
@@ -219,6 +273,30 @@ class LowRankPrecision(Updatable):
         along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))
         return force, linalg.cho_solve(self._capacitance(gram), along - pull)
 
+    def absorb_exactly(
+        self, x: Block, coefficients: PerRow, curvature: PerRow
+    ) -> "LowRankPrecision":
+        """A precision of as many columns more as there are rows."""
+        mean = self.mean + self.matvec(x.T @ coefficients)
+        rows = linalg.scale_rows(jnp.sqrt(curvature), x).T
+        factor = jnp.concatenate([self.precision.factor, rows], axis=1)
+        return self.with_parts(mean, factor, self.precision.diag)
+
+    def compact(self) -> "LowRankPrecision":
+        factor = self.precision.factor
+        filled = np.flatnonzero(np.any(np.asarray(factor) != 0, axis=0))
+        return self.with_parts(self.mean, factor[:, filled], self.precision.diag)
+
+    def merged_with(
+        self, others: Sequence["LowRankPrecision"], prior: Gaussian
+    ) -> "LowRankPrecision":
+        """Of at most `MOST_COLUMNS` factors at once; more are merged in groups."""
+        group, found = max(MOST_COLUMNS // max(self.rank, 1), 2), [self, *others]
+        while len(found) > 1:
+            starts = range(0, len(found), group)
+            found = [_merged(found[i : i + group], prior) for i in starts]
+        return found[0]
+
     def rescale(self, factor: Scalar) -> "LowRankPrecision":
         loading = namespace_of(factor, self.mean).sqrt(factor) * self.precision.factor
         return self.with_parts(self.mean, loading, factor * self.precision.diag)
@@ -236,6 +314,34 @@ class LowRankPrecision(Updatable):
         root = linalg.steady_cholesky(linalg.identity_like(gram) + gram)
         factor = linalg.solve_rows(root, scaled)
         return self.with_parts(self.mean, factor, self.precision.diag / wider)
+
+    def gather(self, matrix: Any) -> Gathered:
+        """diag S and S U, U = Ψ⁻¹ W."""
+        return Gathered(matrix.diagonal(), matrix.matvec(self._scaled_factor()))
+
+    def toward(self, target: Gathered, prior: Gaussian) -> "LowRankPrecision":
+        """One step of parameter-expanded EM (Liu, Rubin & Wu 1998), uphill for the factor analysis of S.
+
+        M = I + Wᵀ U,  Θ = M⁻¹ + M⁻¹ (Uᵀ S U) M⁻¹,  W ← S U M⁻¹ Θ^{-1/2},  ψ ← diag(S − W Wᵀ).
+        """
+        w, diag, product = self.precision.factor, self.precision.diag, target.rest
+        u = self._scaled_factor()
+        inner, identity = w.T @ u, jnp.eye(w.shape[1], dtype=w.dtype)
+        inverse = linalg.cho_solve(linalg.steady_cholesky(identity + inner), identity)
+        second = inverse + inverse @ (u.T @ product) @ inverse
+        root = linalg.steady_cholesky((second + second.T) / 2)
+        factor = product @ jsl.solve_triangular(root, inverse, lower=True).T
+        own = prior.precision.diag
+        least = own * diag / (own + diag)  # no less in exact arithmetic
+        diag = jnp.maximum(target.diagonal - jnp.sum(factor**2, axis=1), least)
+        return self.with_parts(self.mean, factor, diag)
+
+    def ascent(self, prior: Updatable) -> Any:
+        return QuasiNewtonAscent.begin(prior, self)
+
+    def _scaled_factor(self) -> Float[Array, "d p"]:
+        """U = Ψ⁻¹ W."""
+        return linalg.scale_rows(1 / self.precision.diag, self.precision.factor)
 
     def among(self, others: "LowRankPrecision", places: Int[Array, " d"]) -> "LowRankPrecision":
         factor = others.precision.factor.at[places].set(self.precision.factor)
@@ -258,3 +364,33 @@ class LowRankPrecision(Updatable):
 
     def _sweep(self, visit: Callable, total: AnyArray, x: Block) -> AnyArray:
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
+
+
+def _merged(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankPrecision:
+    """The mean with the precision of all, unprojected; then the projection."""
+    first, others = posteriors[0], len(posteriors) - 1
+    if not others:
+        return first
+    if first.rank == 0:
+        return _merged_diagonals(posteriors, prior)
+    own, parts = prior.precision.diag, [q.precision for q in posteriors]
+    summed = sum(part.diag for part in parts) - others * own
+    least = LEAST * functools.reduce(jnp.maximum, [part.diag for part in parts])
+    diag = jnp.maximum(summed, least)
+    shift = added_shifts(posteriors, prior)
+    w, *rest = (part.factor for part in parts)
+    x = jnp.concatenate(rest, axis=1).T
+    covariance = LowRankPlusDiagonal(diag, jnp.concatenate([w, x.T], axis=1)).inverse()
+    contained = (diag - summed) @ covariance.diagonal() <= MOST_RAISED
+    mean = jnp.where(contained, covariance.matvec(shift), jnp.nan)
+    gram = projections.gram(w, diag, x)
+    target = projections.Target(w, diag, x, jnp.ones(x.shape[0], diag.dtype), gram)
+    return first.with_parts(mean, *first.projection(target))
+
+
+def _merged_diagonals(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankPrecision:
+    """Of no factors, where nothing needs a projection."""
+    first, others = posteriors[0], len(posteriors) - 1
+    diag = sum(q.precision.diag for q in posteriors) - others * prior.precision.diag
+    mean = jnp.where(diag > 0, added_shifts(posteriors, prior) / diag, jnp.nan)
+    return first.with_parts(mean, first.precision.factor, diag)

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from kalvi import checks, linalg
+from kalvi.gaussians import checks
 from kalvi.gaussians.base import Gaussian, Scalar
-from kalvi.precision import matching, own_precision
+from kalvi.numerics import linalg
+from kalvi.numerics.precision import matching, own_precision
 
 
 class Mixture(eqx.Module):

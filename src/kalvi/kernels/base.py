@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi.precision import is_traced
+from kalvi.numerics.precision import is_traced
 
 Rows = Float[Array, "n i"]
 Others = Float[Array, "m i"]

@@ -6,7 +6,7 @@ lᵣ, has
     E uᵣₖ = μₖ,     cov(uᵣₖ, uₛₖ) = σₖ² exp(−½ ρₖ |lᵣ − lₛ|),     factors independent.
 
 With the gaps dᵣ = lᵣ₊₁ − lᵣ > 0 and πᵣ = exp(−½ ρ dᵣ) its precision is tridiagonal, Σ⁻¹ = Φ − D. It is kept
-as the springs and loads of `kalvi.tridiagonal`, which do not cancel when π → 1:
+as the springs and loads of `kalvi.numerics.tridiagonal`, which do not cancel when π → 1:
 
     eᵀΣ⁻¹e = Σ loadᵣ eᵣ² + Σ linkᵣ (eᵣ₊₁ − eᵣ)²,     linkᵣ = πᵣ / (σ²(1 − πᵣ²)),
     loadᵣ  = (1 − πᵣ₋₁πᵣ) / (σ²(1 + πᵣ₋₁)(1 + πᵣ)),   π beyond the ends = 0,
@@ -20,7 +20,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kalvi import tridiagonal
+from kalvi.numerics import tridiagonal
 
 Sequence = Float[Array, "n k"]
 Between = Float[Array, "m k"]  # m = n − 1

@@ -12,6 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 INK, QUIET, FAINT = "#22262b", "#6b7178", "#d9dcdf"
+PALE = "#a9cfe9"
 COLOURS = {
     "implicit": "#0b5fa5",
     "explicit": "#5ab4e5",
@@ -23,10 +24,7 @@ COLOURS = {
 }
 """Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
 DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate integrals": (6, 1.5, 1.5, 1.5)}
-RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
-"""For methods that differ by a number, in its order."""
 CLASSES = ("#d5581a", "#0b5fa5")
-MARKS = ("#0b5fa5", "#c1272d")
 DENSITY = ("#f3f0e8", "#e6e0d0", "#d3cab2", "#b9ad8e")
 DIVERGING = LinearSegmentedColormap.from_list(
     "classes", ["#d5581a", "#f0b48f", "#f7f5f0", "#93bfe0", "#0b5fa5"]

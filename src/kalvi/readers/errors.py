@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from kalvi.files import BadData as BadData
+from kalvi.system.files import BadData as BadData
 
 FAILURES = (
     pa.ArrowException,

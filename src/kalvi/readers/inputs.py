@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalvi.files import BadData, suffix_of
 from kalvi.readers.errors import refusing
+from kalvi.system.files import BadData, suffix_of
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 HEAD = 2**16

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 
-from kalvi.files import SUFFIXES
 from kalvi.readers.base import BOM, Format
 from kalvi.readers.columnar import ArrowFile, ArrowStream, Parquet
 from kalvi.readers.delimited import Delimited
@@ -12,6 +11,7 @@ from kalvi.readers.inputs import Input
 from kalvi.readers.json_lines import JsonLines
 from kalvi.readers.libsvm import Libsvm
 from kalvi.readers.npz import Npz
+from kalvi.system.files import SUFFIXES
 
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xff\xff\xff\xff": "arrow", b"PK": "npz"}
 FORMATS: dict[str, Callable[[], Format]] = {

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kalvi.files import Data, expand
 from kalvi.readers import sniff
 from kalvi.readers.base import Format, Sample
 from kalvi.readers.errors import BadData, place
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import Ask, Layout, refuse_all
 from kalvi.readers.memory import Held, InMemory
+from kalvi.system.files import Data, expand
 
 
 class Piece(NamedTuple):

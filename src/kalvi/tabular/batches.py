@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from kalvi import streams
-from kalvi.algorithms.base import Batch
 from kalvi.columns.encoder import Encoder, Settings, kinds_of
 from kalvi.columns.targets import Target
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
+from kalvi.rules.base import Batch
 from kalvi.tabular.kinds import any_target
 from kalvi.tabular.model import Choices
 from kalvi.tabular.opening import opened, split_drops

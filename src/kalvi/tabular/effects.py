@@ -15,7 +15,7 @@ from kalvi.columns.encoder import FREE, Encoder
 from kalvi.columns.groups import NEW_LEVEL
 from kalvi.columns.targets import Classes
 from kalvi.estimators.predictive import predicted
-from kalvi.intervals import normal
+from kalvi.evaluation.intervals import normal
 from kalvi.likelihoods import Normal
 from kalvi.tabular.model import TableModel
 

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from sklearn.exceptions import ConvergenceWarning
 
-from kalvi import __version__, run
-from kalvi.algorithms.factor_analysis.common import loading
+from kalvi import __version__
 from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.estimators import FactorAnalysis
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
 from kalvi.readers import BadData, Source
+from kalvi.rules.factor_analysis.common import loading
+from kalvi.streams import run
 from kalvi.tabular import in_python
 from kalvi.tabular.predict import Made, made
 from kalvi.tabular.progressive import block_size, padded, scored_rows

@@ -7,7 +7,6 @@ import equinox as eqx
 import numpy as np
 import pyarrow as pa
 
-from kalvi import intervals
 from kalvi.columns.numbers import units
 from kalvi.columns.targets import (
     MOST_CLASSES,
@@ -28,7 +27,8 @@ from kalvi.estimators import (
     PoissonRegression,
 )
 from kalvi.estimators.predictive import predicted, predictor_laws
-from kalvi.intervals import Spread
+from kalvi.evaluation import intervals
+from kalvi.evaluation.intervals import Spread
 from kalvi.likelihoods import Normal
 
 FULL_COVARIANCE, LOW_RANK = 700, 20

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from kalvi import checkpoints
+from kalvi.archives import checkpoints
 from kalvi.readers import Source, open_data
 from kalvi.readers.layout import refuse_all
 from kalvi.readers.notation import WORDS

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 from sklearn.exceptions import ConvergenceWarning
 
-from kalvi import __version__, run
-from kalvi.algorithms.silk.prune import contributions
+from kalvi import __version__
 from kalvi.columns.targets import label
 from kalvi.estimators import BinaryFactorization
 from kalvi.estimators.binary_places import UNORDERED, numbers
-from kalvi.precision import matching
+from kalvi.numerics.precision import matching
 from kalvi.readers import BadData, Source, open_data
 from kalvi.readers.matrix import Matrix
+from kalvi.rules.silk.prune import contributions
+from kalvi.streams import run
 from kalvi.tabular import in_python
 from kalvi.tabular.predict import Outcome, Piece, opened, predictions
 from kalvi.tabular.summary import summary

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from kalvi import metrics
 from kalvi.columns.targets import Classes
-from kalvi.intervals import Spread
+from kalvi.evaluation import metrics
+from kalvi.evaluation.intervals import Spread
 from kalvi.readers import Source
 from kalvi.tabular.learn import open_for
 from kalvi.tabular.model import TableModel

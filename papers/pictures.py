@@ -1,0 +1,154 @@
+"""Panels that only the papers draw: divergences, tables, maps of the plane, brackets of a root."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from kalvi.plots import CLASSES, COLOURS, DASHES, DIVERGING, FAINT, INK, panel
+from kalvi.plots.house import Number
+
+RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
+"""For methods that differ by a number, in its order."""
+MARKS = ("#0b5fa5", "#c1272d")
+
+
+@panel
+def kl_curves(
+    axes: Axes,
+    times: np.ndarray | Mapping[str, np.ndarray],
+    curves: Mapping[str, np.ndarray],
+    *,
+    levels: Mapping[str, Number] | None = None,
+    title: str = "",
+    ylabel: str = "nats above the best Gaussian",
+    colours: Mapping[str, str] | None = None,
+    xscale: str = "linear",
+) -> None:
+    """Divergences over observations on a logarithmic scale; `levels` are horizontal lines.
+
+    Every curve may have `times` of its own; `colours` are for names that have none.
+    """
+    ends, colours = [], COLOURS | dict(colours or {})
+    own = times if isinstance(times, Mapping) else dict.fromkeys(curves, times)
+    for name, values in curves.items():
+        look = {"color": colours.get(name, INK), "dashes": DASHES.get(name, ()), "label": name}
+        axes.plot(own[name], values, **look)
+        ends.append((float(values[-1]), name))
+    for name, value in (levels or {}).items():
+        axes.axhline(value, color=colours.get(name, INK), dashes=DASHES.get(name, (4, 2)), lw=1.6)
+        ends.append((value, name))
+    axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log", xscale=xscale)
+    axes.set_xlim(min(t[0] for t in own.values()), max(t[-1] for t in own.values()))
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    drawn = np.concatenate([*curves.values(), [value for value, _ in ends]])
+    axes.set_ylim(bottom=drawn[drawn > 0].min() / 1.6)
+    _label_ends(axes, ends, colours)
+
+
+@panel
+def table(axes: Axes, rows: Sequence[Mapping[str, str]], *, title: str = "") -> None:
+    """Rows of words and numbers, under the names of their columns."""
+    cells = [list(row.values()) for row in rows]
+    drawn = axes.table(cells, colLabels=list(rows[0]), loc="center", cellLoc="left", edges="B")
+    drawn.auto_set_column_width(list(range(len(rows[0]))))
+    drawn.set_fontsize(10)
+    drawn.scale(1, 1.5)
+    axes.set_axis_off()
+    axes.set_title(title)
+
+
+@panel
+def probability_map(
+    axes: Axes,
+    a: np.ndarray,
+    b: np.ndarray,
+    probability: np.ndarray,
+    *,
+    points: tuple[np.ndarray, np.ndarray] | None = None,
+    title: str = "",
+) -> None:
+    """Iso-probabilities of y = 1 over the plane (probability[b, a]), the decision line in ink."""
+    axes.contourf(a, b, probability, levels=np.linspace(0, 1, 21), cmap=DIVERGING, alpha=0.85)
+    named, widths = [0.05, 0.25, 0.5, 0.75, 0.95], [0.8, 0.8, 1.8, 0.8, 0.8]
+    shown = axes.contour(a, b, probability, levels=named, colors=INK, linewidths=widths)
+    axes.clabel(shown, fmt="%.2f", fontsize=9)
+    if points is not None:
+        colours = [CLASSES[int(label)] for label in points[1]]
+        axes.scatter(*points[0].T, s=9, c=colours, edgecolors="white", linewidths=0.3)
+    axes.set(title=title, xlabel="x₁", ylabel="x₂", xlim=(a[0], a[-1]), ylim=(b[0], b[-1]))
+
+
+@panel
+def surface(
+    axes: Axes,
+    a: np.ndarray,
+    b: np.ndarray,
+    values: np.ndarray,
+    *,
+    marks: Mapping[str, tuple[Number, Number]] | None = None,
+    title: str = "",
+    labels: tuple[str, str] = ("α", "ν"),
+) -> None:
+    """A function of the plane (values[b, a]) as filled contours, its zero line in ink, points named."""
+    reach = float(np.abs(values).max())
+    filled = axes.contourf(a, b, values, levels=np.linspace(-reach, reach, 25), cmap=DIVERGING)
+    axes.contour(a, b, values, levels=[0.0], colors=INK, linewidths=1.6)
+    bar = plt.colorbar(filled, ax=axes, shrink=0.85, ticks=MaxNLocator(5), pad=0.02)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    for (name, point), colour in zip((marks or {}).items(), MARKS, strict=False):
+        axes.plot(*point, "o", ms=9, color=colour, mec="white", mew=1.2, clip_on=False, zorder=5)
+        side = "right" if point[0] > (a[0] + a[-1]) / 2 else "left"
+        offset = (-10 if side == "right" else 10, -16 if point[1] > (b[0] + b[-1]) / 2 else 8)
+        look = {"textcoords": "offset points", "bbox": {"fc": "w", "ec": "none", "pad": 1.5}}
+        _note(axes, name, point, colour, xytext=offset, ha=side, **look)
+    axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
+
+
+@panel
+def bands(
+    axes: Axes,
+    steps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    tracks: Mapping[str, np.ndarray],
+    *,
+    target: Number | None = None,
+    title: str = "",
+    xlabel: str = "iteration",
+    ylabel: str = "",
+    legend: bool = False,
+) -> None:
+    """A shrinking interval over steps with iterates inside it and the value sought."""
+    axes.fill_between(
+        steps, low, high, color=COLOURS["accurate integrals"], alpha=0.22, lw=0, label="bounds"
+    )
+    for (name, values), colour in zip(tracks.items(), CLASSES, strict=False):
+        axes.plot(np.arange(len(values)), values, "o-", ms=3, lw=1.2, color=colour, label=name)
+    if target is not None:
+        axes.axhline(target, color=INK, lw=1, dashes=(1, 1.5), label="root")
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if legend:
+        axes.legend(loc="upper right")
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, str]], colours: Mapping[str, str]) -> None:
+    """Names at the right edge, pushed apart so that none overlap."""
+    low, high = np.log10(axes.get_ylim())
+    apart = 0.075 * (high - low)
+    places: list[float] = []
+    for value, name in sorted(ends):
+        place = np.log10(max(value, 10**low))
+        place = max(place, places[-1] + apart) if places else place
+        places.append(place)
+        where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        colour = colours.get(name, INK)
+        _note(axes, name, (1.0, 10**place), colour, xytext=(5, 0), va="center", **where)
+
+
+def _note(axes: Axes, text: str, at: Sequence[float] | np.ndarray, colour: str, **look) -> None:
+    point = (float(at[0]), float(at[1]))
+    axes.annotate(text, point, color=colour, fontweight="bold", annotation_clip=False, **look)

@@ -1,0 +1,147 @@
+"""What files of older versions say, as it is said now.
+
+A module, a package or a class may have moved (`MODULES`, `PACKAGES`, `CLASSES`), and a class may have had
+other fields or be gone (`CHANGES`). The old names are free for nothing else: new files never use them. A
+field that a class has got since then, and that has a default, needs no entry.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Parts = dict[str, Any]
+
+PACKAGES = {
+    "kalvi.algorithms": "kalvi.rules",
+}
+"""Whose modules kept their names inside, but for those of `MODULES`."""
+
+MODULES = {
+    "kalvi.algorithms.sites": "kalvi.rules.schemes",
+    "kalvi.climbing": "kalvi.numerics.natural_gradient",
+    "kalvi.custom": "kalvi.likelihoods.custom",
+    "kalvi.gaussians.full": "kalvi.gaussians.dense",
+    "kalvi.implicit": "kalvi.likelihoods.implicit",
+    "kalvi.likelihoods": "kalvi.likelihoods.scalar",
+    "kalvi.linalg": "kalvi.numerics.linalg",
+    "kalvi.logistic": "kalvi.likelihoods.logistic",
+    "kalvi.models": "kalvi.predictors.models",
+    "kalvi.networks": "kalvi.predictors.networks",
+    "kalvi.predictors": "kalvi.predictors.linear",
+    "kalvi.projections": "kalvi.numerics.projections",
+    "kalvi.streams": "kalvi.streams.blocks",
+    "kalvi.tridiagonal": "kalvi.numerics.tridiagonal",
+    "kalvi.vectors": "kalvi.likelihoods.vector",
+}
+
+CLASSES = {
+    "kalvi.gaussians.dense:Diagonal": "kalvi.gaussians.diagonal:Diagonal",
+    "kalvi.likelihoods.implicit:Expected": "kalvi.likelihoods.sites:Expected",
+    "kalvi.likelihoods.implicit:Site": "kalvi.likelihoods.sites:Site",
+    "kalvi.likelihoods.vector:VectorExpected": "kalvi.likelihoods.sites:Expected",
+    "kalvi.likelihoods.vector:VectorSite": "kalvi.likelihoods.sites:Site",
+    "kalvi.rules.klprox.rule:Carried": "kalvi.predictors.linear:OffsetLinear",
+    "kalvi.rules.klprox.rule:Gathered": "kalvi.rules.klprox.rule:PassSums",
+    "kalvi.rules.klprox.rule:Given": "kalvi.predictors.linear:Linear",
+}
+"""Classes that moved alone, or have another name: from the name that `MODULES` gives to that of today."""
+
+
+class Rebuilt(NamedTuple):
+    """An object that is still to be put together: the name of its class, and its fields."""
+
+    name: Any  # as a file says: a text unless somebody means harm
+    parts: Parts
+
+
+class Change(NamedTuple):
+    """A class as it was, told by its fields, and what becomes of one: a value, or another to be `Rebuilt`.
+
+    The parts that `now` is given are values: arrays of NumPy in an estimator's file, of JAX in a state's.
+    What it makes of them is checked as if a file had said it.
+    """
+
+    name: str  # of any version
+    had: str  # its fields then, with spaces between them
+    now: Callable[[Parts], Any]
+
+
+def _streaming_of_network(had: Parts) -> Rebuilt:
+    noise = {"variance": had["noise"], "blocks": had["blocks"]}
+    return Rebuilt(
+        "kalvi.rules.rvga:Streaming",
+        {
+            "posterior": had["posterior"],
+            "log_evidence": had["log_evidence"],
+            "rows": had["rows"],
+            "innovations": had["rows"] * 0,
+            "unsolved": had["unsolved"],
+            "clipped": had["unsolved"] * 0,
+            "noise": Rebuilt("kalvi.rules.learned_noise:LearnedNoise", noise),
+        },
+    )
+
+
+def _rule_of_network(had: Parts) -> Rebuilt:
+    kept = {name: part for name, part in had.items() if name != "model"}
+    model = {"likelihood": had["model"].likelihood, "predictor": had["model"].predictor}
+    return Rebuilt("kalvi.rules.rvga:RVGA", kept | model)
+
+
+def _proximal_with_predictor(had: Parts) -> Rebuilt:
+    kept = {name: part for name, part in had.items() if name != "design"}
+    return Rebuilt("kalvi.rules.klprox.rule:KLProximal", kept | {"predictor": had["design"]})
+
+
+CHANGES = (
+    Change("kalvi.models:OneOutput", "likelihood", lambda had: had["likelihood"]),
+    Change(
+        "kalvi.algorithms.sites:Implicit",
+        "thorough",
+        lambda had: Rebuilt("kalvi.rules.schemes:Implicit", {}),
+    ),
+    Change(
+        "kalvi.algorithms.nonlinear:Passing",
+        "posterior noise log_evidence rows blocks unsolved",
+        _streaming_of_network,
+    ),
+    Change(
+        "kalvi.algorithms.nonlinear:NetworkRVGA",
+        "model scheme look_ahead directions samples learn_noise block_size",
+        _rule_of_network,
+    ),
+    Change(
+        "kalvi.algorithms.klprox.rule:KLProximal",
+        "likelihood beta rows natural decay design",
+        _proximal_with_predictor,
+    ),
+)
+"""The oldest first: what one makes may be the subject of a later one."""
+
+
+def moved(name: Any) -> Any:
+    """Today's name of a class or a function; what is no name stays as it is."""
+    if not isinstance(name, str):
+        return name
+    module, colon, own = name.partition(":")
+    new = f"{MODULES.get(module) or _in_package(module)}{colon}{own}"
+    return CLASSES.get(new, new)
+
+
+def _in_package(module: str) -> str:
+    for old, new in PACKAGES.items():
+        if module.startswith(f"{old}."):
+            return new + module.removeprefix(old)
+    return module
+
+
+def upgraded(name: Any, parts: Parts) -> Any:
+    """What an object of any version is now: one to be `Rebuilt`, or a value that stands in its place."""
+    found: Any = Rebuilt(moved(name), parts)
+    for change in CHANGES:
+        if isinstance(found, Rebuilt) and _applies(change, found):
+            found = change.now(found.parts)
+    return found
+
+
+def _applies(change: Change, found: Rebuilt) -> bool:
+    return moved(change.name) == found.name and set(change.had.split()) == set(found.parts)

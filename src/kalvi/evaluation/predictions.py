@@ -1,0 +1,66 @@
+"""What a network with a posterior says of new inputs: means, and the two kinds of variance.
+
+By the law of total variance, Var[y] = Var[E[y | θ]] + E[Var[y | θ]]: epistemic, of the parameters, and
+aleatoric, of the data. A class counts as its indicator vector, so that the mean is its probability.
+
+`linearised` has Gaussian predictors f ≈ f(μ) + J (θ − μ) and integrals over them; `ensemble` averages over
+draws of θ, and serves mixtures as well.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.gaussians import Gaussian
+from kalvi.predictors import predictor_moments
+from kalvi.predictors.models import Model
+from kalvi.rules.base import Batch
+
+Outputs = Float[Array, "n c"]
+
+
+class Predicted(NamedTuple):
+    """Per input and output: the mean of y, and its two variances."""
+
+    mean: Outputs
+    epistemic: Outputs
+    aleatoric: Outputs
+
+
+def linearised(model: Model, q: Gaussian, x: Float[Array, "n ..."]) -> Predicted:
+    """Predictions of the network made linear at the posterior's mean."""
+    law = predictor_moments(q, model.predictor, x)
+    mean, cov = jax.vmap(lambda m, v: model.likelihood.predict(m, v))(*law)
+    total = cov if cov.ndim == 1 else jnp.diagonal(cov, axis1=1, axis2=2)
+    aleatoric = jax.vmap(lambda m, v: model.likelihood.noise(m, v))(*law)
+    epistemic = jnp.maximum(total - aleatoric, 0)
+    return Predicted(*(a.reshape(len(x), -1) for a in (mean, epistemic, aleatoric)))
+
+
+def ensemble(model: Model, draws: Float[Array, "k d"], x: Float[Array, "n ..."]) -> Predicted:
+    """Predictions averaged over draws of the parameters."""
+
+    def one(theta: Float[Array, " d"]) -> tuple[Array, Array]:
+        f = model.predictor.values(theta, x)
+        mean, variance = jax.vmap(lambda f: model.likelihood.moments(f))(f)
+        shape = len(x), model.likelihood.outputs
+        return mean.reshape(shape), jnp.broadcast_to(variance, mean.shape).reshape(shape)
+
+    means, variances = jax.lax.map(one, draws)
+    return Predicted(jnp.mean(means, axis=0), jnp.var(means, axis=0), jnp.mean(variances, axis=0))
+
+
+def merged(parts: list[Predicted]) -> Predicted:
+    """The prediction of a mixture with equal weights from those of its components."""
+    means = jnp.stack([part.mean for part in parts])
+    inside = jnp.mean(jnp.stack([part.epistemic for part in parts]), axis=0)
+    own = jnp.mean(jnp.stack([part.aleatoric for part in parts]), axis=0)
+    return Predicted(jnp.mean(means, axis=0), inside + jnp.var(means, axis=0), own)
+
+
+def squared_residuals(model: Model, theta: Float[Array, " d"], batch: Batch) -> Float[Array, " c"]:
+    """Σ w (y − f)² of each output."""
+    f = model.predictor.values(theta, batch.x)
+    return jnp.atleast_1d(batch.weight @ (batch.y.reshape(f.shape) - f) ** 2)

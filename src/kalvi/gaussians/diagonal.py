@@ -1,0 +1,146 @@
+"""Gaussians without correlations."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from kalvi.gaussians import checks
+from kalvi.gaussians.ascents import QuasiNewtonAscent
+from kalvi.gaussians.base import (
+    Block,
+    Curvature,
+    Gathered,
+    Gaussian,
+    PerRow,
+    Scalar,
+    Updatable,
+    View,
+    added_shifts,
+    unchecked,
+)
+from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.low_rank import LowRankPrecision
+from kalvi.numerics import linalg
+from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.precision import own_precision
+from kalvi.numerics.rows import Curvature as RowCurvature
+from kalvi.numerics.rows import Rows
+
+
+class Diagonal(Updatable):
+    """N(mean, diag var): no correlations, d numbers; keeps the diagonal of the precision it is given.
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+    var : array of shape (d,), positive
+    """
+
+    mean: Float[Array, " d"]
+    var: Float[Array, " d"]
+
+    def __init__(self, mean, var):
+        self.mean, self.var = checks.floating(mean, var)
+        shapes = self.mean.ndim == 1 and self.var.shape == self.mean.shape
+        checks.need(shapes, "Diagonal needs a mean and a var of the same shape (d,)", mean, var)
+        checks.positive(self.var, "var")
+
+    @property
+    def rank(self) -> int:
+        return 0
+
+    def has_correlations(self) -> bool:
+        return False
+
+    def with_rank(self, rank: int) -> LowRankPrecision:
+        factor = jnp.zeros((self.dim, rank), self.var.dtype)
+        return LowRankPrecision(self.mean, factor, 1 / self.var)
+
+    @property
+    @own_precision
+    def covariance(self) -> LowRankPlusDiagonal:
+        return LowRankPlusDiagonal(self.var, jnp.zeros((self.dim, 0), self.var.dtype))
+
+    @property
+    @own_precision
+    def precision(self) -> LowRankPlusDiagonal:
+        return LowRankPlusDiagonal(1 / self.var, jnp.zeros((self.dim, 0), self.var.dtype))
+
+    @own_precision
+    def logdet(self) -> Scalar:
+        return jnp.sum(jnp.log(self.var))
+
+    @own_precision
+    def to_dense(self) -> Dense:
+        return written_out(self)
+
+    @own_precision
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
+        noise = jr.normal(key, (n, self.dim), self.mean.dtype)
+        return self.mean[None, :] + noise * jnp.sqrt(self.var)[None, :]
+
+    def variance(self) -> Float[Array, " d"]:
+        return self.var
+
+    @own_precision
+    def marginal_variance(self, x: Block) -> PerRow:
+        return x**2 @ self.var
+
+    @own_precision
+    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+        if rows.outputs == 1:
+            return self.marginal_variance(rows.matrix())
+        return rows.own_covariances(lambda x: (x * self.var[None, :]) @ x.T)
+
+    def view(self, x: Block) -> View:
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "Diagonal":
+            mean = self.mean + self.var * (x.T @ coefficients)
+            if curvature.ndim == 1:
+                added = curvature @ x**2
+            else:
+                added = jnp.sum(linalg.mix_transposed(curvature, x) ** 2, axis=0)
+            var = self.var / (1 + self.var * added)
+            return unchecked(Diagonal, mean=mean, var=var)
+
+        return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)
+
+    def absorb_exactly(self, x: Block, coefficients: PerRow, curvature: PerRow) -> LowRankPrecision:
+        return self.with_rank(0).absorb_exactly(x, coefficients, curvature)
+
+    def compact(self) -> "Diagonal":
+        return self
+
+    def merged_with(self, others: Sequence["Diagonal"], prior: Gaussian) -> "Diagonal":
+        found = (self, *others)
+        precision = sum(q.precision.diag for q in found) - len(others) * prior.precision.diag
+        shift = added_shifts(found, prior)
+        return unchecked(
+            Diagonal, mean=jnp.where(precision > 0, shift / precision, jnp.nan), var=1 / precision
+        )
+
+    def rescale(self, factor: Scalar) -> "Diagonal":
+        return unchecked(Diagonal, mean=self.mean, var=self.var / factor)
+
+    def temper(self, factor: Scalar) -> "Diagonal":
+        return unchecked(
+            Diagonal, mean=self.mean, var=jnp.minimum(self.var / factor, linalg.MAX_STD**2)
+        )
+
+    def diffuse(self, variance: Scalar) -> "Diagonal":
+        return unchecked(Diagonal, mean=self.mean, var=self.var + variance)
+
+    def gather(self, matrix: Any) -> Gathered:
+        return Gathered(matrix.diagonal())
+
+    def toward(self, target: Gathered, prior: Gaussian) -> "Diagonal":
+        return unchecked(Diagonal, mean=self.mean, var=1 / target.diagonal)
+
+    def ascent(self, prior: Updatable) -> Any:
+        return QuasiNewtonAscent.begin(prior, self)
+
+    def among(self, others: "Diagonal", places: Int[Array, " d"]) -> "Diagonal":
+        mean, var = others.mean.at[places].set(self.mean), others.var.at[places].set(self.var)
+        return unchecked(Diagonal, mean=mean, var=var)

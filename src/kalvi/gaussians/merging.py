@@ -1,0 +1,123 @@
+"""Posteriors of shards of the data, each from the same prior, combined into the posterior of all of it.
+
+With K shards the natural parameters add, and the prior must count once:
+
+    Σ⁻¹ = Σ_k Σ_k⁻¹ − (K − 1) Σ₀⁻¹,      Σ⁻¹ μ = Σ_k Σ_k⁻¹ μ_k − (K − 1) Σ₀⁻¹ μ₀.
+
+Exact for a linear model; otherwise the shards' approximations add. Low-rank precisions are merged as many
+at once as are given: the mean first, with all factors side by side, then one projection back to the rank
+(of at most `MOST_COLUMNS` factors; more are merged in groups).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kalvi.gaussians import Gaussian, Updatable
+from kalvi.numerics.precision import matching
+
+
+def merge(posteriors: Any, prior: Gaussian, *, again: bool = False) -> Gaussian:
+    """The posterior of all shards, from those of each and the prior that all of them started from.
+
+    A list of Dense or Diagonal posteriors is merged exactly. LowRankPrecision ones need a prior without
+    correlations (a Diagonal, or a LowRankPrecision whose factor is zero). A linear model that learned
+    its noise has a prior in units of that noise: fix `noise_scale` for shards that are to be merged.
+
+    In which order shards are merged, and in which groups, makes no difference to Dense and Diagonal
+    posteriors but for rounding: 1e-12 of the precision in float64, 1e-4 in float32. Low-rank ones that
+    are merged in one call have, in any order, the mean of their summed precisions exactly. In groups they
+    lose about as much again as the projection does: on shards of six parameters and rank 2 that agree with
+    each other, KL of the precision at most 0.05 nats more than twice that of one call (which is 0.03 in
+    the median) and of the mean less than 1 (0.02 in the median). The diagonal of the precision is exact.
+
+    The same posterior twice, number for number, is refused, because its rows would count twice; `again`
+    merges it all the same.
+    """
+    if isinstance(posteriors, Gaussian):
+        raise TypeError(
+            f"merge needs a list of posteriors; got one {type(posteriors).__name__}. Put it into a list."
+        )
+    posteriors = list(posteriors)
+    check(posteriors, prior)
+    dtype = np.result_type(*(q.mean.dtype for q in [*posteriors, prior]))
+    with matching(dtype):
+        *posteriors, prior = (
+            jax.tree.map(lambda a: a.astype(dtype), q) for q in [*posteriors, prior]
+        )
+        if not again:
+            check_different(posteriors, prior)
+        return proper(combined(posteriors, prior))
+
+
+@eqx.filter_jit  # its loops would be compiled again in every call
+def combined(posteriors: Sequence[Any], prior: Any) -> Any:
+    """The same of posteriors that have been checked; may be traced."""
+    return posteriors[0].merged_with(posteriors[1:], prior)
+
+
+def proper(merged: Any) -> Any:
+    """What was merged, if there is such a Gaussian."""
+    if not jnp.all(jnp.isfinite(merged.mean)):
+        raise ValueError(
+            "the posteriors do not all contain the prior: their merged precision is not positive definite. "
+            "Merge posteriors that started from this prior and forgot nothing."
+        )
+    return merged
+
+
+def check(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
+    """Refuse what is not posteriors of one kind, and a prior that they may have started from."""
+    if not posteriors:
+        raise ValueError("merge needs at least one posterior; got none.")
+    if not isinstance(prior, Gaussian):
+        raise TypeError(f"merge needs the shards' prior, a Gaussian; got {type(prior).__name__}.")
+    kinds = {type(q) for q in posteriors}
+    if len(kinds) > 1 or not all(isinstance(q, Updatable) for q in posteriors):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise TypeError(
+            "merge needs posteriors of one kind that a stream can update, such as Dense, Diagonal or "
+            f"LowRankPrecision; got {names}."
+        )
+    dims = {q.dim for q in [*posteriors, prior]}
+    if len(dims) > 1:
+        raise ValueError(
+            f"merge needs posteriors and a prior over the same parameters; got {sorted(dims)} of them."
+        )
+    ranks = {q.rank for q in posteriors}
+    if len(ranks) > 1:
+        found = ", ".join(sorted(str(rank) for rank in ranks))
+        raise ValueError(f"merge needs posteriors of one rank; got {found}.")
+    if ranks != {None}:
+        check_prior(f"{kinds.pop().__name__} posteriors", prior)
+
+
+def check_different(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
+    """Refuse two posteriors that are the same, number for number; those of no rows are the prior."""
+    marks = [[float(jnp.sum(leaf)) for leaf in jax.tree.leaves(q)] for q in posteriors]
+    for i, q in enumerate(posteriors):
+        for before in range(i):
+            if marks[before] != marks[i] or not eqx.tree_equal(posteriors[before], q):
+                continue
+            if not _equal(q.mean, prior.mean) or not _equal(q.variance(), prior.variance()):
+                raise ValueError(
+                    f"posteriors {before} and {i} are the same, number for number: the rows of one shard "
+                    "would count twice. Leave one out, or pass again=True if you mean it."
+                )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(jnp.allclose(a, b, rtol=1e-6, atol=0))
+
+
+def check_prior(merged: str, prior: Gaussian) -> None:
+    """Refuse a prior that what is merged cannot have started from and be told apart again."""
+    if prior.has_correlations():
+        raise ValueError(
+            f"merging {merged} needs a prior without correlations; got a {type(prior).__name__}. "
+            "Start the shards from a Diagonal prior, or from a LowRankPrecision whose factor is zero."
+        )

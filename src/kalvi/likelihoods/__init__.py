@@ -1,0 +1,32 @@
+"""Observation models p(y | f): what a row says of its predictors f.
+
+base       what every likelihood knows (`Likelihood`)
+sites      the algebra of one observation: numbers for one predictor, matrices for several
+implicit   the search for the optimal site
+scalar     one predictor: Normal, Bernoulli, Probit, Poisson, Laplace, StudentT
+logistic   the Gaussian integrals of the logistic function, accurate or as the paper has them
+vector     several predictors: Softmax, MultiNormal
+custom     made of a log-probability (Custom), or of draws (Sampled)
+projected  several predictors along a few directions (Projected)
+"""
+
+from kalvi.likelihoods.base import Likelihood
+from kalvi.likelihoods.custom import Custom
+from kalvi.likelihoods.logistic import InverseProbit, ScaleMixture
+from kalvi.likelihoods.scalar import Bernoulli, Laplace, Normal, Poisson, Probit, StudentT
+from kalvi.likelihoods.vector import MultiNormal, Softmax
+
+__all__ = [
+    "Bernoulli",
+    "Custom",
+    "InverseProbit",
+    "Laplace",
+    "Likelihood",
+    "MultiNormal",
+    "Normal",
+    "Poisson",
+    "Probit",
+    "ScaleMixture",
+    "Softmax",
+    "StudentT",
+]

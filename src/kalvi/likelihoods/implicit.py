@@ -1,0 +1,205 @@
+"""The implicit R-VGA step: the site (step ξ, curvature Γ, weight w) that solves
+
+    Γ = −w E[∇² log p],    ξ = w E[∇ log p]    at    N(m + V ξ, (V⁻¹ + Γ)⁻¹).
+
+For one predictor, the Gaussian closest in KL to N(f; m₀, v₀) p(y | f)^w is N(m₀ + √v₀ t, v₀ r²), where
+t and r minimise
+
+    J(t, r) = (t² + r²)/2 − log r − w E[log p],
+
+convex when log p is concave in f. With g = E[∂ log p], γ = −E[∂² log p] and Price's theorem
+(∂/∂v = ½ ∂²/∂m²) its derivatives are
+
+    J_t = t − √v₀ w g,        J_r = r − 1/r + r v₀ w γ,        J_tt = 1 + v₀ w γ,
+    J_tr = r v₀^{3/2} w γ′,   J_rr = 1 + 1/r² + v₀ w γ + 2 r² v₀² w ∂γ/∂v.
+
+Levenberg–Marquardt steps of a fixed number: one is taken only if J falls, and damped more if not.
+
+For several predictors the equations, in the coordinates of a root of V, are those of a variational bound
+with one observation, which `natural_gradient` climbs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.likelihoods.sites import Expected, Site, gain_after
+from kalvi.numerics import linalg, natural_gradient
+from kalvi.numerics.expectations import panels
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, " c"]
+Matrix = Float[Array, "c c"]
+
+STEPS = 40
+QUICK_STEPS = 10  # enough for all but far or flat priors
+VECTOR_STEPS = 200
+"""Natural-gradient steps at most, for several predictors."""
+ROUGHNESS = 1e-2
+"""The error of E[log p] of wide laws of several predictors, relative to itself or to a nat."""
+MEMORY = 5
+"""Past steps that are combined."""
+STARTS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
+
+
+def average(
+    terms: Callable[[Scalar], Expected], mean: Scalar, var: Scalar, centre: Scalar, width: Scalar
+) -> Expected:
+    """The expected terms by quadrature, `terms` bending at centre ± width."""
+    points, weights = panels(mean, jnp.sqrt(var), centre, width)
+    return Expected(*(weights @ values for values in jax.vmap(terms)(points)))
+
+
+class _Point(NamedTuple):
+    t: Scalar
+    r: Scalar
+    height: Scalar
+    grad: tuple[Scalar, Scalar]
+    hess: tuple[Scalar, Scalar, Scalar]
+    curvature: Scalar
+
+
+def solve_implicit(
+    expect: Callable[[Scalar, Scalar], Expected],
+    mean: Scalar,
+    var: Scalar,
+    weight: Scalar,
+    peak: Scalar,
+    thorough: bool = True,
+) -> Site:
+    """The site of the optimal Gaussian, for `expect(mean, var)` of one observation.
+
+    The search starts at the present mean or at `peak`, where the likelihood is highest.
+    """
+    tiny = jnp.finfo(mean.dtype).tiny
+    std = jnp.sqrt(jnp.maximum(var, tiny))
+
+    def at(t: Scalar, r: Scalar) -> _Point:
+        m, v = mean + std * t, (std * r) ** 2
+        value, gradient, curvature = expect(m, v)
+        bend, spread = jax.grad(lambda m, v: expect(m, v).curvature, (0, 1))(m, v)
+        height = (t**2 + r**2) / 2 - jnp.log(r) - weight * value
+        growth = weight * var * curvature
+        grad = (t - std * weight * gradient, r - 1 / r + r * growth)
+        j_tr = r * weight * var * std * bend
+        j_rr = 1 + 1 / r**2 + growth + 2 * weight * (r * var) ** 2 * spread
+        return _Point(t, r, height, grad, (1 + growth, j_tr, j_rr), curvature)
+
+    def advance(_, state):
+        here, damping = state
+        there = at(*_damped_newton(here, damping))
+        slack = 4 * jnp.finfo(mean.dtype).eps * jnp.abs(here.height)
+        better = there.height <= here.height + slack
+        finite = jnp.isfinite(there.grad[0] + there.grad[1] + sum(there.hess))
+        here = jax.tree.map(lambda a, b: jnp.where(better & finite, a, b), there, here)
+        return here, jnp.where(better & finite, damping / 8, 4 * damping + 1e-3)
+
+    start = _start(at, jnp.stack([jnp.zeros_like(mean), (peak - mean) / std]))
+    here, _ = jax.lax.fori_loop(
+        0, STEPS if thorough else QUICK_STEPS, advance, (start, jnp.zeros_like(mean))
+    )
+    off = jnp.maximum(jnp.abs(here.grad[0]) / (1 + jnp.abs(here.t)), jnp.abs(here.grad[1]) * here.r)
+    # t/√v₀ rather than w g: the mean that follows is then as good as t, also where v₀ γ is enormous
+    return Site(here.t / std, weight * here.curvature, off < jnp.sqrt(jnp.finfo(mean.dtype).eps))
+
+
+def _damped_newton(here: _Point, damping: Scalar) -> tuple[Scalar, Scalar]:
+    """(t, r) after one step with the Hessian's diagonal made positive and enlarged."""
+    (g1, g2), (h11, h12, h22) = here.grad, here.hess
+    h11 = jnp.maximum(h11, 1) * (1 + damping)
+    h22 = jnp.maximum(h22, 1) * (1 + damping)
+    h12 = jnp.clip(h12, -0.99 * jnp.sqrt(h11 * h22), 0.99 * jnp.sqrt(h11 * h22))
+    determinant = h11 * h22 - h12**2
+    t = here.t - (h22 * g1 - h12 * g2) / determinant
+    r = here.r - (h11 * g2 - h12 * g1) / determinant
+    return t, jnp.clip(r, here.r / 4, 4 * here.r)
+
+
+def _start(at: Callable[[Scalar, Scalar], _Point], shifts: Float[Array, " k"]) -> _Point:
+    """Of a few (t, r), the point with the lowest J among those where all derivatives are finite."""
+    t, r = jnp.meshgrid(shifts, jnp.asarray(STARTS, shifts.dtype))
+    points = jax.vmap(at)(t.ravel(), r.ravel())
+    finite = jnp.isfinite(points.height + points.grad[0] + points.grad[1] + sum(points.hess))
+    best = jnp.argmin(jnp.where(finite, points.height, jnp.inf))
+    return jax.tree.map(lambda values: values[best], points)
+
+
+def solve_poisson(
+    y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, thorough: bool = True
+) -> Site:
+    """The site of the optimal Gaussian for a count y of expected rate e^τ: with g = weight·var, τ is the
+    root of the increasing
+
+    h(τ) = τ + g e^τ − var/(2 (1 + g e^τ)) − mean − g y.
+
+    Newton steps inside a bracket; the start solves τ + g e^τ = c, the two ends of whose solution
+    bound the root because the middle term lies in [0, var/2].
+    """
+    gain = weight * var
+    tiny = jnp.finfo(var.dtype).tiny
+    log_gain = jnp.log(jnp.maximum(gain, tiny))
+
+    def balance(c):
+        """τ with τ + g e^τ = c; s = log(g e^τ) solves s + e^s = c + log g."""
+        target = c + log_gain
+        s = jnp.where(target > 1, jnp.log(jnp.maximum(target, 1)), target)
+
+        def newton(_, s):
+            grown = jnp.exp(jnp.minimum(s, 700.0))
+            return s - (s + grown - target) / (1 + grown)
+
+        return jax.lax.fori_loop(0, 6, newton, s) - log_gain
+
+    low, high = balance(mean + gain * y), balance(mean + gain * y + var / 2)
+
+    def narrow(_, state):
+        low, high, tau = state
+        grown = jnp.exp(log_gain + tau)
+        value = tau + grown - var / (2 * (1 + grown)) - mean - gain * y
+        low, high = jnp.where(value < 0, tau, low), jnp.where(value < 0, high, tau)
+        move = tau - value / (1 + grown + var * grown / (2 * (1 + grown) ** 2))
+        return low, high, jnp.where((move < low) | (move > high), (low + high) / 2, move)
+
+    steps = STEPS if thorough else QUICK_STEPS
+    tau = jax.lax.fori_loop(0, steps, narrow, (low, high, high))[2]
+    grown = jnp.exp(log_gain + tau)
+    value = tau + grown - var / (2 * (1 + grown)) - mean - gain * y
+    scale = jnp.abs(tau) + grown + var + jnp.abs(mean) + gain * y
+    rate, shift = jnp.exp(tau), tau - var / (2 * (1 + grown)) - mean
+    # where the site outweighs the prior, τ knows the new mean better than y − e^τ does
+    step = jnp.where(grown > 1, shift / jnp.maximum(var, tiny), weight * (y - rate))
+    solved = jnp.abs(value) <= 100 * jnp.finfo(var.dtype).eps * (1 + scale)
+    return Site(step, weight * rate, solved)
+
+
+def solve_implicit_vector(
+    likelihood: Any, y: Array, mean: Vector, cov: Matrix, weight: Scalar
+) -> Site:
+    """The site of the optimal Gaussian, for a likelihood that is log-concave in f."""
+    root, eps = linalg.semidefinite_root(cov), float(jnp.finfo(mean.dtype).eps)
+
+    def visit(shift: Vector, half: Matrix) -> natural_gradient.Sums:
+        wide = root @ half
+        expected = likelihood.expect(y, mean + root @ shift, wide @ wide.T)
+        value, gradient, curvature = (weight * term for term in expected)
+        return natural_gradient.Sums(value, root.T @ gradient, root.T @ curvature @ root)
+
+    here, _, _ = natural_gradient.climb_gaussian(
+        visit,
+        linalg.identity_like(cov),
+        jnp.zeros_like(mean),
+        rows=weight,
+        tolerance=eps**1.25,
+        max_passes=VECTOR_STEPS,
+        rough=ROUGHNESS,
+        memory=MEMORY,
+    )
+    wide = root @ linalg.root_from_precision(here.precision)
+    shift = root @ here.mean
+    _, gradient, curvature = likelihood.expect(y, mean + shift, wide @ wide.T)
+    curvature = weight * curvature
+    site = gain_after(weight * gradient + curvature @ shift, curvature, root @ root.T)
+    return site._replace(solved=here.gap < eps)

@@ -1,0 +1,92 @@
+"""What one observation does to the law N(m, V) of its predictors f, for one predictor or for several.
+
+Of one predictor the mean, V and what follows from them are numbers; of c predictors they are vectors and
+c × c matrices. The formulas here take both, so that a scheme need not tell them apart:
+
+    gain_after   ξ = (I + Γ V)⁻¹ g             a gain taken after the update
+    narrowed     (V⁻¹ + Γ)⁻¹                   the covariance after it
+    at           log p, its gradient and the Fisher information at one f
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Bool, Float
+
+from kalvi.numerics import linalg
+
+Scalar = Float[Array, ""]
+Predictors = Float[Array, "*c"]  # a number, or a vector of c
+Between = Float[Array, "*cc"]  # a number, or a c × c matrix
+Matrix = Float[Array, "c c"]
+
+
+class Expected(NamedTuple):
+    """Of log p(y | f) under f ~ N(mean, var)."""
+
+    value: Scalar  # E[log p]
+    gradient: Predictors  # E[∇ log p]
+    curvature: Between  # −E[∇² log p], positive semidefinite for log-concave p
+
+
+class Site(NamedTuple):
+    """What one observation does to its f: mean ← mean + var·step, var⁻¹ ← var⁻¹ + curvature."""
+
+    step: Predictors
+    curvature: Between
+    solved: Bool[Array, ""]
+
+
+def at(likelihood: Any, y: Float[Array, "*o"], f: Predictors) -> Expected:
+    """Log-probability and gradient at f, and the Fisher information for the curvature."""
+    value, gradient = jax.value_and_grad(lambda f: likelihood.log_prob(f, y))(f)
+    information = jnp.asarray(likelihood.information(f), gradient.dtype)
+    return Expected(value, gradient, information)
+
+
+def gain_after(gradient: Predictors, curvature: Between, cov: Between) -> Site:
+    """The site whose step is (I + Γ V)⁻¹ g: a gain taken after the update."""
+    if gradient.ndim == 0:
+        return Site(gradient / (1 + curvature * cov), curvature, jnp.asarray(True))
+    half = shrinkage(linalg.semidefinite_root(curvature), cov)
+
+    def solve(g: Array) -> Array:
+        return g - half @ (half.T @ (cov @ g))
+
+    step = solve(gradient)
+    # what cancels in the subtraction where Γ V is large, once more
+    step = step + solve(gradient - step - curvature @ (cov @ step))
+    return Site(step, curvature, jnp.asarray(True))
+
+
+def narrowed(cov: Between, curvature: Between) -> Between:
+    """(V⁻¹ + Γ)⁻¹ = A (I + Aᵀ Γ A)⁻¹ Aᵀ, A Aᵀ = V."""
+    if cov.ndim == 0:
+        return cov / (1 + curvature * cov)
+    root = linalg.semidefinite_root(cov)
+    inner = root.T @ curvature @ root
+    lower = linalg.steady_cholesky(linalg.identity_like(inner) + inner)
+    half = jsl.solve_triangular(lower, root.T, lower=True)
+    return half.T @ half
+
+
+def shrinkage(root: Matrix, cov: Matrix) -> Matrix:
+    """Q with Q Qᵀ = Γ (I + V Γ)⁻¹, given R Rᵀ = Γ: what the observation takes away is V Q Qᵀ V."""
+    inner = root.T @ cov @ root
+    lower = linalg.steady_cholesky(linalg.identity_like(inner) + inner)
+    return jsl.solve_triangular(lower, root.T, lower=True).T
+
+
+def product(matrix: Between, vector: Predictors) -> Predictors:
+    """Γ v."""
+    return matrix * vector if vector.ndim == 0 else matrix @ vector
+
+
+def positive_part(curvature: Float[Array, "n *cc"]) -> Float[Array, "n *cc"]:
+    """The curvature of each observation without its negative part."""
+    if curvature.ndim == 1:
+        return jnp.maximum(curvature, 0)
+    values, vectors = jnp.linalg.eigh(curvature)
+    return jnp.einsum("nij,nj,nkj->nik", vectors, jnp.maximum(values, 0), vectors)

@@ -1,0 +1,292 @@
+"""Matrices of the form diag(d) ± F Fᵀ, square roots of covariances, and sweeps over long arrays.
+
+Everything here knows arrays and nothing of probability.
+
+A low-rank-plus-diagonal matrix A = D + s F Fᵀ (s = ±1) is closed under inversion:
+
+    A⁻¹ = D⁻¹ − s U Uᵀ,   U = D⁻¹ F M^{-T},   M Mᵀ = I + s Fᵀ D⁻¹ F,   log|A| = log|D| + 2 log|M|.
+
+A covariance kept as a square root, P = R Rᵀ, stays positive whatever the rounding. Adding a block of
+rank-one precisions turns it into R (I + Aᵀ A)⁻¹ Rᵀ with A = Γ^{1/2} X R, and with M Mᵀ = I + A Aᵀ
+
+    R ← R − (R Aᵀ) M^{-T} (M + I)⁻¹ A                          (Andrews' block form of Potter's root).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of, repeat
+
+CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
+"""How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
+numbers stay below the second (what a cache holds); on an accelerator what fills it."""
+GROUP = 8192
+"""Rows that one group of an accelerator's processors sums in an inner product."""
+HALVED = 512
+"""Triangular matrices larger than this are inverted in halves."""
+MAX_STD = 1e12
+"""Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
+drifting stream stay finite (the square, 1e24, fits a float32)."""
+
+
+def least_diag(factor: Float[Array, "d p"]) -> Float[Array, " d"]:
+    """The smallest diag that forgetting may leave beside a factor.
+
+    Products with the inverse of F Fᵀ + diag lose eps · F²/diag of their digits: half of them is the
+    limit, which raises the matrix by a share √eps of its own diagonal.
+    """
+    share = float(jnp.finfo(factor.dtype).eps) ** 0.5
+    return jnp.maximum(share * jnp.sum(factor**2, axis=1), MAX_STD**-2)
+
+
+class LowRankPlusDiagonal(eqx.Module):
+    """The symmetric matrix diag(`diag`) + `sign` · `factor` `factor`ᵀ, never formed."""
+
+    diag: Float[AnyArray, " d"]
+    factor: Float[AnyArray, "d p"]
+    sign: int = eqx.field(static=True, default=1)
+
+    def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        return scale_rows(self.diag, v) + self.sign * (self.factor @ (self.factor.T @ v))
+
+    def diagonal(self) -> Float[Array, " d"]:
+        return self.diag + self.sign * jnp.sum(self.factor**2, axis=1)
+
+    def trace_product(self, other: "LowRankPlusDiagonal") -> Float[Array, ""]:
+        """tr(A B), without either matrix."""
+        mixed = other.sign * self.diag @ jnp.sum(other.factor**2, axis=1)
+        mixed += self.sign * other.diag @ jnp.sum(self.factor**2, axis=1)
+        both = self.sign * other.sign * jnp.sum((self.factor.T @ other.factor) ** 2)
+        return self.diag @ other.diag + mixed + both
+
+    def inverse(self) -> "LowRankPlusDiagonal":
+        scaled = scale_rows(1 / self.diag, self.factor)
+        u = solve_rows(self._capacitance_root(), scaled)
+        return LowRankPlusDiagonal(1 / self.diag, u, -self.sign)
+
+    def logdet(self) -> Float[Array, ""]:
+        root = self._capacitance_root()
+        return jnp.sum(jnp.log(self.diag)) + 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+
+    def to_dense(self) -> Float[Array, "d d"]:
+        return jnp.diag(self.diag) + self.sign * self.factor @ self.factor.T
+
+    def _capacitance_root(self) -> Float[Array, "p p"]:
+        gram = self.factor.T @ scale_rows(1 / self.diag, self.factor)
+        if self.sign < 0:
+            return cholesky(identity_like(gram) - gram)
+        return steady_cholesky(identity_like(gram) + gram)
+
+
+def scale_rows(scale: Float[AnyArray, " d"], v: Float[AnyArray, "d *k"]) -> Float[AnyArray, "d *k"]:
+    """diag(scale) v for a vector or a matrix v."""
+    return scale.reshape(scale.shape + (1,) * (v.ndim - 1)) * v
+
+
+def mix(scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]) -> Array:
+    """S v, where S is diag(scale) or, given n blocks of c rows each, block diagonal."""
+    if scale.ndim == 1:
+        return scale_rows(scale, v)
+    blocks = v.reshape(scale.shape[0], scale.shape[1], -1)
+    return jnp.einsum("nij,njk->nik", scale, blocks).reshape(v.shape)
+
+
+def mix_transposed(
+    scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]
+) -> Array:
+    """Sᵀ v for the same S."""
+    return mix(scale if scale.ndim == 1 else jnp.swapaxes(scale, 1, 2), v)
+
+
+def identity_like(a: Float[AnyArray, "*b n n"]) -> Float[AnyArray, "n n"]:
+    """The identity of a's size and dtype."""
+    return namespace_of(a).eye(a.shape[-1], dtype=a.dtype)
+
+
+def cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
+    """The lower Cholesky root of a. Where a is not positive definite it is NaN; NumPy refuses it."""
+    return namespace_of(a).linalg.cholesky(a)
+
+
+def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
+    """aᵀ b for long arrays; an accelerator sums groups of rows side by side, or most of it would idle."""
+    d = a.shape[0]
+    if d < 2 * GROUP or not is_jax(a, b) or jax.default_backend() == "cpu":
+        return a.T @ b
+    cut = d - d % GROUP
+    left, right = (c[:cut].reshape(-1, GROUP, c.shape[1]) for c in (a, b))
+    return jnp.sum(jnp.einsum("gcm,gcn->gmn", left, right), axis=0) + a[cut:].T @ b[cut:]
+
+
+def steady_cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
+    """The lower Cholesky root of a sum of squares, which rounding may have left indefinite.
+
+    Its diagonal is raised by the rounding error of a sum, n eps of itself: what no one can tell apart.
+    """
+    xp, share = namespace_of(a), 2 * a.shape[0] * float(jnp.finfo(a.dtype).eps)
+    return cholesky(a + share * xp.diag(xp.diagonal(a)))
+
+
+def semidefinite_root(a: Float[AnyArray, "*n c c"]) -> Float[AnyArray, "*n c c"]:
+    """The lower Cholesky root of a small matrix that may be singular, such as zero; or of each of several.
+
+    What is left of a diagonal entry is rounding where it is below 4 c eps of the entry, and its column is
+    zero then: root rootᵀ differs from a by no more than rounding, (i, j) in units of √(aᵢᵢ aⱼⱼ).
+    """
+    xp, c = namespace_of(a), a.shape[-1]
+    least = 4 * c * float(jnp.finfo(a.dtype).eps) * xp.diagonal(a, axis1=-2, axis2=-1)
+    places = xp.arange(c)
+
+    def eliminate(k, carry):
+        rest, root = carry
+        pivot = rest[..., k, k]
+        alive = pivot > least[..., k]
+        scale = xp.sqrt(xp.where(alive, pivot, 1))
+        column = xp.where(alive[..., None], rest[..., k, :] / scale[..., None], 0)
+        column = xp.where(places >= k, column, 0)
+        outer = column[..., :, None] * column[..., None, :]
+        return rest - outer, xp.where(places[None, :] == k, column[..., :, None], root)
+
+    return repeat(c, eliminate, (a, xp.zeros_like(a)))[1]
+
+
+def cho_solve(root: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float[AnyArray, "n *k"]:
+    """(root rootᵀ)⁻¹ b for a lower-triangular root."""
+    if is_jax(root, b):
+        return jsl.cho_solve((root, True), b)
+    # not SciPy's, whose BLAS has threads of its own that contend with NumPy's
+    return np.linalg.solve(root.T, np.linalg.solve(root, b))
+
+
+def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array, "d p"]:
+    """A L^{-T} for a lower-triangular L and a long A, row by row."""
+    return sharding.by_rows(lambda rows: jsl.solve_triangular(root, rows.T, lower=True).T, a)
+
+
+def triangular_inverse(root: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The inverse of a lower-triangular matrix, in halves: most of it products, which are fast."""
+    n = root.shape[0]
+    if n <= HALVED:
+        return jsl.solve_triangular(root, identity_like(root), lower=True)
+    h = n // 2
+    first, last = triangular_inverse(root[:h, :h]), triangular_inverse(root[h:, h:])
+    between = -last @ (root[h:, :h] @ first)
+    return jnp.block([[first, jnp.zeros((h, n - h), root.dtype)], [between, last]])
+
+
+def root_from_precision(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """R with R Rᵀ = precision⁻¹."""
+    lower = cholesky(precision)
+    return jsl.solve_triangular(lower, identity_like(precision), lower=True).T
+
+
+def inverse_root(root: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """R^{-T}, the root of the inverse of R Rᵀ."""
+    return jnp.linalg.solve(root.T, identity_like(root))
+
+
+def root_logdet(root: Float[Array, "d d"]) -> Float[Array, ""]:
+    """log|R Rᵀ|."""
+    return 2 * jnp.linalg.slogdet(root)[1]
+
+
+def shrink_root(
+    root: Float[Array, "d d"],
+    rows: Float[Array, "b d"],
+    scale: Float[Array, " b"] | Float[Array, "n c c"],
+) -> Float[Array, "d d"]:
+    """The root of ((R Rᵀ)⁻¹ + Xᵀ S Sᵀ X)⁻¹, given rows = X R and S as in `mix`."""
+    a = mix_transposed(scale, rows)
+    gram = a @ a.T
+    identity = identity_like(gram)
+    # the c rows of a block may be far more alike than rows of different observations
+    lower = (cholesky if scale.ndim == 1 else steady_cholesky)(identity + gram)
+    half = jsl.solve_triangular(lower + identity, identity, lower=True)
+    gain = jsl.solve_triangular(lower, half, lower=True, trans=1)
+    return root - (root @ a.T) @ (gain @ a)
+
+
+def widen_root(root: Float[Array, "d d"], variance: Float[Array, ""]) -> Float[Array, "d d"]:
+    """The root of R Rᵀ + variance · I."""
+    stacked = jnp.concatenate([root.T, jnp.sqrt(variance) * identity_like(root)])
+    return jnp.linalg.qr(stacked, mode="r").T
+
+
+def sweep(
+    visit: Callable, total: Any, read: Any, wide: Float[AnyArray, "b d"], written: Any = ()
+) -> tuple[Any, Any]:
+    """Fold over d, a chunk at a time, and write over some of the arrays on the way.
+
+    `read` and `written` are pytrees of arrays with d rows, `wide` has d columns.
+    visit(total, rows of read, columns of wide, rows of written, fresh) gives the next total and what the
+    rows of `written` become. The last chunk reaches back so that all have one size; `fresh` is 1 for
+    rows that no chunk before held and 0 for the others, whose new values are ignored.
+
+    Where d is spread over devices (`sharding`) each sweeps over its own rows, and what they add to `total`
+    is added up: `visit` may do nothing else to it. NumPy, which writes nothing over, has one chunk.
+    """
+    if not is_jax(read, wide):
+        return visit(total, read, wide, written, np.ones(wide.shape[1], wide.dtype))
+    if sharding.divides(wide.shape[1]):
+        return _sweep_pieces(visit, total, read, wide, written)
+    b, d = wide.shape
+    width = b + sum(a.size // d for a in jax.tree.leaves((read, written)))
+    size = max(CHUNK_ROWS, CHUNK_NUMBERS // width)
+    size = size if jax.default_backend() == "cpu" else CHUNK_ROWS_ACCELERATOR
+    if d <= size:
+        return visit(total, read, wide, written, jnp.ones(d, wide.dtype))
+
+    def advance(i, carry):
+        total, written = carry
+        first = jnp.minimum(i * size, d - size)
+        fresh = jnp.arange(size) >= i * size - first
+
+        def rows(tree):
+            return jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, size), tree)
+
+        columns = jax.lax.dynamic_slice_in_dim(wide, first, size, axis=1)
+        old = rows(written)
+        total, new = visit(total, rows(read), columns, old, fresh.astype(wide.dtype))
+
+        def put(whole, new, old):
+            kept = jnp.where(fresh.reshape((size,) + (1,) * (new.ndim - 1)), new, old)
+            return jax.lax.dynamic_update_slice_in_dim(whole, kept, first, axis=0)
+
+        return total, jax.tree.map(put, written, new, old)
+
+    return jax.lax.fori_loop(0, -(-d // size), advance, (total, written))
+
+
+def _sweep_pieces(visit: Callable, total: Any, read: Any, wide: Array, written: Any):
+    def own(read, wide, written):
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), total)
+        added, written = sweep(visit, nothing, read, wide, written)
+        return sharding.add_up(added), written
+
+    specs = (sharding.ROWS, sharding.COLUMNS, sharding.ROWS)
+    added, written = sharding.on_each(own, specs, (sharding.WHOLE, sharding.ROWS))(
+        read, wide, written
+    )
+    return jax.tree.map(jnp.add, total, added), written
+
+
+def orthonormal(a: Float[Array, "d q"]) -> Float[Array, "d k"]:
+    """An orthonormal basis of the columns; where d is spread over devices, by a QR of their R's."""
+    if not sharding.divides(a.shape[0]):
+        return jnp.linalg.qr(a)[0]
+
+    def own(a):
+        q, r = jnp.linalg.qr(a)
+        stacked = jax.lax.all_gather(r, sharding.AXIS, tiled=True)
+        turn = jnp.linalg.qr(stacked)[0].reshape(-1, r.shape[0], r.shape[1])
+        return q @ turn[jax.lax.axis_index(sharding.AXIS)]
+
+    return sharding.on_each(own, (sharding.ROWS,), sharding.ROWS)(a)

@@ -1,0 +1,83 @@
+"""One formula for NumPy and JAX: the arrays it is given decide which of the two computes it.
+
+Predictions are made with NumPy wherever the parameters are in the memory of the host. They then need
+neither JAX's backend, whose threads do not survive a fork, nor a compilation before the first row.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import jax.scipy.special
+import numpy as np
+import scipy
+
+from kalvi.system.forks import refuse_inherited_backend
+
+if TYPE_CHECKING:
+    AnyArray = Any  # checkers would have the two told apart in every formula
+else:
+    AnyArray = jax.Array | np.ndarray
+"""An array of either library, for the annotations of formulas that take both."""
+
+T = TypeVar("T")
+
+
+def is_jax(*values: Any) -> bool:
+    """Whether any of the values, or of their parts, is an array of JAX."""
+    others = [value for value in values if type(value) is not np.ndarray]  # most are, and soon told
+    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(others))
+
+
+def namespace_of(*arrays: Any) -> Any:
+    """jax.numpy if any of the arguments is an array of JAX, otherwise numpy."""
+    return jnp if is_jax(*arrays) else np
+
+
+def scipy_of(*arrays: Any) -> Any:
+    """jax.scipy if any of the arguments is an array of JAX, otherwise scipy."""
+    return jax.scipy if is_jax(*arrays) else scipy
+
+
+def as_array(value: Any) -> AnyArray:
+    """The value as an array of JAX; one of NumPy stays what it is."""
+    return value if isinstance(value, np.ndarray) else on_device(value)
+
+
+def repeat(n: int, step: Callable[[Any, T], T], start: T) -> T:
+    """step(n − 1, … step(1, step(0, start))), as a loop of JAX if the start is made of its arrays."""
+    if is_jax(start):
+        return jax.lax.fori_loop(0, n, step, start)
+    for i in range(n):
+        start = step(i, start)
+    return start
+
+
+def map_blocks(function: Callable[[Any], Any], blocks: AnyArray) -> AnyArray:
+    """The function of each block in turn, stacked."""
+    if is_jax(blocks):
+        return jax.lax.map(function, blocks)
+    return np.stack([function(block) for block in blocks])
+
+
+def on_host(tree: T) -> T:
+    """The tree with NumPy arrays in place of JAX's, unless these are on an accelerator or many devices."""
+    arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+    if all(_in_memory(leaf) for leaf in arrays):
+        return jax.tree.map(lambda leaf: np.asarray(leaf) if is_jax(leaf) else leaf, tree)
+    return tree
+
+
+def on_device(tree: T) -> T:
+    """The tree with JAX's arrays in place of NumPy's; the same tree if there are none."""
+    refuse_inherited_backend()
+    if all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)):
+        return tree
+    return jax.tree.map(jnp.asarray, tree)
+
+
+def _in_memory(array: jax.Array) -> bool:
+    devices = array.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"

@@ -1,0 +1,360 @@
+"""Factor-analysis projections: a matrix of higher rank brought back to W Wᵀ + diag ψ, in KL.
+
+Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian approximation",
+Algorithm 1 and eq. 27. The target is
+
+    S = α (W Wᵀ + Ψ) + Xᵀ diag(γ) X = Z Zᵀ + Ψ₀,     Z = [√α W, Xᵀ √γ]  (d × q, q = p + b),  Ψ₀ = α Ψ.
+
+Where an observation has c rows, its curvature is a c × c matrix and √γ is block diagonal with a root of
+each, R Rᵀ = γ; nothing else changes.
+
+Every projection starts from K = Z V_p, W₁ = K √(1 − f), ψ₁ = ψ₀ + rowsum((Z Q)²) + rowsum(f K²):
+
+    Eigen   Zᵀ Ψ₀⁻¹ Z = V Λ Vᵀ: V_p the leading p eigenvectors, Q the others. With f = 0 this is the optimal
+            W for Ψ₀, then the optimal ψ for that W. But what Q gives to ψ raises the precision along the
+            kept directions too, and over many blocks that makes factors of noise. So f = τ/λ, with τ the
+            mean of the d − p discarded eigenvalues: the optimal W for the best multiple of Ψ₀, 1 + τ
+            (probabilistic PCA in that metric), then the optimal ψ. Either way diag(W Wᵀ + Ψ) = diag(S), ψ
+            never falls, a target of rank p is met exactly and W = 0 is no trap.
+    EM      the paper's first inner loop, collapsed: with M = I + Wᵀ Ψ⁻¹ W, C = M⁻¹ Wᵀ Ψ⁻¹ X and
+            L Lᵀ = I + Cᵀ C, it is Q = [−C; I] L^{-T}, V_p = [I; 0] + Q L⁻¹ Cᵀ, f = 0. EM never fills an
+            empty column of W, so a block that meets one takes the eigen start.
+
+and goes on with EM iterations. One of them, from (W₁, ψ₁) with U = W₁/ψ₁, needs the sums over d
+
+    H = W₁ᵀ U,   J = Uᵀ Ψ₀ U,   Y = Zᵀ U,      M = I + H,   Θ = M⁻¹ + M⁻¹ (Yᵀ Y + J) M⁻¹,
+
+and then acts row by row, ψ in Joseph form, a sum of squares up to rounding, never below ψ₀ψ₁/(ψ₀ + ψ₁):
+
+    W₂ = (Z Y + (ψ₀/ψ₁) W₁) M⁻¹ Θ⁻¹,
+    ψ₂ = rowsum((Z − W₂ M⁻¹ Yᵀ)²) + ψ₀ (1 − 2 rowsum(W₂ ∘ U M⁻¹)) + rowsum(W₂ ∘ W₂ (M⁻¹ J M⁻¹ + M⁻¹)).
+
+All of it sweeps over the d rows a chunk at a time (`linalg.sweep`). Iterates are not kept but made again
+from Z in each sweep, and W is overwritten in the last: memory is one W and a chunk.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Bool, Float
+
+from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import AnyArray, namespace_of
+
+LEAK = 1e-8
+"""Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
+more than this share, the dropped part is made orthogonal to the kept one once more."""
+DIFFERENCE = 1e-9
+"""Where eps λ is below this share of ψ, the dropped part of ψ is taken as a difference of squares, which
+saves a product as large as the block."""
+
+Factor = Float[AnyArray, "d p"]
+Diag = Float[AnyArray, " d"]
+Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n blocks of c rows
+
+
+class Gram(NamedTuple):
+    """Inner products of the columns of [W, Xᵀ], weighted by 1/ψ."""
+
+    factor: Float[AnyArray, "p p"]
+    mixed: Float[AnyArray, "p b"]
+    rows: Float[AnyArray, "b b"]
+
+
+def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = True) -> Gram:
+    """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts; the last is left at zero unless the whole is wanted."""
+
+    def visit(total, read, wide, _, fresh):
+        w, weight = read[0], fresh / read[1]
+        scaled = linalg.scale_rows(weight, w)
+        own = (wide * weight[None, :]) @ wide.T if whole else total[2]
+        new = linalg.inner(w, scaled), (wide @ scaled).T, own
+        return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
+
+    p, b = factor.shape[1], x.shape[0]
+    shapes = (p, p), (p, b), (b, b) if whole else (0, 0)
+    xp = namespace_of(factor, diag, x)
+    empty = Gram(*(xp.zeros(shape, diag.dtype) for shape in shapes))
+    return linalg.sweep(visit, empty, (factor, diag), x)[0]
+
+
+class Target(NamedTuple):
+    """α (W Wᵀ + diag ψ) + Xᵀ R Rᵀ X, R = diag(scale) or with the blocks `scale` on its diagonal."""
+
+    factor: Factor
+    diag: Diag
+    x: Float[Array, "b d"]
+    scale: Scale
+    gram: Gram
+    keep: Float[Array, ""] | None = None  # α; None is 1
+
+
+class _Start(NamedTuple):
+    """The matrices of the first iterate; where nothing is dropped, ψ₁ = ψ before it was scaled."""
+
+    kept: Float[Array, "q p"]
+    shared: Float[Array, " p"]  # f
+    dropped: Float[Array, "q b"] | None
+    by_difference: Bool[Array, ""]  # V is orthogonal: rowsum((Z Q)²) = rowsum(Z²) − rowsum(K²)
+
+    def iterate(self, z: "_Columns", unscaled: Diag) -> tuple[Factor, Diag]:
+        """W₁ and ψ₁ for a chunk."""
+        kept = z.times(self.kept)
+        factor = kept * jnp.sqrt(1 - self.shared)[None, :]
+        if self.dropped is None:
+            return factor, unscaled
+        dropped = self.dropped
+        rest = jax.lax.cond(
+            self.by_difference,
+            lambda: jnp.maximum(z.squares() - jnp.sum(kept**2, axis=1), 0),
+            lambda: jnp.sum(z.times(dropped) ** 2, axis=1),
+        )
+        return factor, z.diag + rest + kept**2 @ self.shared
+
+
+class _Step(NamedTuple):
+    """The small matrices of one EM iteration."""
+
+    mix: Float[Array, "q p"]  # Y M⁻¹ Θ⁻¹
+    carry: Float[Array, "p p"]  # M⁻¹ Θ⁻¹
+    inverse: Float[Array, "p p"]  # M⁻¹
+    back: Float[Array, "p q"]  # M⁻¹ Yᵀ
+    spread: Float[Array, "p p"]  # M⁻¹ J M⁻¹ + M⁻¹
+
+
+class _Columns(NamedTuple):
+    """A chunk of Z = [√α W, Xᵀ √γ] and of ψ₀; X is never transposed in memory."""
+
+    factor: Float[Array, "c p"]
+    x: Float[Array, "b c"]
+    scale: Scale  # √γ
+    diag: Float[Array, " c"]
+
+    def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
+        p = self.factor.shape[1]
+        return self.factor @ small[:p] + self.x.T @ linalg.mix(self.scale, small[p:])
+
+    def squares(self) -> Float[Array, " c"]:
+        own = jnp.sum(self.factor**2, axis=1)
+        if self.scale.ndim == 1:
+            return own + self.scale**2 @ self.x**2
+        return own + jnp.sum(linalg.mix_transposed(self.scale, self.x) ** 2, axis=0)
+
+    def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
+        rows = linalg.mix_transposed(self.scale, self.x @ u)
+        return jnp.concatenate([linalg.inner(self.factor, u), rows])
+
+
+def _columns(scale, keep, w, diag, x) -> _Columns:
+    if keep is None:
+        return _Columns(w, x, scale, diag)
+    return _Columns(jnp.sqrt(keep) * w, x, scale, keep * diag)
+
+
+class Plan(NamedTuple):
+    """A projection ready to be carried out on any rows of the factor and the diag."""
+
+    scale: Scale
+    keep: Float[Array, ""] | None
+    start: _Start
+    done: tuple[_Step, ...] = ()
+    diags: tuple[Diag, ...] = ()  # what each step started from
+
+    def rows(
+        self,
+        w: Float[Array, "c p"],
+        diag: Float[Array, " c"],
+        x: Float[Array, "b c"],
+        diags: tuple[Float[Array, " c"], ...],
+    ) -> tuple[Float[Array, "c p"], Float[Array, " c"]]:
+        """The projected rows, from those of the target and of `diags`."""
+        z = _columns(self.scale, self.keep, w, diag, x)
+        factor, first = self.start.iterate(z, diag)
+        before = factor
+        for step, present in zip(self.done, diags, strict=True):
+            before = factor
+            factor = z.times(step.mix) + linalg.scale_rows(z.diag / present, before @ step.carry)
+        if self.done:
+            return factor, _joseph(z, self.done[-1], before, diags[-1], factor)
+        return factor, first
+
+
+class Projection(eqx.Module):
+    """A way from a target back to W Wᵀ + diag ψ with as many columns as before."""
+
+    @abstractmethod
+    def start(self, target: Target) -> _Start:
+        """The first iterate."""
+
+    @abstractmethod
+    def steps(self, target: Target) -> int:
+        """How many EM iterations follow it."""
+
+    def __call__(self, target: Target) -> tuple[Factor, Diag]:
+        """The projected factor and diag."""
+        plan = self.plan(target)
+
+        def visit(total, before, wide, written, fresh):
+            factor, diag = written
+            return total, plan.rows(factor, diag, wide, before)
+
+        return linalg.sweep(visit, None, plan.diags, target.x, (target.factor, target.diag))[1]
+
+    def plan(self, target: Target) -> "Plan":
+        """All that is needed to project the factor and the diag row by row."""
+        plan = Plan(target.scale, target.keep, self.start(target))
+        for _ in range(self.steps(target)):
+            plan = _with_step(plan, target)
+        return plan
+
+
+class Eigen(Projection):
+    """The eigen projection, exact for a target of rank p, then `polish` EM iterations.
+
+    `shrink=False` keeps the leading eigenvectors whole.
+    """
+
+    polish: int = eqx.field(static=True, default=0)
+    shrink: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        if self.polish < 0:
+            raise ValueError(f"Eigen takes no or more EM iterations; got polish={self.polish}.")
+
+    def start(self, target: Target) -> _Start:
+        return _eigen_start(target, self.shrink)
+
+    def steps(self, target: Target) -> int:
+        return self.polish
+
+
+class EM(Projection):
+    """Algorithm 1 of the paper, with `loops` inner loops."""
+
+    loops: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        if self.loops < 1:
+            raise ValueError(f"EM needs at least one loop; got loops={self.loops}.")
+
+    def start(self, target: Target) -> _Start:
+        p, b = target.factor.shape[1], target.x.shape[0]
+        empty = jnp.any(jnp.diagonal(target.gram.factor) == 0)
+        if target.keep is not None:
+            # as in the paper, EM starts from the factor and the diag before they are scaled
+            whole = jnp.eye(p + b, p, dtype=target.diag.dtype) / jnp.sqrt(target.keep)
+            kept = jax.lax.cond(empty, lambda: _eigen_start(target, False).kept, lambda: whole)
+            return _Start(kept, jnp.zeros_like(kept[0]), None, jnp.asarray(False))
+        return jax.lax.cond(empty, lambda: _eigen_start(target, False), lambda: _em_start(target))
+
+    def steps(self, target: Target) -> int:
+        return self.loops - (target.keep is None)
+
+
+def _eigen_start(target: Target, shrink: bool) -> _Start:
+    d, p = target.factor.shape
+    values, vectors = jnp.linalg.eigh(_whole_gram(target))
+    eps, b = jnp.finfo(values.dtype).eps, len(values) - p
+    values = jnp.where(
+        values > len(values) * eps * values[-1], values, 0
+    )  # the others are rounding
+    dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
+    noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
+    inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
+    start = _Start(kept, jnp.minimum(noise * inverse, 1), dropped, eps * values[-1] < DIFFERENCE)
+    apart = jax.lax.cond(
+        eps**2 * values[-1] < LEAK,
+        lambda: dropped,
+        lambda: dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start)),
+    )
+    return start._replace(dropped=apart)
+
+
+def _em_start(target: Target) -> _Start:
+    loading = linalg.mix_transposed(target.scale, target.gram.mixed.T).T
+    identity = linalg.identity_like(target.gram.factor)
+    loading = linalg.cho_solve(linalg.steady_cholesky(identity + target.gram.factor), loading)
+    inner = loading.T @ loading
+    lower = linalg.cholesky(linalg.identity_like(inner) + inner)
+    unit = jsl.solve_triangular(lower, linalg.identity_like(inner), lower=True)
+    dropped = jnp.concatenate([-loading, linalg.identity_like(inner)]) @ unit.T
+    p, b = loading.shape
+    kept = jnp.eye(p + b, p, dtype=inner.dtype) + dropped @ (unit @ loading.T)
+    return _Start(kept, jnp.zeros_like(kept[0]), dropped, jnp.asarray(False))
+
+
+def _whole_gram(target: Target) -> Float[Array, "q q"]:
+    """Zᵀ Ψ₀⁻¹ Z."""
+    scale = target.scale if target.keep is None else target.scale / jnp.sqrt(target.keep)
+    mixed = linalg.mix_transposed(scale, target.gram.mixed.T).T
+    rows = linalg.mix_transposed(scale, linalg.mix_transposed(scale, target.gram.rows).T)
+    return jnp.block([[target.gram.factor, mixed], [mixed.T, rows]])
+
+
+def _overlap(target: Target, start: _Start) -> Float[Array, "p b"]:
+    """(Z kept)ᵀ Ψ₀⁻¹ (Z dropped): zero but for rounding."""
+    assert start.dropped is not None
+    dropped = start.dropped
+
+    def visit(total, read, wide, _, fresh):
+        w, diag = read
+        z = _columns(target.scale, target.keep, w, diag, wide)
+        scaled = linalg.scale_rows(fresh / z.diag, z.times(dropped))
+        return total + linalg.inner(z.times(start.kept), scaled), ()
+
+    shape = (start.kept.shape[1], dropped.shape[1])
+    empty = jnp.zeros(shape, target.diag.dtype)
+    return linalg.sweep(visit, empty, (target.factor, target.diag), target.x)[0]
+
+
+class _Sums(NamedTuple):
+    own: Float[Array, "p p"]  # H
+    prior: Float[Array, "p p"]  # J
+    columns: Float[Array, "q p"]  # Y
+
+
+def _with_step(plan: Plan, target: Target) -> Plan:
+    """The plan with one EM iteration more: a sweep for its sums."""
+
+    def visit(total, read, wide, _, fresh):
+        w, diag, diags = read
+        z = _columns(plan.scale, plan.keep, w, diag, wide)
+        factor, present = plan.rows(w, diag, wide, diags)
+        u = linalg.scale_rows(fresh / present, factor)
+        prior = linalg.inner(u, linalg.scale_rows(z.diag, u))
+        sums = _Sums(linalg.inner(factor, u), prior, z.inner(u))
+        return jax.tree.map(jnp.add, total, sums), present
+
+    q, p = plan.start.kept.shape
+    empty = _Sums(*(jnp.zeros((n, p), target.diag.dtype) for n in (p, p, q)))
+    read = (target.factor, target.diag, plan.diags)
+    sums, present = linalg.sweep(visit, empty, read, target.x, jnp.zeros_like(target.diag))
+    return plan._replace(done=(*plan.done, _small(sums)), diags=(*plan.diags, present))
+
+
+def _joseph(z: _Columns, step: _Step, before, diag, factor) -> Float[Array, " c"]:
+    """ψ of the new factor, never below what exact arithmetic allows."""
+    p = z.factor.shape[1]
+    away = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
+    rows = linalg.mix_transposed(z.scale, z.x)
+    away += jnp.sum((rows.T - factor @ step.back[:, p:]) ** 2, axis=1)
+    shared = jnp.sum(factor * (before @ step.inverse), axis=1) / diag
+    spread = jnp.sum(factor * (factor @ step.spread), axis=1)
+    least = z.diag * diag / (z.diag + diag)
+    return jnp.maximum(away + z.diag * (1 - 2 * shared) + spread, least)
+
+
+def _small(sums: _Sums) -> _Step:
+    """M, Θ and their products."""
+    identity = linalg.identity_like(sums.own)
+    root = linalg.steady_cholesky(identity + sums.own)
+    inverse, back = linalg.cho_solve(root, identity), linalg.cho_solve(root, sums.columns.T)
+    inverse = (inverse + inverse.T) / 2
+    spread = inverse @ sums.prior @ inverse + inverse
+    spread = (spread + spread.T) / 2
+    carry = linalg.cho_solve(linalg.steady_cholesky(back @ back.T + spread), inverse).T
+    return _Step(sums.columns @ carry, carry, inverse, back, spread)

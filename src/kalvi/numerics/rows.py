@@ -1,0 +1,195 @@
+"""The rows J = ∂f/∂θ of n observations with c predictors each, as an operator.
+
+What belongs to an observation is a number where c is 1, and otherwise a vector or a c × c matrix: arrays of
+shape (n,), or (n, c) and (n, c, c). J times a vector of parameters, Jᵀ times numbers of observations and
+sums Σ Jᵢᵀ Γᵢ Jᵢ are taken here, so that a rule need not tell the two apart.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.numerics import linalg, sharding
+from kalvi.numerics.namespaces import AnyArray, map_blocks, namespace_of
+
+PerObservation = Float[AnyArray, "n *ck"]
+Curvature = Float[AnyArray, "n *cc"]
+Matrix = Float[AnyArray, "m d"]
+
+AT_ONCE = 8
+"""Observations whose covariances with each other are made as well where rows are not written out."""
+
+
+class Rows(eqx.Module):
+    """J: c rows for each of n observations, d columns."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def outputs(self) -> int:
+            """c."""
+            ...
+    else:
+        outputs: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def matrix(self) -> Matrix:
+        """J written out: c rows for the first observation, then c for the next."""
+
+    @abstractmethod
+    def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
+        """J v."""
+
+    @abstractmethod
+    def transposed_times(self, v: PerObservation) -> Float[AnyArray, "d *k"]:
+        """Jᵀ v."""
+
+    @abstractmethod
+    def gram(self, curvature: Curvature) -> Float[Array, "d d"]:
+        """Σ Jᵢᵀ Γᵢ Jᵢ."""
+
+    @abstractmethod
+    def gram_diagonal(self, curvature: Curvature) -> Float[Array, " d"]:
+        """The diagonal of Σ Jᵢᵀ Γᵢ Jᵢ."""
+
+    @abstractmethod
+    def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
+        """The covariance of each observation's predictors, given that of all rows of a matrix."""
+
+
+class Written(Rows):
+    """Rows that are there, such as inputs of a linear model or the Jacobian of a network."""
+
+    entries: Matrix
+    outputs: int = eqx.field(static=True, default=1)
+
+    def matrix(self) -> Matrix:
+        return self.entries
+
+    def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
+        return _grouped(self.entries @ v, self.outputs)
+
+    def transposed_times(self, v: PerObservation) -> Float[AnyArray, "d *k"]:
+        return self.entries.T @ (v if self.outputs == 1 else v.reshape(-1, *v.shape[2:]))
+
+    def gram(self, curvature: Curvature) -> Float[Array, "d d"]:
+        bent = bend(curvature, _grouped(self.entries, self.outputs))
+        return self.entries.T @ bent.reshape(self.entries.shape)
+
+    def gram_diagonal(self, curvature: Curvature) -> Float[Array, " d"]:
+        if self.outputs == 1:
+            return curvature @ self.entries**2
+        bent = bend(curvature, _grouped(self.entries, self.outputs))
+        return jnp.sum(self.entries * bent.reshape(self.entries.shape), axis=0)
+
+    def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
+        return jax.vmap(covariance)(_grouped(self.entries, self.outputs))
+
+
+class Repeated(Rows):
+    """I ⊗ x: the same inputs for each of c ≥ 2 outputs, whose parameters lie one after the other."""
+
+    x: Float[AnyArray, "n i"]
+    outputs: int = eqx.field(static=True)
+
+    def matrix(self) -> Matrix:
+        n, width = self.x.shape
+        dim = self.outputs * width
+        if sharding.divides(dim):
+            return self._cut()
+        xp = namespace_of(self.x)
+        rows = xp.einsum("ni,ck->ncki", self.x, xp.eye(self.outputs, dtype=self.x.dtype))
+        return rows.reshape(n * self.outputs, dim)
+
+    def _cut(self) -> Matrix:
+        """The matrix where d is spread over devices: each has x whole and makes the columns it holds."""
+        (n, width), c = self.x.shape, self.outputs
+        own = c * width // sharding.pieces()
+
+        def columns(x):
+            at = jax.lax.axis_index(sharding.AXIS) * own + jnp.arange(own)
+            mine = at[None, :] // width == jnp.arange(c)[:, None]
+            rows = x[:, at % width][:, None, :] * mine[None].astype(x.dtype)
+            return rows.reshape(n * c, own)
+
+        return sharding.on_each(columns, (sharding.WHOLE,), sharding.COLUMNS)(self.x)
+
+    def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
+        parts = v.reshape(self.outputs, self.x.shape[1], -1)
+        images = (self.x[None] @ parts).swapaxes(0, 1)
+        return images.reshape(self.x.shape[0], self.outputs, *v.shape[1:])
+
+    def transposed_times(self, v: PerObservation) -> Float[AnyArray, "d *k"]:
+        summed = jnp.einsum("ni,nc...->ci...", self.x, v)
+        return summed.reshape(self.outputs * self.x.shape[1], *v.shape[2:])
+
+    def gram(self, curvature: Curvature) -> Float[Array, "d d"]:
+        x, dim = self.x, self.outputs * self.x.shape[1]
+        whole = jnp.einsum("nck,ni,nj->cikj", curvature, x, x, optimize="optimal")
+        return whole.reshape(dim, dim)
+
+    def gram_diagonal(self, curvature: Curvature) -> Float[Array, " d"]:
+        own = jnp.einsum("ncc->nc", curvature)
+        return jnp.einsum("ni,nc->ci", self.x**2, own).ravel()
+
+    def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
+        (n, width), xp = self.x.shape, namespace_of(self.x)
+        blocks = xp.pad(self.x, [(0, -n % AT_ONCE), (0, 0)]).reshape(-1, AT_ONCE, width)
+
+        def visit(x):
+            return group_covariances(covariance(Repeated(x, self.outputs).matrix()), self.outputs)
+
+        cov = map_blocks(visit, blocks)
+        return cov.reshape(-1, *cov.shape[2:])[:n]
+
+
+class Transformed(Rows):
+    """J R: the rows in other coordinates of the parameters, θ = R u + const."""
+
+    rows: Rows
+    root: Float[Array, "d k"]
+
+    @property
+    def outputs(self) -> int:
+        return self.rows.outputs
+
+    def matrix(self) -> Matrix:
+        return self.rows.matrix() @ self.root
+
+    def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
+        return self.rows.times(self.root @ v)
+
+    def transposed_times(self, v: PerObservation) -> Float[AnyArray, "d *k"]:
+        return self.root.T @ self.rows.transposed_times(v)
+
+    def gram(self, curvature: Curvature) -> Float[Array, "d d"]:
+        return self.root.T @ self.rows.gram(curvature) @ self.root
+
+    def gram_diagonal(self, curvature: Curvature) -> Float[Array, " d"]:
+        return jnp.sum(self.root * (self.rows.gram(curvature) @ self.root), axis=0)
+
+    def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
+        return self.rows.own_covariances(lambda x: covariance(x @ self.root))
+
+
+def bend(curvature: Curvature, v: PerObservation) -> PerObservation:
+    """Γᵢ vᵢ for every observation."""
+    if curvature.ndim == 1:
+        return linalg.scale_rows(curvature, v)
+    return jnp.einsum("ncb,nb...->nc...", curvature, v)
+
+
+def group_covariances(cov: Float[AnyArray, "nc nc"], c: int) -> Float[AnyArray, "n c c"]:
+    """The covariance of each c rows by themselves, given that of all of them."""
+    n = cov.shape[0] // c
+    return namespace_of(cov).einsum("ncnk->nck", cov.reshape(n, c, n, c))
+
+
+def _grouped(images: Float[AnyArray, "m *k"], outputs: int) -> PerObservation:
+    """Rows as rows of observations."""
+    return images if outputs == 1 else images.reshape(-1, outputs, *images.shape[1:])

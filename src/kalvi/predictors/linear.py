@@ -1,0 +1,93 @@
+"""Predictors that are linear in θ."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.gaussians import Dense
+from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import AnyArray
+from kalvi.numerics.rows import PerObservation, Repeated, Written
+from kalvi.predictors.base import Linearised, Parameters, Predictor, Whitened
+
+Rows = Float[AnyArray, "n i"]
+
+
+class OneLinear(Predictor):
+    """One number a row, linear in θ."""
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def linear(self) -> bool:
+        return True
+
+    def __call__(self, theta: Parameters, x: Float[AnyArray, " i"]) -> Float[AnyArray, "*c"]:
+        return self.values(theta, x[None])[0]
+
+
+class Linear(OneLinear):
+    """f = xᵀθ."""
+
+    def values(self, theta: Parameters, x: Rows) -> PerObservation:
+        return x @ theta
+
+    def linearise(self, theta: Parameters, x: Rows) -> Linearised:
+        return Linearised(x @ theta, Written(x))
+
+    def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
+        offset = x @ prior.mean
+        return OffsetLinear(), carried(x @ prior.root, offset, jnp.zeros_like(offset))
+
+
+class OffsetLinear(OneLinear):
+    """f = offset + xᵀθ + e; the last two columns of the inputs are the offset and the variance of e."""
+
+    def values(self, theta: Parameters, x: Rows) -> PerObservation:
+        return x[:, -2] + x[:, :-2] @ theta
+
+    def linearise(self, theta: Parameters, x: Rows) -> Linearised:
+        return Linearised(self.values(theta, x), Written(x[:, :-2]), x[:, -1])
+
+    def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
+        offset = self.values(prior.mean, x)
+        return OffsetLinear(), carried(x[:, :-2] @ prior.root, offset, x[:, -1])
+
+
+class MultiLinear(Predictor):
+    """f = B x for c ≥ 2 outputs, where θ holds the rows of B one after the other."""
+
+    outputs: int = eqx.field(static=True)
+
+    @property
+    def linear(self) -> bool:
+        return True
+
+    def __call__(self, theta: Parameters, x: Float[AnyArray, " i"]) -> Float[AnyArray, "*c"]:
+        return self.values(theta, x[None])[0]
+
+    def values(self, theta: Parameters, x: Rows) -> PerObservation:
+        return x @ theta.reshape(self.outputs, x.shape[1]).T
+
+    def linearise(self, theta: Parameters, x: Rows) -> Linearised:
+        rows = Repeated(x, self.outputs)
+        if sharding.divides(theta.shape[0]):
+            return Linearised((rows.matrix() @ theta).reshape(-1, self.outputs), rows)
+        return Linearised(self.values(theta, x), rows)
+
+    def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
+        return Whitened(self, prior), x
+
+
+def carried(
+    x: Float[Array, "n d"], offset: Float[Array, " n"], extra: Float[Array, " n"]
+) -> Float[Array, "n k"]:
+    """The inputs of `OffsetLinear`: rows that carry their offset and the variance of e."""
+    return jnp.concatenate([x, jnp.stack([offset, extra], axis=1)], axis=1)
+
+
+def linear(outputs: int) -> Predictor:
+    """The linear predictor of so many outputs."""
+    return Linear() if outputs == 1 else MultiLinear(outputs)

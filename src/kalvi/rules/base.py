@@ -1,0 +1,66 @@
+"""What every algorithm shares: a block of rows, and the verbs of a rule.
+
+A `Rule` says how a state begins (`init`) and what a block of rows does to it (`update`). What the state is
+between two blocks differs, and with it who may run the rule and how often rows are shown to it:
+
+    StreamRule     the posterior of the rows so far; every row is shown once, in any order
+    PassRule       sums over the rows of a pass; `turn`, at its end, makes the next Gaussian of them
+    IterativeRule  an iterate; every update is one step, and rows are shown as often as steps are wanted
+"""
+
+from abc import abstractmethod
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+State = TypeVar("State")
+
+
+class Batch(NamedTuple):
+    """A block of rows; a row of weight 0 is padding and changes nothing."""
+
+    x: Float[Array, "b i"]
+    y: Float[Array, "b *o"]  # a number a row, or a vector
+    weight: Float[Array, " b"]
+
+
+def shares(weight: Float[Array, " b"]) -> Float[Array, " b"]:
+    """The weights as parts of their sum; zero where all are."""
+    total = jnp.sum(weight)
+    return weight / jnp.where(total > 0, total, 1)
+
+
+class Rule(eqx.Module, Generic[State]):
+    """An algorithm: how a state begins, and what a block of rows does to it."""
+
+    @abstractmethod
+    def init(self, prior: Any, *, key: PRNGKeyArray | None = None) -> State:
+        """The state before any data, for a Gaussian prior."""
+
+    @abstractmethod
+    def update(self, state: State, batch: Batch, *, key: PRNGKeyArray | None = None) -> State:
+        """The state after a block of rows."""
+
+
+class StreamRule(Rule[State], Generic[State]):
+    """One pass: after each block the state is what all rows so far say."""
+
+
+class PassRule(Rule[State], Generic[State]):
+    """Passes over all rows: `update` adds up, and `turn` moves on."""
+
+    @abstractmethod
+    def turn(self, state: State) -> State:
+        """The state at the beginning of the next pass."""
+
+
+class IterativeRule(Rule[State], Generic[State]):
+    """Steps from batches of rows that come again: the state gets better with each."""
+
+
+def weighted(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
+    """weight · a for each row, nothing where the weight is zero."""
+    weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
+    return jnp.where(weight > 0, weight * a, 0)

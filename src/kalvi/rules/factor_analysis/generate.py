@@ -1,0 +1,38 @@
+"""Random factor-analysis models, to test what learns them.
+
+Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", Algorithm 4: with s² ~ U(a, b) and
+V the leading eigenvectors of A Aᵀ, A normal,
+
+    mean ~ N(0, I),    F = diag(s) V,    ψ ~ U(0, max s²).
+
+V has the law of Q in Q R = A, which is drawn instead: no d × d array is needed. The range [a, b] is called
+the spectrum, but s multiplies the rows of V, which has many: all eigenvalues of F Fᵀ are near (a + b)/2
+where d is large, and [a, b] sets the scale of the rows rather than the condition of their covariance.
+"""
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics import linalg
+from kalvi.rules.factor_analysis.common import Number, orthogonal
+
+
+def random_factor_model(
+    dim: int, rank: int, *, spectrum: tuple[Number, Number] = (1, 10), key: PRNGKeyArray
+) -> LowRankCovariance:
+    """A Gaussian N(mean, F Fᵀ + diag ψ) drawn by Algorithm 4; `sample` gives rows of it."""
+    if not 1 <= rank <= dim:
+        raise ValueError(f"random_factor_model needs 1 ≤ rank ≤ dim; got rank={rank}, dim={dim}.")
+    low, high = spectrum
+    if not 0 <= low <= high < float("inf") or high == 0:
+        raise ValueError(
+            f"random_factor_model needs a spectrum (a, b) with 0 ≤ a ≤ b and b > 0; got {spectrum}."
+        )
+    keys = jr.split(key, 4)
+    mean = jr.normal(keys[0], (dim,))
+    squares = jr.uniform(keys[1], (dim,), minval=low, maxval=high)
+    factor = linalg.scale_rows(jnp.sqrt(squares), orthogonal(dim, rank, key=keys[2]))
+    share = 1 - jr.uniform(keys[3], (dim,))  # in (0, 1]: no variance is zero
+    return LowRankCovariance(mean, factor, share * jnp.max(squares))

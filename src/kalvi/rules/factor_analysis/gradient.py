@@ -1,0 +1,104 @@
+"""Stochastic gradient ascent of the factor-analysis likelihood, row by row.
+
+Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", Algorithm 1 and eqs 4.23-4.26.
+With z = E[z | x] and M⁻¹ = Cov[z | x], r = x − F z and β = log ψ,
+
+    ∇_F log p(x) = Ψ⁻¹ (r zᵀ − F M⁻¹),      ∇_β log p(x) = ½ [Ψ⁻¹ (r ∘ r + diag(F M⁻¹ Fᵀ)) − 1],
+    F ← F + α ∇_F,   β ← β + α ∇_β,         αₜ = α/(1 + decay t).
+
+The printed running mean subtracts itself (line 5); here rows are centred exactly. In the first `warm_up`
+rows only the mean moves.
+
+The plain steps (`SGA.plain()`) depend on the units: rows a hundred times as large make them a hundredth as
+effective, rows a hundredth as large make them diverge. With `scaled` the steps are those that would be
+taken in units of the standard deviations v^{1/2} of the start, which puts diag v before ∇_F. And no step is
+longer than `longest`, for β, and `longest` standard deviations of a feature, for its row of F: one row far
+from all others does not throw F away.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics import linalg
+from kalvi.rules.base import Batch, IterativeRule
+from kalvi.rules.factor_analysis import common
+from kalvi.rules.factor_analysis.common import Factor, Number, PerFeature, Rows, Scalar
+
+
+class Climbing(eqx.Module):
+    """The Gaussian of the rows so far, and the squares of the units in which steps are taken."""
+
+    posterior: LowRankCovariance
+    units: PerFeature
+    rows: Scalar  # their total weight
+
+
+class SGA(IterativeRule[Climbing]):
+    """Stochastic gradient ascent of the likelihood, the result that of the rows one by one.
+
+    Parameters
+    ----------
+    step_size : float, default 0.005
+        α.
+    decay : float, default 0.001
+        Steps fall as 1/(1 + decay t).
+    warm_up : float, default 100
+        Rows that move the mean only.
+    longest : float, default 0.1
+        A bound on one step of log ψ, and on that of F in standard deviations; infinity is none.
+    scaled : bool, default True
+        Whether steps are taken in units of the start's standard deviations.
+    centred : bool, default True
+        Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
+    """
+
+    step_size: Scalar = eqx.field(converter=jnp.asarray, default=0.005)
+    decay: Scalar = eqx.field(converter=jnp.asarray, default=0.001)
+    warm_up: Scalar = eqx.field(converter=jnp.asarray, default=100.0)
+    longest: Scalar = eqx.field(converter=jnp.asarray, default=0.1)
+    scaled: bool = eqx.field(static=True, default=True)
+    centred: bool = eqx.field(static=True, default=True)
+
+    @classmethod
+    def plain(cls, step_size: Number = 0.001, decay: Number = 0, warm_up: Number = 100) -> "SGA":
+        """The printed steps, in the units of the rows and as long as they come."""
+        return cls(step_size, decay, warm_up, float("inf"), False)
+
+    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> Climbing:
+        common.refuse_empty_columns("SGA", prior.covariance.factor)
+        units = prior.variance() if self.scaled else jnp.ones_like(prior.mean)
+        return Climbing(prior, units, jnp.zeros((), prior.mean.dtype))
+
+    def update(self, state: Climbing, batch: Batch, *, key: PRNGKeyArray | None = None) -> Climbing:
+        rows = common.in_blocks(batch, 1)
+        return jax.lax.scan(lambda s, row: (self._absorb(s, row), None), state, rows)[0]
+
+    def _absorb(self, state: Climbing, row: Batch) -> Climbing:
+        covariance = state.posterior.covariance
+        factor, diag = covariance.factor, covariance.diag
+        x, mean, rows, number, told = common.one(
+            state.posterior.mean, state.rows, row, self.centred
+        )
+        size = self.step_size / (1 + self.decay * number) * told * (rows > self.warm_up)
+        by_factor, by_log_diag = gradients(factor, diag, x)
+        move = linalg.scale_rows(size * state.units, by_factor)
+        reach = self.longest * jnp.sqrt(covariance.diagonal())
+        length = jnp.sqrt(jnp.sum(move**2, axis=1))
+        move = linalg.scale_rows(jnp.where(length > reach, reach / length, 1), move)
+        factor = factor + move
+        diag = diag * jnp.exp(jnp.clip(size * by_log_diag, -self.longest, self.longest))
+        return Climbing(
+            LowRankCovariance(mean, factor, common.floored(factor, diag)), state.units, rows
+        )
+
+
+def gradients(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Factor, PerFeature]:
+    """The gradients of Σ log N(x; 0, F Fᵀ + diag ψ) over the rows, in F and in log ψ."""
+    hidden, spread = common.loading(factor, diag, x)
+    rest, wide = x - hidden @ factor.T, len(x) * (factor @ spread)
+    by_factor = linalg.scale_rows(1 / diag, rest.T @ hidden - wide)
+    squares = jnp.sum(rest**2, axis=0) + jnp.sum(wide * factor, axis=1)
+    return by_factor, (squares / diag - len(x)) / 2

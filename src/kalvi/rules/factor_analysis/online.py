@@ -1,0 +1,163 @@
+"""Online EM for factor analysis: running averages of the sufficient statistics, row by row.
+
+Cappé & Moulines (2009), "On-line expectation-maximization algorithm for latent data models", as in
+appendix C of Lambert, Bonnabel & Bach (2023); and Brownlie (2021), "Extending the Bayesian deep learning
+method MultiSWAG", Algorithm 2. With z = E[z | x], M⁻¹ = Cov[z | x] under the present (F, ψ):
+
+    S₁ ← (1 − γ) S₁ + γ x ∘ x,   S₂ ← (1 − γ) S₂ + γ z xᵀ,   S₃ ← (1 − γ) S₃ + γ (M⁻¹ + z zᵀ),
+    F = S₂ᵀ S₃⁻¹,   ψ = S₁ − diag(F S₂),   γₜ = (c/(t + c − 1 + n₀))^power.
+
+    Cappé & Moulines   c = 1, n₀ = 1, power 0.6, the path averaged: `OnlineEM()`
+    Algorithm 2        c = 1, n₀ = 0, power 1, and S₃ is the present M⁻¹ plus the average of z zᵀ:
+                       `OnlineEM.incremental()`
+    forgetting         c = 2, n₀ = 0, power 1, so that a row counts in proportion to its number:
+                       `OnlineEM.forgetting()`
+
+Averages with equal weights never forget what a poor start made of the first rows; steps of t^−0.6 forget
+it, but are noisy below some ten thousand rows. Weights that grow with t are better than both at any length.
+
+Three slips of the first paper's equations are put right: S₂ averages S₂ (108 has μ), S₁ the squares of
+the rows (109 has u), and the averages (113-114) average themselves. Its steps γ₀ = γ₁ = 1 erase the start;
+here it counts as n₀ rows, by the statistics of its own model: S₁ = diag(F Fᵀ) + ψ, S₂ = Fᵀ, S₃ = I.
+Algorithm 2 as printed has a first row of zero and then 0/0; here rows are centred exactly, and the first
+says nothing but the mean.
+
+During the first `warm_up` rows the E-step keeps to the start: what they give together is one iteration of
+batch EM on them.
+
+The result is an average of F and ψ over the path, never fed back: with `average_from` over the rows after
+that many, otherwise with weights that grow as t³, for which the end need not be known.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi.gaussians import LowRankCovariance
+from kalvi.rules.base import Batch, StreamRule
+from kalvi.rules.factor_analysis import common
+from kalvi.rules.factor_analysis.common import Factor, Number, PerFeature, Scalar
+
+GROWTH = 3.0
+"""The weight of a row's F and ψ in the average grows as this power of its number."""
+NOT_AVERAGED = float("inf")
+"""`average_from` for the last F and ψ themselves."""
+
+
+class Statistics(NamedTuple):
+    """S₁, S₂ᵀ and S₃, the last without M⁻¹ where the present one is taken."""
+
+    squares: PerFeature
+    cross: Factor
+    hidden: Float[Array, "p p"]
+
+
+class Model(NamedTuple):
+    """F and ψ."""
+
+    factor: Factor
+    diag: PerFeature
+
+
+class Averaged(eqx.Module):
+    """The averaged Gaussian, the statistics that the next row moves, and the model that reads it."""
+
+    posterior: LowRankCovariance
+    statistics: Statistics
+    present: Model
+    rows: Scalar  # their total weight
+
+
+class OnlineEM(StreamRule[Averaged]):
+    """Online EM with averaging, the result that of the rows one by one.
+
+    Parameters
+    ----------
+    power : float, default 0.6
+        Steps are (c/(t + c − 1 + n₀))^power; between 0.5 and 1.
+    average_from : float or None, default None
+        The row after which averaging begins, half the rows in the paper; None averages with growing
+        weights, infinity not at all.
+    pace : float, default 1
+        c: with power 1 the statistics weigh the rows as t^{c−1}.
+    prior_rows : float, default 1
+        n₀: how many rows the statistics of the start count as.
+    warm_up : float, default 0
+        The E-step keeps to the start until so many rows have come.
+    present_spread : bool, default False
+        Whether Cov[z | x] in S₃ is the present one rather than an average.
+    centred : bool, default True
+        Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
+    """
+
+    power: Scalar = eqx.field(converter=jnp.asarray, default=0.6)
+    average_from: Scalar | None = eqx.field(
+        converter=lambda value: None if value is None else jnp.asarray(value), default=None
+    )
+    pace: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    prior_rows: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    warm_up: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
+    present_spread: bool = eqx.field(static=True, default=False)
+    centred: bool = eqx.field(static=True, default=True)
+
+    @classmethod
+    def incremental(cls, warm_up: Number = 100, centred: bool = True) -> "OnlineEM":
+        """Algorithm 2 of Brownlie (2021)."""
+        return cls(1.0, NOT_AVERAGED, 1.0, 0.0, warm_up, True, centred)
+
+    @classmethod
+    def forgetting(cls, warm_up: Number = 100, centred: bool = True) -> "OnlineEM":
+        """Statistics that weigh the rows in proportion to their numbers; the last F and ψ."""
+        return cls(1.0, NOT_AVERAGED, 2.0, 0.0, warm_up, False, centred)
+
+    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> Averaged:
+        factor = prior.covariance.factor
+        common.refuse_empty_columns("OnlineEM", factor)
+        hidden = jnp.eye(factor.shape[1], dtype=factor.dtype)
+        statistics = Statistics(prior.covariance.diagonal(), factor, hidden)
+        present = Model(factor, prior.covariance.diag)
+        return Averaged(prior, statistics, present, jnp.zeros((), factor.dtype))
+
+    def update(self, state: Averaged, batch: Batch, *, key: PRNGKeyArray | None = None) -> Averaged:
+        rows = common.in_blocks(batch, 1)
+        return jax.lax.scan(lambda c, row: (self._absorb(c, row), None), state, rows)[0]
+
+    def _absorb(self, state: Averaged, row: Batch) -> Averaged:
+        """The E-step and the M-step of one row; a row of weight w moves as far as w steps would."""
+        q, present = state.posterior, state.present
+        x, mean, rows, number, told = common.one(q.mean, state.rows, row, self.centred)
+        step = 1 - (1 - self._step(number)) ** told
+        hidden, spread = common.loading(*present, x)
+        second = hidden.T @ hidden if self.present_spread else spread + hidden.T @ hidden
+        fresh = Statistics(x[0] ** 2, x.T * hidden, second)
+        statistics = jax.tree.map(lambda a, b: a + step * (b - a), state.statistics, fresh)
+        model = _maximise(statistics, spread if self.present_spread else 0 * spread)
+        # rows that are all the same leave F = 0, which EM could not leave again
+        filled = jnp.all(jnp.any(model.factor != 0, axis=0))
+        model = jax.tree.map(lambda a, b: jnp.where(filled, b, a), present, model)
+        share = jnp.minimum(told * self._share(number), 1)
+        average = (q.covariance.factor, q.covariance.diag)
+        average = [a + share * (b - a) for a, b in zip(average, model, strict=True)]
+        moves = (told > 0) & (rows >= self.warm_up)
+        present = jax.tree.map(lambda a, b: jnp.where(moves, b, a), present, model)
+        return Averaged(LowRankCovariance(mean, *average), statistics, present, rows)
+
+    def _step(self, number: Scalar) -> Scalar:
+        """How far a row moves the statistics towards its own."""
+        return (self.pace / (number + self.pace - 1 + self.prior_rows)) ** self.power
+
+    def _share(self, number: Scalar) -> Scalar:
+        """The weight of the newest F and ψ in their average."""
+        if self.average_from is None:
+            return (1 + GROWTH) / (jnp.maximum(number - self.warm_up, 1) + GROWTH)
+        return 1 / jnp.maximum(number - self.average_from, 1)
+
+
+def _maximise(statistics: Statistics, spread: Float[Array, "p p"]) -> Model:
+    """F and ψ of the statistics: ψ is a Schur complement, kept above rounding by the floor."""
+    factor = statistics.cross @ common.inverted(statistics.hidden + spread)
+    diag = statistics.squares - jnp.sum(factor * statistics.cross, axis=1)
+    return Model(factor, common.floored(factor, diag))

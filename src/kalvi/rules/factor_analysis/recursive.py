@@ -1,0 +1,80 @@
+"""Recursive factor analysis of a covariance: one projection a block.
+
+Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian approximation",
+sections 3.1, 3.2 and 5.1. After t rows the covariance S = F Fᵀ + diag ψ meets b more,
+
+    S ← project(α S + β Σ x xᵀ),    α = (t + n₀)/(t + b + n₀),    β = 1/(t + b + n₀).
+
+The start S₀ counts as n₀ rows. The paper has n₀ = 0, whose first step α = 0 forgets S₀ altogether: F
+collapses to the one direction of the first row, from which EM never recovers but by rounding. Here n₀ = 0
+stands for `LEAST_PRIOR_ROWS`.
+
+With `projections.EM` and blocks of one row this is Algorithm 1. With `projections.Eigen`, which commutes
+with a change of scale, it is the same as adding up (t + n₀) S with α = β = 1 and dividing at the end; it
+needs no random start and ends within a few per cent of the optimum, so it is the default.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics import projections
+from kalvi.numerics.projections import Eigen, Projection
+from kalvi.rules.base import Batch, StreamRule
+from kalvi.rules.factor_analysis import common
+from kalvi.rules.factor_analysis.common import Scalar
+
+LEAST_PRIOR_ROWS = 1e-6
+"""The start counts as at least this many rows, so that the first step is defined."""
+
+
+class Factored(eqx.Module):
+    """The Gaussian of the rows so far."""
+
+    posterior: LowRankCovariance
+    rows: Scalar  # their total weight
+
+
+class RecursiveFA(StreamRule[Factored]):
+    """Streaming factor analysis: a Gaussian N(mean, F Fᵀ + diag ψ) of the rows themselves.
+
+    Parameters
+    ----------
+    projection : Projection, default Eigen(polish=2)
+        How the covariance returns to F Fᵀ + diag ψ after a block.
+    prior_rows : float, default 1
+        How many rows the start counts as.
+    centred : bool, default True
+        Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
+    block_size : int, default 16
+        Rows that are absorbed by one projection.
+    """
+
+    projection: Projection = Eigen(polish=2)
+    prior_rows: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    centred: bool = eqx.field(static=True, default=True)
+    block_size: int = eqx.field(static=True, default=16)
+
+    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> Factored:
+        return Factored(prior, jnp.zeros((), prior.mean.dtype))
+
+    def update(self, state: Factored, batch: Batch, *, key: PRNGKeyArray | None = None) -> Factored:
+        def advance(state, block):
+            some = jnp.any(block.weight > 0)
+            return jax.lax.cond(some, lambda: self._absorb(state, block), lambda: state), None
+
+        return jax.lax.scan(advance, state, common.in_blocks(batch, self.block_size))[0]
+
+    def _absorb(self, state: Factored, block: Batch) -> Factored:
+        q = state.posterior
+        centre = common.centre if self.centred else common.about
+        x, mean, rows = centre(q.mean, state.rows, block)
+        prior_rows = jnp.maximum(self.prior_rows, LEAST_PRIOR_ROWS).astype(rows.dtype)
+        total = rows + prior_rows
+        keep, scale = (state.rows + prior_rows) / total, jnp.sqrt(block.weight / total)
+        factor, diag = q.covariance.factor, q.covariance.diag
+        gram = projections.gram(factor, diag, x)
+        factor, diag = self.projection(projections.Target(factor, diag, x, scale, gram, keep))
+        return Factored(LowRankCovariance(mean, factor, common.floored(factor, diag)), rows)

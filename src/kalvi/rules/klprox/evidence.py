@@ -1,0 +1,72 @@
+"""How the optimal bound of a Gaussian process changes with its hyperparameters.
+
+At the optimum over the sites the bound is stationary in them, so its derivatives are those of the ELBO of
+`function_space` with c and Γ held fixed,
+
+    ∂/∂K = ½ (c cᵀ − R),   R = (K + Γ⁻¹)⁻¹ = S B⁻¹ S,   ∂/∂μ = c,   ∂/∂φ = Σ wᵢ ∂/∂φ E_q[log p_φ(yᵢ | fᵢ)]
+
+for the parameters φ of the likelihood. With negative curvatures R = Γ − Γ V Γ.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.likelihoods import Likelihood
+from kalvi.numerics import linalg
+from kalvi.rules.base import weighted
+from kalvi.rules.klprox.function_space import (
+    Conditioned,
+    Gram,
+    KLProx,
+    Latent,
+    PerRow,
+    reduce,
+)
+
+
+class Gradient(NamedTuple):
+    """The derivatives of the optimal bound."""
+
+    cov: Gram
+    mean: PerRow
+    likelihood: Likelihood  # one for each of its numbers
+
+
+def evidence_gradient(
+    likelihood: Likelihood,
+    prior: Latent,
+    y: PerRow,
+    weight: PerRow,
+    found: KLProx,
+    factors: Conditioned,
+) -> Gradient:
+    """Of the bound at its optimum `found`, whose covariance `factors` make."""
+    c = found.coefficients
+    by_cov = (jnp.outer(c, c) - _response(prior, found.sites.curvature, factors)) / 2
+
+    def fit(likelihood: Likelihood) -> Float[Array, ""]:
+        value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
+        return jnp.sum(weighted(weight, value))
+
+    return Gradient(by_cov, c, eqx.filter_grad(fit)(likelihood))
+
+
+def _response(prior: Latent, curvature: PerRow, factors: Conditioned) -> Gram:
+    """R, the precision of what the sites say of the prior."""
+
+    def positive() -> Gram:
+        inverse = linalg.triangular_inverse(factors.root) * factors.scale[None, :]
+        return inverse.T @ inverse
+
+    def general() -> Gram:
+        reached = reduce(prior.cov, factors, prior.cov)
+        cov = prior.cov - reached.lost.T @ reached.lost + reached.gained.T @ reached.gained
+        return jnp.diag(curvature) - linalg.scale_rows(curvature, cov) * curvature[None, :]
+
+    if factors.excess is None:
+        return positive()
+    return jax.lax.cond(jnp.any(factors.excess > 0), general, positive)

@@ -1,0 +1,248 @@
+"""Gaussian processes of many rows through a few inducing points.
+
+Hensman, Matthews & Ghahramani (2015), "Scalable variational Gaussian process classification". With inducing
+points Z and L Lᵀ = k(Z, Z), the latents of the rows are
+
+    f = μ(x) + φ(x)ᵀ w + e,    φ(x) = L⁻¹ k(Z, x),    w ~ N(0, I),    e ~ N(0, k(x, x) − |φ(x)|²),
+
+and the bound leaves the law of e as it is, independent of q(w), row by row:
+
+    ELBO = Σ E[log p(yᵢ | fᵢ)] − KL(q(w) ‖ N(0, I)),   fᵢ ~ N(μᵢ + φᵢᵀm, φᵢᵀ S φᵢ + k(xᵢ, xᵢ) − |φᵢ|²).
+
+That is a generalised linear model with as many features as inducing points and an `extra` variance a row.
+Its optimum is found from all rows at once by `vga` (`sparse_klprox`; memory N · M, time N · M² a pass) or
+from minibatches by `KLProximal`, which make their features as they come (`InducingFeatures`). For normal
+noise its bound is Titsias' collapsed one; with every row an inducing point it is that of `klprox`.
+
+Noise that each row has of its own (`kernels.White`) is part of e: w is what rows share.
+
+In the coordinates w the prior does not depend on the hyperparameters, so that at the optimum the gradient
+of `sparse_elbo` with q held fixed is that of the optimal bound (the envelope theorem).
+
+The diagonal of k(Z, Z) is raised by a share `jitter`, which inducing points that all but repeat one another
+need. It makes w the values at Z with a little noise, which may be induced from like any other variable: the
+bound stays a bound.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float, Int
+
+from kalvi.gaussians import Dense
+from kalvi.gaussians.divergences import kl
+from kalvi.kernels import Kernel
+from kalvi.likelihoods import Likelihood
+from kalvi.numerics import linalg
+from kalvi.predictors import Linearised, OffsetLinear, Predictor
+from kalvi.predictors.linear import OneLinear, carried
+from kalvi.rules.base import Batch, weighted
+from kalvi.rules.vga import TOLERANCE, VGA, informed, vga
+
+Scalar = Float[Array, ""]
+PerRow = Float[Array, " n"]
+Rows = Float[Array, "n i"]
+Inducing = Float[Array, "m i"]
+Root = Float[Array, "m m"]
+
+ROWS_AT_ONCE = 2048
+JITTER = 100.0
+"""In units of the rounding error M · eps of a sum of M terms: 1e-11 for 500 points in float64."""
+
+
+class Chosen(NamedTuple):
+    """Which rows to make inducing points, in the order of their choice."""
+
+    rows: Int[Array, " m"]  # the first `count` of them
+    count: Int[Array, ""]
+    left: Scalar  # the share of the rows' common variance that they do not explain
+
+
+def jitter(inducing: Inducing) -> float:
+    """The share by which the diagonal of k(Z, Z) is raised."""
+    return JITTER * inducing.shape[0] * float(jnp.finfo(inducing.dtype).eps)
+
+
+def choose(kernel: Kernel, x: Rows, m: int) -> Chosen:
+    """Up to m rows, each the one whose value the ones before leave most uncertain.
+
+    This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M; of very many
+    rows, a sample does as well. It ends before m when no row is left with a variance above the jitter.
+    """
+    variance = _shared_variance(kernel, x)
+    least = jitter(x[:m]) * jnp.max(variance)
+
+    def unfinished(carry) -> Array:
+        return (carry[3] < m) & (jnp.max(carry[2]) > least)
+
+    def pick(carry):
+        factor, rows, rest, count = carry
+        pivot = jnp.argmax(rest)
+        column = kernel(x, x[pivot][None])[:, 0] - factor[:, pivot] @ factor
+        column = column / jnp.sqrt(rest[pivot])
+        rest = jnp.maximum(rest - column**2, 0).at[pivot].set(0)
+        return factor.at[count].set(column), rows.at[count].set(pivot), rest, count + 1
+
+    start = (jnp.zeros((m, x.shape[0]), x.dtype), jnp.zeros(m, int), variance, jnp.asarray(0))
+    _, rows, rest, count = jax.lax.while_loop(unfinished, pick, start)
+    total = jnp.sum(variance)
+    return Chosen(rows, count, jnp.sum(rest) / jnp.where(total > 0, total, 1))
+
+
+def _zero(x: Rows) -> PerRow:
+    return jnp.zeros(x.shape[0], x.dtype)
+
+
+def features(
+    kernel: Kernel, inducing: Inducing, x: Rows
+) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
+    """φ of each row, and the variance that w leaves to its latent."""
+    return _features(kernel, inducing, _root(kernel, inducing), x)
+
+
+def inducing_rows(kernel: Kernel, inducing: Inducing, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
+    """The rows of a table as `OffsetLinear` takes them, where the prior's mean is `mean`."""
+    phi, extra = features(kernel, inducing, x)
+    return carried(phi, mean, extra)
+
+
+class InducingFeatures(OneLinear):
+    """The predictor of a minibatch for `KLProximal`: features of its inputs, held no longer than it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    inducing : array of shape (m, i)
+    mean : function of inputs (n, i) that gives the prior's mean (n,), default zero
+    """
+
+    kernel: Kernel
+    inducing: Inducing
+    root: Root
+    mean: Callable
+
+    def __init__(self, kernel: Kernel, inducing: Inducing, mean: Callable = _zero):
+        self.inducing, self.mean = inducing, mean
+        self.kernel = jax.tree.map(lambda a: jnp.asarray(a, inducing.dtype), kernel)
+        self.root = _root(self.kernel, inducing)
+
+    def values(self, theta: Float[Array, " m"], x: Rows) -> PerRow:
+        return self.linearise(theta, x).mean
+
+    def linearise(self, theta: Float[Array, " m"], x: Rows) -> Linearised:
+        return OffsetLinear().linearise(theta, self.carried(x, self.mean(x)))
+
+    def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
+        return OffsetLinear().whitened(prior, self.carried(x, self.mean(x)))
+
+    def carried(self, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
+        """The inputs of `OffsetLinear`: features, the prior's mean, and the variance of e."""
+        phi, extra = _features(self.kernel, self.inducing, self.root, x)
+        return carried(phi, mean, extra)
+
+
+def sparse_klprox(
+    likelihood: Likelihood,
+    kernel: Kernel,
+    mean: PerRow,
+    inducing: Inducing,
+    batch: Batch,
+    start: Dense | None = None,
+    *,
+    max_passes: int | Int[Array, ""] = 1000,
+    tolerance: float | Scalar = TOLERANCE,
+) -> VGA:
+    """The Gaussian over w that maximises the bound; `mean` is the prior's at the rows."""
+    prior, predictor = standard(inducing), OffsetLinear()
+    rows = batch._replace(x=inducing_rows(kernel, inducing, batch.x, mean))
+    return vga(
+        likelihood,
+        prior,
+        rows,
+        informed(likelihood, prior, rows, predictor) if start is None else start,
+        predictor=predictor,
+        max_passes=max_passes,
+        tolerance=tolerance,
+    )
+
+
+def sparse_elbo(
+    likelihood: Likelihood,
+    kernel: Kernel,
+    mean: PerRow,
+    inducing: Inducing,
+    batch: Batch,
+    q: Dense,
+) -> Scalar:
+    """The bound at q(w), a block of rows at a time, forwards and backwards."""
+    root = _root(kernel, inducing)
+
+    def fit(block) -> Scalar:
+        x, y, mean, weight = block
+        phi, extra = _features(kernel, inducing, root, x)
+        law = mean + phi @ q.mean, q.marginal_variance(phi) + extra
+        value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, *law)
+        return jnp.sum(weighted(weight, value))
+
+    blocks = _blocks("edge", batch.x, batch.y, mean) + _blocks("constant", batch.weight)
+    again = jax.checkpoint(fit)  # a block's features are made anew on the way back, not kept
+    total = jax.lax.scan(lambda sum, block: (sum + again(block), None), 0 * q.mean[0], blocks)[0]
+    return total - kl(q, standard(inducing))
+
+
+def sparse_predict(
+    kernel: Kernel, mean: PerRow, inducing: Inducing, q: Dense, x: Rows
+) -> tuple[PerRow, PerRow]:
+    """Mean and variance of the latents of new rows, where the prior's mean is `mean`."""
+    root = _root(kernel, inducing)
+
+    def law(block) -> tuple[PerRow, PerRow]:
+        x, mean = block
+        phi, extra = _features(kernel, inducing, root, x)
+        return mean + phi @ q.mean, q.marginal_variance(phi) + extra
+
+    means, variances = jax.lax.map(law, _blocks("edge", x, mean))
+    return means.reshape(-1)[: len(x)], variances.reshape(-1)[: len(x)]
+
+
+def standard(inducing: Inducing) -> Dense:
+    """The prior of w."""
+    m = inducing.shape[0]
+    return Dense.from_root(jnp.zeros(m, inducing.dtype), jnp.eye(m, dtype=inducing.dtype))
+
+
+def _root(kernel: Kernel, inducing: Inducing) -> Root:
+    """L. Points may repeat one another when hyperparameters change, so that jitter is always there."""
+    cov = kernel(inducing, inducing)
+    return linalg.cholesky(cov + jitter(inducing) * jnp.diag(jnp.diagonal(cov)))
+
+
+def _features(
+    kernel: Kernel, inducing: Inducing, root: Root, x: Rows
+) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
+    phi = jsl.solve_triangular(root, kernel(inducing, x), lower=True).T
+    # below zero only by rounding
+    return phi, jnp.maximum(kernel.diagonal(x) - jnp.sum(phi**2, axis=1), 0)
+
+
+def _shared_variance(kernel: Kernel, x: Rows) -> PerRow:
+    """The variance of each row without the noise of its own."""
+    return jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(x)
+
+
+def _blocks(fill: str, *arrays: Array) -> tuple[Array, ...]:
+    """The rows of each array in blocks of one size.
+
+    The last is filled with zeros ("constant") or, where derivatives must exist, with the last row ("edge").
+    """
+    n = arrays[0].shape[0]
+    size = min(ROWS_AT_ONCE, n)
+
+    def cut(a: Array) -> Array:
+        padded = jnp.pad(a, [(0, -n % size)] + [(0, 0)] * (a.ndim - 1), mode=fill)
+        return padded.reshape(-1, size, *a.shape[1:])
+
+    return tuple(cut(a) for a in arrays)

@@ -1,0 +1,161 @@
+"""The recursion of R-VGA inside a block: the sites of its observations, one after the other.
+
+A block needs the Gaussian only through the law of its predictors, means a and covariance K. For one
+predictor an observation,
+
+    k = K[:, j],  (ξⱼ, γⱼ) = site(aⱼ, kⱼ),  sⱼ = γⱼ/(1 + γⱼ kⱼ),  a ← a + ξⱼ k,  K ← K − sⱼ k kᵀ,
+
+and the structure then absorbs the block at once:
+
+    Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   (I + triu(s kᵀ, 1)) c = ξ.
+
+For c predictors the rows come in groups, ξ is a vector and γ = Γ = R Rᵀ a matrix: with V = K[j, j],
+
+    S = Γ (I + V Γ)⁻¹ = Q Qᵀ,   (I + N) c = ξ,   N[i, j] = Sᵢ kᵢ[j]ᵀ = Qᵢ Uᵢ[j]ᵀ,   Uᵢ = kᵢ Qᵢ,
+
+N strictly upper block triangular. K is never rewritten: column j is made of K₀[:, j] and the columns
+before it (left-looking). Nothing here knows what the rows are, nor whether the means are linear in θ.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+from kalvi.likelihoods import Likelihood
+from kalvi.likelihoods.sites import shrinkage
+from kalvi.numerics import linalg
+from kalvi.numerics.rows import group_covariances
+from kalvi.rules.schemes import Scheme
+
+PerRow = Float[Array, " n"]
+
+
+class Observations(NamedTuple):
+    """The labels of a block, their weights, and how much of each will be left at its end.
+
+    A discounted observation counts for that share then, as where a stream forgets.
+    """
+
+    y: Float[Array, "n *o"]
+    weight: PerRow
+    discount: PerRow
+
+
+class BlockSites(NamedTuple):
+    """Per observation: the law of its predictors before it, ξ, c and γ, and how its site was found.
+
+    γ is a number, or of several predictors a root R of the matrix Γ = R Rᵀ.
+    """
+
+    mean: Float[Array, "n *c"]
+    cov: Float[Array, "n *cc"]
+    step: Float[Array, "n *c"]
+    coefficient: Float[Array, "n *c"]
+    curvature: Float[Array, "n *cc"]
+    solved: PerRow  # 1 where it is so, 0 where not
+    clipped: PerRow  # 1 where a negative curvature was set to zero
+
+    def strength(self, cov: Float[Array, "m m"]) -> PerRow:
+        """γ x Σ xᵀ of each observation, under the covariance before the block."""
+        if self.curvature.ndim == 1:
+            return self.curvature * jnp.diagonal(cov)
+        alone = group_covariances(cov, self.curvature.shape[1])
+        return jnp.einsum("nij,nik,nkj->n", self.curvature, alone, self.curvature)
+
+
+def find_sites(
+    scheme: Scheme,
+    likelihood_of: Callable[[Any], Likelihood],
+    mean: Float[Array, "n *c"],
+    cov: Float[Array, "m m"],
+    observed: Observations,
+) -> BlockSites:
+    """The sites of n observations one after the other, and what a structure absorbs of them all.
+
+    likelihood_of(j) is that of observation j. With one predictor an observation the recursion first uses
+    the scheme's quick search, and is done again with the thorough one where a row was not solved.
+    """
+    if mean.ndim == 2:
+        return _find_vectors(scheme, likelihood_of, mean, cov, observed)
+    if not scheme.searches or len(mean) == 1:
+        return _find_numbers(scheme, likelihood_of, mean, cov, observed, True)
+    quick = _find_numbers(scheme, likelihood_of, mean, cov, observed, False)
+    return jax.lax.cond(
+        jnp.all((quick.solved == 1) | (observed.weight == 0)),
+        lambda: quick,
+        lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed, True),
+    )
+
+
+def _find_numbers(
+    scheme: Scheme,
+    likelihood_of: Callable[[Any], Likelihood],
+    mean: PerRow,
+    cov: Float[Array, "n n"],
+    observed: Observations,
+    thorough: bool,
+) -> BlockSites:
+    """One predictor an observation."""
+    y, weight, discount = observed
+
+    def visit(j, carry):
+        columns, rows = carry
+        past = columns[:, j]
+        column = cov[j] - (rows[:, 0] * past) @ columns
+        m, v = mean[j] + rows[:, 1] @ past, jnp.maximum(column[j], 0)
+        share = discount[j]
+        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=thorough)
+        step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
+        shrink = curvature / (1 + curvature * v)
+        flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
+        row = jnp.stack([shrink, step, curvature, m, v, *flags])
+        return columns.at[j].set(column), rows.at[j].set(row)
+
+    empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
+    columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty, unroll=2)
+    shrink, step, curvature, m, v, solved, clipped = rows.T
+    upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
+    coefficient = jsl.solve_triangular(upper, step)
+    return BlockSites(m, v, step, coefficient, curvature, solved, clipped)
+
+
+def _find_vectors(
+    scheme: Scheme,
+    likelihood_of: Callable[[Any], Likelihood],
+    mean: Float[Array, "n c"],
+    cov: Float[Array, "m m"],
+    observed: Observations,
+) -> BlockSites:
+    """Several predictors an observation; their likelihoods are log-concave, or their curvatures clipped."""
+    (n, c), (y, weight, discount) = mean.shape, observed
+
+    def visit(j, carry):
+        running, spread, halves, found = carry
+        own = jax.lax.dynamic_slice_in_dim(spread, j * c, c)
+        column = jax.lax.dynamic_slice_in_dim(cov, j * c, c, axis=1) - spread @ own.T
+        m = jax.lax.dynamic_slice_in_dim(running, j * c, c)
+        half = linalg.semidefinite_root(jax.lax.dynamic_slice_in_dim(column, j * c, c))
+        v, share = half @ half.T, discount[j]
+        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j])
+        root = linalg.semidefinite_root(share * site.curvature)
+        shrink, step = shrinkage(root, v), share * site.step
+        flag = site.solved.astype(m.dtype)
+        new = BlockSites(m, v, step, step, root, flag, jnp.zeros_like(flag))
+        spread = jax.lax.dynamic_update_slice_in_dim(spread, column @ shrink, j * c, axis=1)
+        found = jax.tree.map(lambda all_, one: all_.at[j].set(one), found, new)
+        return running + column @ step, spread, halves.at[j].set(shrink), found
+
+    vectors, matrices = jnp.zeros_like(mean), jnp.zeros((n, c, c), mean.dtype)
+    flags = vectors[:, 0]
+    empty = BlockSites(vectors, matrices, vectors, vectors, matrices, flags, flags)
+    start = mean.ravel(), jnp.zeros_like(cov), matrices, empty
+    _, spread, halves, found = jax.lax.fori_loop(0, n, visit, start)
+    group = jnp.arange(n * c) // c
+    later = group[:, None] < group[None, :]
+    upper = linalg.identity_like(cov) + jnp.where(later, linalg.mix(halves, spread.T), 0)
+    coefficient = jsl.solve_triangular(upper, found.step.ravel())
+    return found._replace(coefficient=coefficient.reshape(n, c))

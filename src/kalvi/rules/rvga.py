@@ -1,0 +1,405 @@
+"""Recursive variational Gaussian approximation (R-VGA): one pass over rows, block by block.
+
+Lambert, Bonnabel & Bach (2022), "The recursive variational Gaussian approximation (R-VGA)".
+
+Each row updates μ ← μ + ξ Σ x, Σ⁻¹ ← Σ⁻¹ + γ x xᵀ with a site (ξ, γ) from `schemes`. A block of b rows X
+needs Σ only through the marginal of its predictors, a = X μ and K = X Σ Xᵀ: the recursion runs in b
+dimensions, exactly as it would in d (`recursion`), and the structure then absorbs the block at once.
+
+The subtractions of the recursion lose eps·γ xᵀΣx of the digits, so while γ xᵀΣx of a row exceeds eps^{-1/4}
+(a flat prior meeting its first rows) the rows of a block are absorbed one at a time, which loses none, and
+then the rest at once.
+
+With a `LowRankPrecision` this is L-RVGA (Lambert, Bonnabel & Bach 2023): exact inside the block, and one
+factor-analysis projection a block. Sampled expectations (its section 4.2): draws θ of the posterior meet
+a row only through xᵀθ ~ N(m, v), so K standard normals a row say the same as K ensemble samples of θ.
+
+Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
+one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
+taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion. Process noise q adds n q I to Σ before a block of n
+rows: exact for blocks of one row.
+
+Predictors. A `Predictor` says what the rows are. Observations with several predictors, such as the classes
+of a softmax, have a vector ξ and a matrix γ each. A network f(θ, x) is linearised at the mean, where
+f ≈ f(μ) + J (θ − μ): rows of its Jacobian take the place of the inputs, Jᵀ Γ J (the generalised
+Gauss–Newton matrix) that of the Hessian of −log p, and the block is exact for this model of it. Each
+look-ahead is an extra-gradient step (L-RVGA, section 4.2, corrected): the network is linearised again at
+the mean μ̂ found, where f ≈ f(μ̂) + Ĵ (μ − μ̂) + Ĵ (θ − μ), and the block is absorbed from the start again.
+(The term Ĵ (μ − μ̂) is what eqs. 139-140 drop.) Sampled networks (4.2.4) are in `sampled_networks`.
+
+With `learn_noise` the variance of normal noise is learned beside θ (`learned_noise`).
+
+The state also carries the prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) and the sum of squared
+standardised innovations (yₜ − E yₜ)²/Var yₜ (of scalar y), both free by-products of the marginals.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kalvi.gaussians import Updatable, View
+from kalvi.likelihoods import Likelihood
+from kalvi.likelihoods.custom import Sampled
+from kalvi.likelihoods.projected import Projected, leading_directions
+from kalvi.numerics.rows import Rows
+from kalvi.predictors import Linear, Predictor
+from kalvi.predictors.models import Model, need_same_outputs
+from kalvi.predictors.networks import Network
+from kalvi.rules.base import Batch, StreamRule
+from kalvi.rules.learned_noise import LearnedNoise
+from kalvi.rules.recursion import BlockSites, Observations, find_sites
+from kalvi.rules.sampled_networks import absorb_sampled
+from kalvi.rules.schemes import Implicit, Scheme
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, " d"]
+
+
+class Streaming(eqx.Module):
+    """A posterior in the making, and what the rows so far said of the model."""
+
+    posterior: Updatable
+    log_evidence: Scalar  # Σ log p(yₜ | y₁ … yₜ₋₁), a row of weight w as w rows
+    rows: Scalar  # total weight of the rows, discounted where the stream forgets
+    innovations: Scalar  # Σ (y − E y)²/Var y under the predictions, discounted alike
+    unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
+    clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
+    noise: LearnedNoise | None = None  # where the rule learns it
+
+
+def _optional(value) -> Scalar | None:
+    return None if value is None else jnp.asarray(value)
+
+
+class RVGA(StreamRule[Streaming]):
+    """The streaming rule for any likelihood, site scheme, predictor and updatable structure.
+
+    A batch of fewer than `block_size` rows is one block.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    scheme : Scheme, default Implicit()
+        How an observation updates the law of its predictors.
+    forgetting : float or None
+        The factor λ by which a row tempers what was known before it; None forgets nothing.
+    process_noise : float or None
+        What a row adds to the variance of every parameter.
+    block_size : int, default 16
+        Rows that are absorbed at once; of a network, rows between two linearisations.
+    samples : int or None
+        Average the scheme's expectations over this many draws of the predictors, or of a network's
+        parameters, instead of integrals; a key is needed then. A network takes the explicit scheme.
+    predictor : Predictor, default Linear()
+        How θ and a row make the predictors: `MultiLinear` for several outputs, or a `Network`.
+    look_ahead : int, default 0
+        How often a block's network is linearised again at the mean that the block led to.
+    directions : int or None
+        Rows that an observation of a network with several outputs may have: the cost of a block grows with
+        their square. The gradient and the leading eigenvectors of the Fisher information are kept.
+    learn_noise : bool, default False
+        Whether the variance of normal noise is learned; it starts at the likelihood's.
+    """
+
+    likelihood: Likelihood
+    scheme: Scheme = Implicit()
+    forgetting: Scalar | None = eqx.field(converter=_optional, default=None)
+    process_noise: Scalar | None = eqx.field(converter=_optional, default=None)
+    block_size: int = eqx.field(static=True, default=16)
+    samples: int | None = eqx.field(static=True, default=None)
+    predictor: Predictor = Linear()
+    look_ahead: int = eqx.field(static=True, default=0)
+    directions: int | None = eqx.field(static=True, default=None)
+    learn_noise: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        need_same_outputs(self.predictor, self.likelihood)
+        _check_counts(self)
+        if self.learn_noise and not self.likelihood.noisy:
+            raise TypeError(
+                "learn_noise=True needs a likelihood with a noise variance, Normal or MultiNormal; "
+                f"got {type(self.likelihood).__name__}."
+            )
+        if self.directions is not None and not isinstance(self.predictor, Network):
+            raise TypeError(
+                f"directions= is for a Network; the predictor is {type(self.predictor).__name__}. "
+                "Leave it out."
+            )
+        if self.directions is not None and (self.samples is not None or self.learn_noise):
+            raise ValueError(
+                "directions= is for classes and linearised blocks; use directions=None with samples and "
+                "with an output that has noise."
+            )
+        if self.predictor.linear and self.look_ahead:
+            raise ValueError(
+                "look_ahead= is for networks; a linear predictor is the same wherever it is linearised. "
+                "Leave it out."
+            )
+
+    def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Streaming:
+        zero, none = jnp.zeros((), prior.mean.dtype), jnp.zeros((), jnp.int32)
+        noise = None
+        if self.learn_noise:
+            variance = Model(self.predictor, self.likelihood).noise_variance()
+            noise = LearnedNoise(jnp.asarray(variance, zero.dtype), none)
+        return Streaming(prior, zero, zero, zero, none, none, noise)
+
+    def update(
+        self, state: Streaming, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> Streaming:
+        n = len(batch.y)
+        if n == 0:
+            return state
+        _check_labels(self.likelihood, batch.y)
+        b = min(self.block_size, n)
+        missing = -n % b
+        padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
+        ones, draws = jnp.ones_like(padded.weight), self._draw(key, n + missing)
+        rows = _Block(padded.x, padded.y, padded.weight, ones, draws)
+        if n == b:
+            return self._absorb(state, rows)
+        blocks = jax.tree.map(lambda a: a.reshape(-1, b, *a.shape[1:]), rows)
+        return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
+
+    def _draw(self, key: PRNGKeyArray | None, n: int) -> Array | None:
+        """Standard normals for each row; of a network, a key for each, the first of a block its own."""
+        if self.samples is None:
+            return None
+        if key is None:
+            raise ValueError(
+                f"RVGA(samples={self.samples}) draws samples and needs a key; got None."
+            )
+        if not self.predictor.linear:
+            return jr.split(key, n)
+        if not self.scheme.takes_samples:
+            raise ValueError(
+                f"{type(self.scheme).__name__} takes no sampled expectations; "
+                "use Explicit() or MirrorProx() with samples."
+            )
+        outputs = self.likelihood.outputs
+        return jr.normal(key, (n, self.samples) if outputs == 1 else (n, self.samples, outputs))
+
+    def _absorb(self, state: Streaming, block: "_Block") -> Streaming:
+        """The state after the block: all rows at once or, where that would lose digits, some one by one."""
+        state, block = self._drift(state, block)
+        left = block.weight > 0
+        if len(left) == 1 or not self.predictor.linear:
+            return self._take(state, block, left)[0]
+        return jax.lax.while_loop(
+            lambda carry: jnp.any(carry[1]),
+            lambda carry: self._take(carry[0], block, carry[1]),
+            (state, left),
+        )[0]
+
+    def _drift(self, state: Streaming, block: "_Block") -> tuple[Streaming, "_Block"]:
+        """The state as the block's end will see it, and the discount of each row until then."""
+        present = (block.weight > 0).astype(block.weight.dtype)
+        n, q = jnp.sum(present), state.posterior
+        if self.process_noise is not None:
+            q = q.diffuse(n * self.process_noise)
+        keep = jnp.ones_like(n)
+        if self.forgetting is not None:
+            keep = self.forgetting**n
+            q = q.temper(keep)
+            block = block._replace(discount=self.forgetting ** (n - jnp.cumsum(present)))
+        faded = q, keep * state.rows, keep * state.innovations
+        return eqx.tree_at(lambda s: (s.posterior, s.rows, s.innovations), state, faded), block
+
+    def _take(
+        self, state: Streaming, block: "_Block", left: Bool[Array, " b"]
+    ) -> tuple[Streaming, Bool[Array, " b"]]:
+        """Absorb the rows that are left, or the first of them, and say which are left then."""
+        block = block._replace(weight=jnp.where(left, block.weight, 0))
+        likelihood = self._present_likelihood(state)
+        first = self._look(likelihood, state.posterior, state.posterior.mean, block)
+        last = self._look_ahead(likelihood, state.posterior, first, block)
+        taken = left
+        if self.predictor.linear and len(left) > 1:
+            at_once = jnp.max(last.sites.strength(last.view.cov)) <= _limit(last.view.cov.dtype)
+            taken = jnp.where(at_once, left, left & (jnp.cumsum(left) == 1))
+            last = last.taking(taken, at_once)
+        if self.samples is None or self.predictor.linear:
+            posterior = last.posterior()
+        else:
+            model, key = Model(self.predictor, likelihood), _first(block.draws)
+            posterior = absorb_sampled(
+                model, state.posterior, block, self.samples, self.look_ahead, key
+            )
+        return self._score(state, block, first, last, taken, posterior), left & ~taken
+
+    def _present_likelihood(self, state: Streaming) -> Likelihood:
+        """The likelihood in the state's precision, with the noise learned so far."""
+        likelihood, dtype = self.likelihood, state.posterior.mean.dtype
+        if state.noise is not None:
+            likelihood = (
+                Model(self.predictor, likelihood).with_noise(state.noise.variance).likelihood
+            )
+        return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, likelihood)
+
+    def _look(
+        self, likelihood: Likelihood, q: Updatable, centre: Vector, block: "_Block"
+    ) -> "_Seen":
+        """The sites of a block whose predictors are linearised at `centre`."""
+        mean, rows, likelihood_of = self._linearise(likelihood, centre, block)
+        if centre is not q.mean:
+            mean = mean + rows.times(q.mean - centre)
+        view = q.view(rows.matrix())
+        observed = Observations(block.y, block.weight, block.discount)
+        sites = find_sites(self.scheme, likelihood_of, mean, view.cov, observed)
+        return _Seen(rows, view, sites, likelihood_of)
+
+    def _linearise(
+        self, likelihood: Likelihood, centre: Vector, block: "_Block"
+    ) -> tuple[Float[Array, "b *c"], Rows, Callable[[Any], Likelihood]]:
+        """Predictors at `centre` and their rows, along few directions if asked; each one's likelihood."""
+        if self.directions is not None and self.directions < likelihood.outputs:
+            network: Any = self.predictor
+            f = network.values(centre, block.x)
+            frames = leading_directions(likelihood, self.directions, f, block.y)
+            rows = network.linearise_along(centre, block.x, frames).rows
+            start = jnp.zeros_like(rows.times(centre))
+            return start, rows, lambda j: Projected(likelihood, f[j], frames[j])
+        linearised = self.predictor.linearise(centre, block.x)
+        if linearised.extra is not None:
+            raise TypeError(
+                f"RVGA takes no predictor whose rows have a variance of their own, and "
+                f"{type(self.predictor).__name__} has one; use vga, Revisit or KLProximal."
+            )
+        draws = block.draws
+        if draws is None or not self.predictor.linear:
+            return linearised.mean, linearised.rows, lambda j: likelihood
+        return linearised.mean, linearised.rows, lambda j: Sampled(likelihood, draws[j])
+
+    def _look_ahead(
+        self, likelihood: Likelihood, q: Updatable, first: "_Seen", block: "_Block"
+    ) -> "_Seen":
+        """The block linearised where it leads to, as often as asked."""
+        if self.look_ahead == 0 or self.samples is not None:
+            return first
+        centre = first.centre(q)
+        if self.look_ahead > 1:
+            centre = jax.lax.fori_loop(
+                1,
+                self.look_ahead,
+                lambda _, centre: self._look(likelihood, q, centre, block).centre(q),
+                centre,
+            )
+        return self._look(likelihood, q, centre, block)
+
+    def _score(
+        self,
+        state: Streaming,
+        block: "_Block",
+        first: "_Seen",
+        last: "_Seen",
+        taken: Bool[Array, " b"],
+        posterior: Updatable,
+    ) -> Streaming:
+        """Add what the predictions before each row taken said of its label."""
+        sites = first.sites
+        var = _times(block.discount, sites.cov)
+        surprise = jax.vmap(lambda j, *row: first.likelihood_of(j).log_predictive(*row))(
+            jnp.arange(len(taken)), block.y, sites.mean, var, block.weight
+        )
+        weight = jnp.where(taken, block.discount * block.weight, 0)
+        unsolved, clipped = taken & (last.sites.solved == 0), taken & (last.sites.clipped == 1)
+        return Streaming(
+            posterior,
+            state.log_evidence + jnp.sum(jnp.where(taken, surprise, 0)),
+            state.rows + jnp.sum(weight),
+            state.innovations + self._innovations(block, first, var, weight),
+            state.unsolved + jnp.sum(unsolved).astype(jnp.int32),
+            state.clipped + jnp.sum(clipped).astype(jnp.int32),
+            self._learned(state.noise, block, sites),
+        )
+
+    def _learned(
+        self, noise: LearnedNoise | None, block: "_Block", sites: BlockSites
+    ) -> LearnedNoise | None:
+        if not self.learn_noise or noise is None:
+            return noise
+        return noise.relearned(block.y, block.weight, sites)
+
+    def _innovations(self, block: "_Block", first: "_Seen", var: Array, weight: Array) -> Scalar:
+        """Σ (y − E y)²/Var y of one output; of several, nothing."""
+        if self.likelihood.outputs > 1:
+            return jnp.zeros_like(weight[0])
+        # a row of weight w stands for w rows: their mean has the variance of the noise over w
+        expected, spread = jax.vmap(lambda j, *row: first.likelihood_of(j).predict(*row))(
+            jnp.arange(len(weight)), first.sites.mean, block.weight * var
+        )
+        tiny = jnp.finfo(var.dtype).tiny
+        innovation = weight * (block.y - expected) ** 2 / jnp.maximum(spread, tiny)
+        return jnp.sum(jnp.where(jnp.isfinite(innovation), innovation, 0))
+
+
+class _Block(NamedTuple):
+    """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
+
+    x: Float[Array, "b ..."]
+    y: Float[Array, "b *o"]
+    weight: Float[Array, " b"]
+    discount: Float[Array, " b"]
+    draws: Array | None
+
+
+class _Seen(NamedTuple):
+    """A block whose predictors were linearised somewhere: its rows, the law of them, and the sites."""
+
+    rows: Rows
+    view: View
+    sites: BlockSites
+    likelihood_of: Callable[[Any], Likelihood]
+
+    def centre(self, q: Updatable) -> Vector:
+        """The mean that the block leads to."""
+        return q.mean + q.matvec(self.rows.transposed_times(self.sites.coefficient))
+
+    def taking(self, taken: Bool[Array, " b"], at_once: Bool[Array, ""]) -> "_Seen":
+        """The same with what the rows taken say, together or by themselves."""
+        sites = self.sites
+        coefficient = jnp.where(at_once, sites.coefficient, sites.step)
+        kept = sites._replace(
+            coefficient=_where(taken, coefficient), curvature=_where(taken, sites.curvature)
+        )
+        return self._replace(sites=kept)
+
+    def posterior(self) -> Updatable:
+        return self.view.absorb(self.sites.coefficient.ravel(), self.sites.curvature)
+
+
+def _first(keys: Any) -> PRNGKeyArray:
+    return keys[0]
+
+
+def _limit(dtype: Any) -> float:
+    """The largest γ xᵀΣx that a block of several rows may have."""
+    return float(jnp.finfo(dtype).eps) ** -0.25
+
+
+def _times(share: Float[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:
+    return share.reshape(share.shape + (1,) * (a.ndim - 1)) * a
+
+
+def _where(taken: Bool[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:
+    return jnp.where(taken.reshape(taken.shape + (1,) * (a.ndim - 1)), a, 0)
+
+
+def _check_counts(rule: RVGA) -> None:
+    least = {"look_ahead": 0, "directions": 1, "samples": 1, "block_size": 1}
+    for name, smallest in least.items():
+        value = getattr(rule, name)
+        if value is not None and value < smallest:
+            raise ValueError(f"{name} must be at least {smallest}; got {value}.")
+
+
+def _check_labels(likelihood: Likelihood, y: Float[Array, "n *o"]) -> None:
+    needed = likelihood.label_shape
+    if needed is not None and y.shape[1:] != needed:
+        each = f"{needed[0]} numbers" if needed else "one number"
+        raise ValueError(f"y must have {each} a row; got shape {y.shape}.")

@@ -1,0 +1,86 @@
+"""SILK, scaleable inference for logistic Kalmans: smooth binary matrix factorisation.
+
+Document 004, "Scaleable inference for logistic Kalmans" (2019). A binary matrix X has the logits ψ = UAᵀ of
+a few factors of its rows and columns, which vary smoothly along the locations of the rows and columns.
+
+| document                                   | here                                                      |
+|--------------------------------------------|-----------------------------------------------------------|
+| KalmanParameters                           | `Side`: an `OrnsteinUhlenbeck` prior and a `Posterior`    |
+| SilkParameters, transpose                  | `Silk`, `Silk.transpose`                                  |
+| BinaryMatrixMinusOneHalfWithCornerCut      | `Table` of signs 2X̃ (any mask), `Entries`                 |
+| BinaryMatrixMinusOneHalfJustACorner        | the same, with the other mask                             |
+| mult Phi, mult D                           | `prior.phi() * u`, `prior.neighbours(u)`                  |
+| mult Sigma (it multiplies by Σ⁻¹)          | `prior.precision(u)`                                      |
+| log|Σ|, quadratic form                     | `prior.logdet`, `prior.quadratic`                         |
+| mult Psi, solve_Psi_Phi                    | `Statistics.curvature` (blocks of Ψ), `Jacobi`            |
+| kalman KL, data_loss, ELBO                 | `Side.kl`, `Statistics.loss`, `elbo`                      |
+| test loss                                  | `log_likelihood(plug_in=True)`                            |
+| variational update                         | `update_rows` with `Exact` or `Jacobi`                    |
+| prior gaussian update, prior smoothing update | `learned`, both at once (`papers.silk_priors`)         |
+| initialisation (7)                         | `start`                                                   |
+| the same for α                             | the transposed `Silk` and the transposed table            |
+"""
+
+from kalvi.rules.silk.bridge import Beside, Bridge, beside, bridge
+from kalvi.rules.silk.entries import Entries, entries
+from kalvi.rules.silk.model import Side, Silk, elbo, statistics, update_rows
+from kalvi.rules.silk.moments import Moments
+from kalvi.rules.silk.observed import Observed, Statistics
+from kalvi.rules.silk.places import Laid, Places, places, spread, unordered
+from kalvi.rules.silk.posteriors import (
+    Chains,
+    Coupled,
+    Exact,
+    Jacobi,
+    MeanField,
+    MeanSolver,
+    Posterior,
+    Sites,
+)
+from kalvi.rules.silk.predict import log_likelihood, paired_probabilities, probabilities
+from kalvi.rules.silk.priors import learned
+from kalvi.rules.silk.rule import SILK, Swept
+from kalvi.rules.silk.start import begun, start
+from kalvi.rules.silk.stochastic import Sampled, StochasticSILK
+from kalvi.rules.silk.table import Table
+
+__all__ = [
+    "SILK",
+    "Beside",
+    "Bridge",
+    "Chains",
+    "Coupled",
+    "Entries",
+    "Exact",
+    "Jacobi",
+    "Laid",
+    "MeanField",
+    "MeanSolver",
+    "Moments",
+    "Observed",
+    "Places",
+    "Posterior",
+    "Sampled",
+    "Side",
+    "Silk",
+    "Sites",
+    "Statistics",
+    "StochasticSILK",
+    "Swept",
+    "Table",
+    "begun",
+    "beside",
+    "bridge",
+    "elbo",
+    "entries",
+    "learned",
+    "log_likelihood",
+    "paired_probabilities",
+    "places",
+    "probabilities",
+    "spread",
+    "start",
+    "statistics",
+    "unordered",
+    "update_rows",
+]

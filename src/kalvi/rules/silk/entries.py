@@ -1,0 +1,129 @@
+"""A list of the observed entries of a binary matrix, for matrices of which little is seen.
+
+The entries of a row stand in chunks of one width, so that their sums are small products and few of them are
+scattered; the list is kept in the order of the rows and in that of the columns. Inside `sharding.over` the
+chunks are spread over the devices, and what they say is added up.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Int8
+
+from kalvi.numerics import sharding
+from kalvi.rules.silk.moments import Moments
+from kalvi.rules.silk.observed import (
+    Block,
+    Observed,
+    Statistics,
+    block_of,
+    block_statistics,
+)
+
+WIDEST = 64
+"""The most entries of a chunk."""
+BLOCK = 2**14
+"""Entries visited at once."""
+
+
+class Chunks(NamedTuple):
+    """The entries of one side's rows, a few at a time."""
+
+    row: Int[Array, " m"]  # whose entries these are, not falling
+    other: Int[Array, "m w"]  # their columns
+    sign: Int8[Array, "m w"]  # 1, −1; 0 where the chunk is not filled
+    weight: Float[Array, "m w"] | None
+
+
+class Entries(Observed):
+    """The observed entries of a binary matrix, listed."""
+
+    by_row: Chunks
+    by_col: Chunks
+    size: tuple[int, int] = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.size
+
+    def transpose(self) -> "Entries":
+        """Rows and columns swapped; nothing is moved."""
+        return Entries(self.by_col, self.by_row, (self.size[1], self.size[0]))
+
+    def reduce(
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+    ) -> Any:
+        n, size = self.size[0], _block(self.by_row.other.shape[1])
+
+        def visit(chunks: Chunks, i: Array) -> tuple[Array, Any]:
+            here = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i * size, size), chunks)
+            mine, theirs = rows.at(here.row), cols.at(here.other)
+            return here.row, of(block_of(mine, here.sign, here.weight, theirs, adds_mean))
+
+        def total(chunks: Chunks) -> Any:
+            def advance(i: Array, total: Any) -> Any:
+                row, new = visit(chunks, i)
+                return jax.tree.map(
+                    lambda a, b: a.at[row].add(b, indices_are_sorted=True), total, new
+                )
+
+            shapes = jax.eval_shape(lambda: visit(chunks, jnp.zeros((), jnp.int32)))[1]
+            empty = jax.tree.map(lambda a: jnp.zeros((n, *a.shape[1:]), a.dtype), shapes)
+            return jax.lax.fori_loop(0, len(chunks.row) // size, advance, empty)
+
+        if not sharding.divides(len(self.by_row.row) // size):
+            return total(self.by_row)
+        own = sharding.on_each(
+            lambda chunks: sharding.add_up(total(chunks)), (sharding.ROWS,), sharding.WHOLE
+        )
+        return own(self.by_row)
+
+    def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+        return self.reduce(rows, cols, adds_mean, block_statistics)
+
+
+def entries(
+    row: Int[np.ndarray, " e"],
+    col: Int[np.ndarray, " e"],
+    sign: Int8[np.ndarray, " e"],
+    weight: Float[np.ndarray, " e"] | None,
+    shape: tuple[int, int],
+) -> Entries:
+    """The list of these entries, signs 1 for ones and −1 for zeros."""
+    by_row = _chunks(row, col, sign, weight, shape[0])
+    return Entries(by_row, _chunks(col, row, sign, weight, shape[1]), shape)
+
+
+def _block(width: int) -> int:
+    """Chunks visited at once."""
+    return max(BLOCK // width, 1)
+
+
+def _chunks(
+    row: np.ndarray, other: np.ndarray, sign: np.ndarray, weight: np.ndarray | None, n: int
+) -> Chunks:
+    counts = np.bincount(row, minlength=n)
+    typical = len(row) / max(np.count_nonzero(counts), 1)
+    width = int(min(WIDEST, 2 ** np.floor(np.log2(max(typical, 1)))))
+    chunks = -(-counts // width)
+    block = _block(width) * sharding.pieces()
+    m = -(-max(int(chunks.sum()), 1) // block) * block
+    owner = np.full(m, n - 1, np.int32)
+    owner[: chunks.sum()] = np.repeat(np.arange(n, dtype=np.int32), chunks)
+    order = np.argsort(row, kind="stable")
+    first_chunk = np.concatenate([[0], np.cumsum(chunks)])[:-1] * width
+    first_entry = np.concatenate([[0], np.cumsum(counts)])[:-1]
+    sorted_rows = row[order]
+    place = first_chunk[sorted_rows] + np.arange(len(row)) - first_entry[sorted_rows]
+
+    def filled(values: np.ndarray, dtype: type) -> Array:
+        slots = np.zeros(m * width, dtype)
+        slots[place] = values[order]
+        return sharding.rows(slots.reshape(m, width))
+
+    weights = None if weight is None else filled(weight, weight.dtype.type)
+    return Chunks(sharding.rows(owner), filled(other, np.int32), filled(sign, np.int8), weights)

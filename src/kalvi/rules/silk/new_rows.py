@@ -1,0 +1,49 @@
+"""Factors of new rows, given the columns and the priors.
+
+Document 004, sections 3 and 4, with everything held but Γ and the rows: updates of the two in turn climb to
+the best rows.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kalvi.rules.silk.model import Side, Silk, statistics, update_rows
+from kalvi.rules.silk.observed import Observed
+from kalvi.rules.silk.places import Laid
+from kalvi.rules.silk.posteriors import Exact, Family
+from kalvi.rules.silk.start import prior
+
+Scalar = Float[Array, ""]
+
+
+def unseen(side: Side, places: Laid, family: Family) -> Side:
+    """Rows at these places of which nothing is known: the prior, each by itself."""
+    old, n = side.prior, places.n
+    mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))
+    new = prior(places, old.mean, old.variance, old.rate)
+    return Side(new, family(mean, var), places.spot, places.ordered)
+
+
+def given_columns(
+    silk: Silk, observed: Observed, tolerance: Scalar, max_rounds: Int[Array, ""]
+) -> tuple[Silk, Bool[Array, ""]]:
+    """The best rows, and whether the last round gained less than the tolerance, in nats."""
+
+    def round_(state: tuple[Side, Scalar, Scalar, Array]) -> tuple[Side, Scalar, Scalar, Array]:
+        rows, last, _, i = state
+        now = Silk(rows, silk.cols)
+        found = statistics(now, observed)
+        bound = jnp.sum(found.loss) - rows.kl()
+        return update_rows(now, found, Exact()).rows, bound, bound - last, i + 1
+
+    def going(state: tuple[Side, Scalar, Scalar, Array]) -> Array:
+        _, bound, gain, i = state
+        # a sum has this much rounding: no tolerance is below it
+        least = jnp.maximum(tolerance, 4 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound))
+        return (i < max_rounds) & ((gain > least) | (i < 2))
+
+    nothing = jnp.asarray(-jnp.inf, tolerance.dtype)
+    first = silk.rows, nothing, -nothing, jnp.zeros((), jnp.int32)
+    rows, _, _, rounds = jax.lax.while_loop(going, round_, first)
+    return Silk(rows, silk.cols), rounds < max_rounds

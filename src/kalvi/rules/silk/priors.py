@@ -1,0 +1,171 @@
+"""Learning the smoothness prior of one side from its posterior.
+
+Document 004, sections 5 and 6. Given the rate ρ the best mean and variance are closed,
+
+    μ = 1ᵀΣ⁻¹m / 1ᵀΣ⁻¹1 = Σ loadᵣ mᵣ / Σ loadᵣ,     σ² = E eᵀ(σ²Σ⁻¹)e / n,
+
+which leaves −½ (n log σ²(ρ) + Σ log(1 − πᵣ²)) to be maximised over ρ alone: `learned` searches there, for
+every factor at once, and so moves μ, σ² and ρ together. It does not lower the bound. The document's two
+separate updates are in `papers.silk_priors`.
+
+With evenly spaced locations the sums over them are three numbers, and a rate is tried in no time.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.kernels import OrnsteinUhlenbeck
+from kalvi.kernels.ornstein_uhlenbeck import link, load, log_innovation
+from kalvi.rules.silk.model import Side, second_moments
+
+GRID, CUTS = 24, 16
+"""Rates tried over the whole range, and how often the bracket around the best is then shortened."""
+GOLDEN = (5**0.5 - 1) / 2
+SMOOTHEST, ROUGHEST = 1e-3, 40.0
+"""ρ times the span is at least the first, ρ times the smallest gap at most the second: beyond them the
+factors of all locations are equal, or independent."""
+LEAST_VARIANCE = 1e-10
+"""Prior variances of factors that nothing asks for stop falling here."""
+
+PerFactor = Float[Array, " k"]
+
+
+class Sums(NamedTuple):
+    """The posterior's moments as the bound needs them, by kinds of locations and of gaps."""
+
+    before: Float[Array, " a"]  # gaps on both sides of a kind of locations
+    after: Float[Array, " a"]
+    gap: Float[Array, " g"]
+    number: Float[Array, " a"]  # locations and gaps of a kind
+    count: Float[Array, " g"]
+    centre: PerFactor  # moments are about this
+    mean: Float[Array, "a k"]
+    square: Float[Array, "a k"]
+    step_square: Float[Array, "g k"]
+
+
+class Priors(NamedTuple):
+    """Candidates, one a factor, and their parts of the bound."""
+
+    value: PerFactor
+    mean: PerFactor
+    variance: PerFactor
+    rate: PerFactor
+
+
+def learned(side: Side) -> Side:
+    """The side with the best mean, variance and (of an ordered side) rate."""
+    return best(side, _profiled)
+
+
+def best(side: Side, at: Callable[[Sums, PerFactor], Priors]) -> Side:
+    """The side with the best of the priors `at` rates: all of an ordered side, else its own."""
+    sums, rate = _sums(side), side.prior.rate
+    found = _searched(side.prior, lambda rate: at(sums, rate)) if side.ordered else at(sums, rate)
+    return _with(side, _better(found, _current(side, sums)))
+
+
+def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The logarithms of the lowest and the highest rate that are searched; one location knows of none."""
+    if prior.n == 1:
+        anything = jnp.asarray(jnp.inf, prior.rate.dtype)
+        return -anything, anything
+    lowest = jnp.log(SMOOTHEST / jnp.sum(prior.gaps))
+    return lowest, jnp.log(ROUGHEST / jnp.min(prior.gaps, initial=jnp.inf))
+
+
+def _sums(side: Side) -> Sums:
+    prior = side.prior
+    mean = side.posterior.mean - prior.mean[None]
+    square, step_square = second_moments(side.posterior, prior.mean)
+    gaps, end = prior.gaps, jnp.full(1, jnp.inf, prior.gaps.dtype)
+    before, after = jnp.concatenate([end, gaps]), jnp.concatenate([gaps, end])
+    number, count = jnp.ones_like(before), jnp.ones_like(gaps)
+    if prior.even and prior.n > 3:
+
+        def grouped(a: Array) -> Array:  # the first, those between, the last
+            return jnp.concatenate([a[:1], jnp.sum(a[1:-1], axis=0)[None], a[-1:]])
+
+        before, after = before[jnp.array([0, 1, -1])], after[jnp.array([0, 1, -1])]
+        number, mean, square = grouped(number), grouped(mean), grouped(square)
+        gaps, count = gaps[:1], jnp.sum(count)[None]
+        step_square = jnp.sum(step_square, axis=0)[None]
+    return Sums(before, after, gaps, number, count, prior.mean, mean, square, step_square)
+
+
+def _current(side: Side, sums: Sums) -> Priors:
+    return valued(sums, side.prior.mean, side.prior.variance, side.prior.rate)
+
+
+def _profiled(sums: Sums, rate: PerFactor) -> Priors:
+    """The best mean and variance at a rate."""
+    loads, _ = _springs(sums, rate)
+    held = jnp.sum(sums.number[:, None] * loads, axis=0)
+    mean = sums.centre + jnp.sum(loads * sums.mean, axis=0) / held
+    quadratic = _quadratic(sums, mean, rate)
+    variance = jnp.maximum(quadratic / jnp.sum(sums.number), LEAST_VARIANCE)
+    return valued(sums, mean, variance, rate)
+
+
+def valued(sums: Sums, mean: PerFactor, variance: PerFactor, rate: PerFactor) -> Priors:
+    """A prior with its part of the bound."""
+    logs = log_innovation(-sums.gap[:, None] * rate[None] / 2)
+    logdet = jnp.sum(sums.number) * jnp.log(variance) + jnp.sum(sums.count[:, None] * logs, axis=0)
+    value = -(_quadratic(sums, mean, rate) / variance + logdet) / 2
+    return Priors(value, mean, variance, rate)
+
+
+def _quadratic(sums: Sums, mean: PerFactor, rate: PerFactor) -> PerFactor:
+    """E eᵀ(σ²Σ⁻¹)e."""
+    loads, links = _springs(sums, rate)
+    moved = (mean - sums.centre)[None]
+    square = sums.square - 2 * moved * sums.mean + moved**2 * sums.number[:, None]
+    return jnp.sum(loads * square, axis=0) + jnp.sum(links * sums.step_square, axis=0)
+
+
+def _springs(sums: Sums, rate: PerFactor) -> tuple[Float[Array, "a k"], Float[Array, "g k"]]:
+    def log(gaps: Array) -> Array:
+        return -gaps[:, None] * rate[None] / 2
+
+    return load(log(sums.before), log(sums.after)), link(log(sums.gap))
+
+
+def _searched(prior: OrnsteinUhlenbeck, at: Callable[[PerFactor], Priors]) -> Priors:
+    """The best of a grid of rates, then golden sections between its neighbours."""
+    if prior.n == 1:
+        return at(prior.rate)
+    lowest, highest = limits(prior)
+    apart = (highest - lowest) / (GRID - 1)
+
+    def rated(i: Array) -> PerFactor:
+        return jnp.full_like(prior.rate, jnp.exp(lowest + i * apart))
+
+    values = jax.lax.map(lambda i: at(rated(i)).value, jnp.arange(GRID))
+    best = lowest + jnp.argmax(values, axis=0) * apart
+    low, high = jnp.maximum(best - apart, lowest), jnp.minimum(best + apart, highest)
+
+    def cut(_: Array, bracket: tuple[PerFactor, PerFactor]) -> tuple[PerFactor, PerFactor]:
+        low, high = bracket
+        inner = GOLDEN * (high - low)
+        upper, lower = low + inner, high - inner
+        rising = at(jnp.exp(upper)).value > at(jnp.exp(lower)).value
+        return jnp.where(rising, lower, low), jnp.where(rising, high, upper)
+
+    low, high = jax.lax.fori_loop(0, CUTS, cut, (low, high))
+    return at(jnp.exp((low + high) / 2))
+
+
+def _better(new: Priors, old: Priors) -> Priors:
+    """Of every factor, the candidate with the higher bound."""
+    higher = new.value > old.value
+    return Priors(*(jnp.where(higher, a, b) for a, b in zip(new, old, strict=True)))
+
+
+def _with(side: Side, found: Priors) -> Side:
+    prior = side.prior
+    new = OrnsteinUhlenbeck(prior.gaps, found.mean, found.variance, found.rate, prior.even)
+    return side.with_prior(new)

@@ -1,0 +1,66 @@
+"""Which factors a factorisation needs, and factorisations with fewer of them or in another order.
+
+A factor adds u_k α_k to the logits, whose mean square is E u_k² E α_k². Learned priors
+switch off what the data do not ask for (document 004, section 5: their variances fall), and what is left of
+such factors is next to nothing.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from kalvi.kernels import OrnsteinUhlenbeck
+from kalvi.rules.silk.model import Side, Silk
+from kalvi.rules.silk.posteriors import Family
+
+PerFactor = Float[Array, " k"]
+
+
+def contributions(silk: Silk) -> PerFactor:
+    """Of every factor, the mean of E (u_k α_k)² over the entries of the matrix."""
+    return _energy(silk.rows) * _energy(silk.cols)
+
+
+def arranged(silk: Silk) -> Silk:
+    """The same with the largest contributions first, and the cubes of every column factor summing up > 0.
+
+    Neither the order nor the signs of factors mean anything to the model.
+    """
+    order = jnp.argsort(-contributions(silk))
+    sign = jnp.where(jnp.sum(silk.cols.posterior.mean**3, axis=0) < 0, -1, 1)[order]
+    return Silk(_turned(silk.rows, order, sign), _turned(silk.cols, order, sign))
+
+
+def kept(silk: Silk, chosen: Int[Array, " q"], family: Family) -> Silk:
+    """Some of the factors alone, independent at first: the next sweep finds their covariances."""
+    return Silk(_kept(silk.rows, chosen, family), _kept(silk.cols, chosen, family))
+
+
+def _energy(side: Side) -> PerFactor:
+    square = side.posterior.mean**2 + side.posterior.var
+    return jnp.mean(square if side.spot is None else square[side.spot], axis=0)
+
+
+def _turned(side: Side, order: Int[Array, " k"], sign: Int[Array, " k"]) -> Side:
+    def ordered(a: Array) -> Array:  # numbers, vectors and matrices, one a location
+        if a.ndim < 3:
+            return a[..., order] if a.ndim else a
+        return a[:, order][:, :, order] * (sign[:, None] * sign[None]).astype(a.dtype)[None]
+
+    posterior = jax.tree.map(ordered, side.posterior)
+    signs = sign.astype(posterior.mean.dtype)
+    posterior = eqx.tree_at(lambda q: q.mean, posterior, posterior.mean * signs[None])
+    prior = _chosen(side.prior, order)
+    prior = eqx.tree_at(lambda p: p.mean, prior, prior.mean * signs)
+    return side.with_prior(prior).with_posterior(posterior)
+
+
+def _kept(side: Side, chosen: Int[Array, " q"], family: Family) -> Side:
+    posterior = family(side.posterior.mean[:, chosen], side.posterior.var[:, chosen])
+    return side.with_prior(_chosen(side.prior, chosen)).with_posterior(posterior)
+
+
+def _chosen(prior: OrnsteinUhlenbeck, chosen: Int[Array, " q"]) -> OrnsteinUhlenbeck:
+    mean, variance, rate = (part[chosen] for part in (prior.mean, prior.variance, prior.rate))
+    return OrnsteinUhlenbeck(prior.gaps, mean, variance, rate, prior.even)

@@ -1,0 +1,123 @@
+"""Coordinate ascent for smooth binary factorisation, and its acceleration.
+
+Document 004, sections 4 to 6. A sweep brings Γ to its best, the rows to theirs given the columns, the prior
+of the rows, Γ again, the columns, and their prior: the bound never falls. `Coupled` posteriors then take
+the factors that their priors like best (`turns`).
+
+Plain sweeps are slow where logits are large, where priors and factors follow one another, and along changes
+of the factors that the logits do not feel. Sweeps are therefore combined by Anderson's method (`anderson`).
+A combination has new priors with the covariances of the last sweep, so its own bound may fall; the sweep
+from it brings them together. Where the bound is lower even after that sweep, it goes on from the plain
+point, and the combining rests for a while.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kalvi.rules.base import IterativeRule
+from kalvi.rules.silk.anderson import Past, combined, nothing, remembered
+from kalvi.rules.silk.model import Silk, double_sum, statistics, update_rows
+from kalvi.rules.silk.observed import Observed
+from kalvi.rules.silk.posteriors import Exact, MeanSolver
+from kalvi.rules.silk.priors import learned
+from kalvi.rules.silk.turns import turned
+
+LONGEST_REST = 16
+"""Sweeps without combination after a refusal: 1, 2, 4, … of them, at most this many."""
+
+
+class Swept(eqx.Module):
+    """A factorisation, and the parts of the bound where the last sweep began."""
+
+    silk: Silk  # where the next sweep begins
+    plain: Silk  # where it would begin without the last combination
+    loss: Float[Array, " r"]  # of every row, Σ E log p(x | ψ)
+    kl: Float[Array, " 2"]  # of the rows and of the columns
+    past: Past
+    trial: Bool[Array, ""]  # whether `silk` is a combination that no sweep has begun from yet
+    rest: Int[Array, ""]  # sweeps to go without combining
+    refused: Int[Array, ""]  # combinations that were, of late
+    sweeps: Int[Array, ""]
+
+    @property
+    def elbo(self) -> float:
+        """The bound where the last sweep that was not refused began, summed in float64."""
+        return double_sum(self.loss) - double_sum(self.kl)
+
+
+class SILK(IterativeRule[Swept]):
+    """One sweep over the observed entries a call."""
+
+    solver: MeanSolver = eqx.field(default_factory=Exact)
+    learn_prior: bool = eqx.field(static=True, default=True)
+    memory: int = eqx.field(static=True, default=5)  # past sweeps that are combined; 0: none
+
+    def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> Swept:
+        """From a first guess, such as `start` makes."""
+        dtype = prior.rows.posterior.mean.dtype
+        n = prior.rows.prior.n if prior.rows.spot is None else len(prior.rows.spot)
+        loss = jnp.full(n, -jnp.inf, dtype)
+        none = (jnp.zeros((), bool), *(jnp.zeros((), jnp.int32),) * 3)
+        past = nothing(prior, self.memory)
+        state = Swept(prior, prior, loss, jnp.zeros(2, dtype), past, *none)
+        return jax.tree.map(jnp.array, state)  # memory of its own for every part
+
+    def update(self, state: Swept, batch: Any, *, key: PRNGKeyArray | None = None) -> Swept:
+        """After one more sweep over the observed entries."""
+        here = state.silk
+        kl = jnp.stack([here.rows.kl(), here.cols.kl()])
+        there, loss = self.sweep(here, batch)
+        fell = ~_rises(state, loss, kl)
+        # a combination may begin lower; what one sweep makes of it may not
+        spared, refused = fell & state.trial, fell & ~state.trial
+        past = remembered(state.past, here, there, refused)
+        rest = jnp.where(refused, 2**state.refused, jnp.maximum(state.rest - 1, 0))
+        times = jnp.clip(state.refused + refused, 0, LONGEST_REST.bit_length() - 1)
+        stays = (rest > 0) | spared
+        onward = combined(past, there, stays) if self.memory else there
+        return Swept(
+            _either(refused, state.plain, onward),
+            _either(fell, state.plain, there),
+            jnp.where(fell, state.loss, loss),
+            jnp.where(fell, state.kl, kl),
+            past,
+            ~stays & ~refused & (past.count >= 2),
+            rest,
+            times,
+            state.sweeps + 1,
+        )
+
+    def sweep(self, silk: Silk, observed: Observed) -> tuple[Silk, Float[Array, " r"]]:
+        """A plain sweep, and the data's part of the bound before it."""
+        silk, loss = self._half(silk, observed)
+        turned_over, _ = self._half(silk.transpose(), observed.transpose())
+        silk = turned_over.transpose()
+        if silk.rows.posterior.turns:
+            silk = turned(silk, learns=self.learn_prior)
+            if self.learn_prior:
+                silk = Silk(learned(silk.rows), learned(silk.cols))
+        return silk, loss
+
+    def _half(self, silk: Silk, observed: Observed) -> tuple[Silk, Float[Array, " r"]]:
+        found = statistics(silk, observed)
+        silk = update_rows(silk, found, self.solver)
+        if self.learn_prior:
+            silk = Silk(learned(silk.rows), silk.cols)
+        return silk, found.loss
+
+
+def _rises(state: Swept, loss: Float[Array, " r"], kl: Float[Array, " 2"]) -> Bool[Array, ""]:
+    """Whether the bound is no lower than it was, up to the rounding of its sum."""
+    first = jnp.isneginf(state.loss[0])
+    gain = jnp.sum(loss - jnp.where(first, 0, state.loss)) - jnp.sum(kl - state.kl)
+    eps = float(jnp.finfo(loss.dtype).eps)  # the rows' roundings are independent
+    slack = 8 * eps * (jnp.sqrt(jnp.sum(loss**2)) + jnp.sum(jnp.abs(kl)))
+    return first | (gain >= -slack)
+
+
+def _either(first: Bool[Array, ""], a: Silk, b: Silk) -> Silk:
+    return jax.tree.map(lambda x, y: jnp.where(first, x, y), a, b)

@@ -1,0 +1,119 @@
+"""Smooth binary factorisation from random pieces, for matrices too large to sweep.
+
+A step reads the entries of some rows and some columns. What they say of those rows, scaled up to all
+columns, is mixed into what is remembered of the rows, and so is what they say of the columns:
+
+    site ← (1 − ρ) site + ρ · (scaled statistics),      ρ = (visits + 1)^−power,
+
+after which the posteriors follow from sites and priors, as in a sweep. With β = ρ/(1 − ρ) that is the
+KL-proximal point of the bound, a natural-gradient step (Khan, Baqué, Fleuret & Fua 2015, section 3), here
+of a bound that is known up to the noise of the piece. Rows count their own visits: each has its own ρ.
+Memory is that of the sites, n k(k+3)/2 numbers a side.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from kalvi.rules.base import IterativeRule
+from kalvi.rules.silk.model import Side, Silk, sites
+from kalvi.rules.silk.moments import diagonal
+from kalvi.rules.silk.observed import Statistics
+from kalvi.rules.silk.posteriors import Exact, MeanSolver
+from kalvi.rules.silk.priors import learned
+from kalvi.rules.silk.table import Table
+
+
+class Remembered(NamedTuple):
+    """What the data have said of every row so far."""
+
+    found: Statistics
+    visits: Int[Array, " r"]
+
+
+class Sampled(eqx.Module):
+    """A factorisation after some pieces."""
+
+    silk: Silk
+    rows: Remembered
+    cols: Remembered
+    bound: Float[
+        Array, ""
+    ]  # before the last step, its piece scaled to all entries: the ELBO, but for noise
+    steps: Int[Array, ""]
+
+
+class StochasticSILK(IterativeRule[Sampled]):
+    """One piece of the matrix, drawn anew, a call; needs a key."""
+
+    n_rows: int = eqx.field(static=True)
+    n_cols: int = eqx.field(static=True)
+    power: float = eqx.field(static=True, default=0.6)  # of the step sizes
+    solver: MeanSolver = eqx.field(default_factory=Exact)
+    learn_prior: bool = eqx.field(static=True, default=True)
+
+    def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> Sampled:
+        """From a first guess, such as `start` makes; its posteriors become the first sites."""
+        dtype = prior.rows.posterior.mean.dtype
+        rows, cols = _believed(prior.rows), _believed(prior.cols)
+        nothing, never = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+        return jax.tree.map(jnp.array, Sampled(prior, rows, cols, nothing, never))
+
+    def update(self, state: Sampled, batch: Any, *, key: PRNGKeyArray | None = None) -> Sampled:
+        """After one more piece of a `Table`."""
+        if key is None:
+            raise ValueError("StochasticSILK draws rows and columns: give `run` a key.")
+        n, m = batch.shape
+        row_key, col_key = jr.split(key)
+        rows = jr.permutation(row_key, n)[: self.n_rows]
+        cols = jr.permutation(col_key, m)[: self.n_cols]
+        piece, silk = batch.piece(rows, cols), state.silk
+        divergence = silk.rows.kl() + silk.cols.kl()
+        side, remembered, loss = self._half(silk, state.rows, piece, rows, cols)
+        bound = jnp.sum(loss) * (n / len(rows)) - divergence
+        silk = Silk(side, silk.cols)
+        other, remembered_cols, _ = self._half(
+            silk.transpose(), state.cols, piece.transpose(), cols, rows
+        )
+        return Sampled(Silk(side, other), remembered, remembered_cols, bound, state.steps + 1)
+
+    def _half(
+        self, silk: Silk, past: Remembered, piece: Table, rows: Array, cols: Array
+    ) -> tuple[Side, Remembered, Float[Array, " b"]]:
+        """The side of the rows after a piece, and the piece's part of the bound."""
+        here, there = silk.rows.moments().at(rows), silk.cols.moments()
+        scale = len(there.mean) / len(cols)
+        new = piece.statistics(here, there.at(cols), silk.rows.posterior.adds_mean)
+        visits = past.visits[rows]
+        share = (visits + 1.0).astype(new.loss.dtype) ** -self.power
+
+        def mixed(old: Array, new: Array) -> Array:
+            part = share.reshape((-1,) + (1,) * (new.ndim - 1))
+            return old.at[rows].add(part * (scale * new - old[rows]))
+
+        found = jax.tree.map(mixed, past.found, new)
+        side = silk.rows
+        posterior = side.posterior.updated(side.prior, sites(side, found), self.solver)
+        side = side.with_posterior(posterior)
+        side = learned(side) if self.learn_prior else side
+        return side, Remembered(found, past.visits.at[rows].add(1)), scale * new.loss
+
+
+def _believed(side: Side) -> Remembered:
+    """Sites that, with the prior, give the posterior's means and about its variances."""
+    prior, posterior = side.prior, side.posterior
+    held = jnp.maximum(1 / posterior.var - prior.phi(), 0)
+    pull = prior.precision(posterior.mean) + held * posterior.mean
+    pull = pull - prior.loads() * prior.mean[None]
+    n, k = held.shape
+    curvature = jnp.zeros((n, k * (k + 1) // 2), held.dtype).at[:, diagonal(k)].set(held)
+    found = Statistics(pull, curvature, jnp.zeros(n, held.dtype))
+    spot = side.spot
+    if spot is not None:  # rows that share a location share its site
+        count = jax.ops.segment_sum(jnp.ones(len(spot), held.dtype), spot, n)
+        found = jax.tree.map(lambda a: (a.T / count).T[spot], found)
+    return Remembered(found, jnp.zeros(len(found.loss), jnp.int32))

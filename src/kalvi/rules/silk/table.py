@@ -1,0 +1,150 @@
+"""A binary matrix with missing entries, one byte an entry.
+
+Inside `sharding.over` its rows may be spread over devices (`Table.of`): what the entries say of a row is
+then found where the row is, and what they say of a column is added up over the devices. Factors are small
+and on every device.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Int8
+
+from kalvi.numerics import sharding
+from kalvi.rules.silk.fused import fused_statistics, fusible
+from kalvi.rules.silk.moments import Moments
+from kalvi.rules.silk.observed import (
+    Block,
+    Observed,
+    Statistics,
+    block_of,
+    block_statistics,
+)
+
+BLOCK, BLOCK_ACCELERATOR = 2**18, 2**26
+"""How many entries a block holds at once: on a CPU what a cache holds, on an accelerator what fills it."""
+
+
+class Table(Observed):
+    """A matrix of signs, the document's 2X̃: 1 for a one, −1 for a zero, 0 for nothing observed."""
+
+    signs: Int8[Array, "r c"]
+    weight: Float[Array, "r c"] | None = None
+    transposed: bool = eqx.field(static=True, default=False)
+    padding: int = eqx.field(static=True, default=0)  # rows of `signs` that only fill a device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        r, c = self.signs.shape[0] - self.padding, self.signs.shape[1]
+        return (c, r) if self.transposed else (r, c)
+
+    def transpose(self) -> "Table":
+        """Rows and columns swapped; nothing is moved."""
+        return Table(self.signs, self.weight, not self.transposed, self.padding)
+
+    @classmethod
+    def of(
+        cls, signs: Int8[np.ndarray, "r c"], weight: Float[np.ndarray, "r c"] | None = None
+    ) -> "Table":
+        """From arrays of the host, its rows spread over the devices of `sharding.over`."""
+        padding = -len(signs) % sharding.pieces()
+
+        def placed(a: np.ndarray) -> Array:
+            return sharding.rows(np.pad(a, ((0, padding), (0, 0))) if padding else a)
+
+        weight_placed = None if weight is None else placed(weight)
+        return cls(placed(signs), weight_placed, False, padding)
+
+    def piece(self, rows: Int[Array, " b"], cols: Int[Array, " w"]) -> "Table":
+        """The table of some rows and columns."""
+        first, last = (cols, rows) if self.transposed else (rows, cols)
+        at = first[:, None], last[None, :]
+        weight = None if self.weight is None else self.weight[at]
+        return Table(self.signs[at], weight, self.transposed)
+
+    def reduce(
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+    ) -> Any:
+        return self._on_devices(
+            lambda table, *sides: table._reduce(*sides, adds_mean, of), rows, cols
+        )
+
+    def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+        return self._on_devices(
+            lambda table, *sides: table._statistics(*sides, adds_mean), rows, cols
+        )
+
+    def _on_devices(self, function: Callable, rows: Moments, cols: Moments) -> Any:
+        """function(table, rows, cols), sums over the entries of each row, on every device for its part."""
+        if not sharding.divides(len(self.signs)):
+            return function(self, rows, cols)
+        filled = (rows, _filled(cols, self.padding))
+        filled = filled if self.transposed else (_filled(rows, self.padding), cols)
+
+        def own(signs, weight, rows, cols):
+            found = function(Table(signs, weight, self.transposed), rows, cols)
+            return sharding.add_up(found) if self.transposed else found
+
+        cut, whole = sharding.ROWS, sharding.WHOLE
+        sides, out = ((whole, cut), whole) if self.transposed else ((cut, whole), cut)
+        found = sharding.on_each(own, (cut, cut, *sides), out)(self.signs, self.weight, *filled)
+        return jax.tree.map(lambda a: a[: self.shape[0]], found)
+
+    def _reduce(
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+    ) -> Any:
+        def visit(first: Int[Array, ""], size: int) -> Any:
+            here = Moments(*(jax.lax.dynamic_slice_in_dim(a, first, size) for a in rows))
+            return of(block_of(here, *self._block(first, size), cols, adds_mean))
+
+        return _by_blocks(*self.shape, visit)
+
+    def _statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+        if self.weight is None and fusible(self.signs, rows):
+            return fused_statistics(
+                self.signs, rows, cols, adds_mean=adds_mean, transposed=self.transposed
+            )
+        return self._reduce(rows, cols, adds_mean, block_statistics)
+
+    def _block(self, first: Int[Array, ""], size: int) -> tuple[Array, Array | None]:
+        """Some rows of the signs, and of the weights."""
+
+        def read(a: Array) -> Array:
+            if self.transposed:
+                return jax.lax.dynamic_slice_in_dim(a, first, size, axis=1).T
+            return jax.lax.dynamic_slice_in_dim(a, first, size)
+
+        return read(self.signs), None if self.weight is None else read(self.weight)
+
+
+def _filled(side: Moments, padding: int) -> Moments:
+    """With rows of zeros after the others."""
+    return Moments(*(jnp.pad(part, ((0, padding), (0, 0))) for part in side))
+
+
+def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:
+    """visit(first, size) of all blocks of n rows, `width` entries each, as arrays of n rows.
+
+    The last block reaches back so that all have one size.
+    """
+    whole = BLOCK if jax.default_backend() == "cpu" else BLOCK_ACCELERATOR
+    size = min(n, max(whole // width, 8))
+    first = jnp.zeros((), jnp.int32)
+    if size == n:
+        return visit(first, n)
+    shapes = jax.eval_shape(lambda: visit(first, size))
+    empty = jax.tree.map(lambda a: jnp.zeros((n, *a.shape[1:]), a.dtype), shapes)
+
+    def advance(i: Array, filled: Any) -> Any:
+        first = jnp.minimum(i * size, n - size)
+        return jax.tree.map(
+            lambda whole, new: jax.lax.dynamic_update_slice_in_dim(whole, new, first, axis=0),
+            filled,
+            visit(first, size),
+        )
+
+    return jax.lax.fori_loop(0, -(-n // size), advance, empty)

@@ -1,0 +1,116 @@
+"""Linear changes of the factors that leave the logits alone.
+
+U → U Rᵀ and A → A R⁻¹ change no logit, only what the priors think of the factors, and sweeps are slow along
+them: a side follows the other, which hardly moves. With σ² at its best, factor k of a side with
+
+    Mₖ = Σᵣ loadᵣ(ρₖ) E eeᵀ + Σᵣ linkᵣ(ρₖ) E δδᵀ,      e = u − μ,  δ = uᵣ₊₁ − uᵣ,
+
+costs ½ n log rₖᵀMₖrₖ if rₖ is row k of R, so the best R maximises
+
+    n_r (log|R| − ½ Σ log rₖᵀMₖrₖ) + n_c (log|S| − ½ Σ log sₖᵀNₖsₖ),      S = R⁻ᵀ.
+
+(With fixed priors the quadratic forms stand instead of n times their logarithms.) Newton steps R ← (I + E)R
+with the pairs (Eₖⱼ, Eⱼₖ) taken by themselves, as in joint diagonalisation, are shortened until they rise.
+This never lowers the bound. It needs `Coupled` posteriors: the others cannot hold the covariances between
+factors that a turn makes.
+"""
+
+from typing import NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.kernels import OrnsteinUhlenbeck
+from kalvi.rules.silk.model import Side, Silk
+from kalvi.rules.silk.posteriors import Coupled
+
+NEWTON, HALVINGS = 6, 6
+"""Newton steps, and the lengths 1, ½, … that are tried in each."""
+RIDGE = 1e-3
+"""Keeps the pairs solvable where factors have equal priors, so that rotations change nothing."""
+
+Square = Float[Array, "k k"]
+Squares = Float[Array, "k k k"]  # one a factor
+
+
+class _Costs(NamedTuple):
+    """What a turn of one side costs."""
+
+    form: Squares  # Mₖ/σₖ², about the prior mean
+    slope: Square  # of row k: the derivative that fixed prior means add
+    n: int
+    learns: bool
+
+
+def turned(silk: Silk, *, learns: bool) -> Silk:
+    """The factorisation with the factors that its priors like best; `learns`: variances follow."""
+    rows, cols = _costs(silk.rows, learns), _costs(silk.cols, learns)
+    k = len(silk.rows.prior.mean)
+
+    def value(turn: Square) -> Float[Array, ""]:
+        return _value(rows, turn) + _value(cols, jnp.linalg.inv(turn).T)
+
+    def step(_: Array, turn: Square) -> Square:
+        way = _newton(_moved(rows, turn), _moved(cols, jnp.linalg.inv(turn).T))
+        lengths = 0.5 ** jnp.arange(HALVINGS, dtype=way.dtype)
+        tried = jax.vmap(lambda length: turn + length * way @ turn)(lengths)
+        values = jax.vmap(value)(tried)
+        values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
+        best = jnp.argmax(values)
+        return jnp.where(values[best] > value(turn), tried[best], turn)
+
+    turn = jax.lax.fori_loop(0, NEWTON, step, jnp.eye(k, dtype=silk.rows.prior.mean.dtype))
+    back = jnp.linalg.inv(turn).T
+    return Silk(_applied(silk.rows, turn, learns), _applied(silk.cols, back, learns))
+
+
+def _costs(side: Side, learns: bool) -> _Costs:
+    prior, posterior = side.prior, cast(Coupled, side.posterior)
+    away = posterior.mean - (prior.mean[None] if learns else 0)
+    steps = jnp.diff(posterior.mean, axis=0)
+    square = jnp.einsum("ni,nj->nij", away, away) + posterior.cov
+    step_square = jnp.einsum("ni,nj->nij", steps, steps) + posterior.steps
+    loads, links = prior.loads(), prior.links()
+    form = jnp.einsum("nk,nij->kij", loads, square) + jnp.einsum("mk,mij->kij", links, step_square)
+    slope = jnp.einsum("nk,nj->kj", loads, posterior.mean) * prior.mean[:, None]
+    return _Costs(form, jnp.zeros_like(slope) if learns else slope, prior.n, learns)
+
+
+def _value(costs: _Costs, turn: Square) -> Float[Array, ""]:
+    forms = jnp.einsum("ki,kij,kj->k", turn, costs.form, turn)
+    cost = costs.n * jnp.log(forms) if costs.learns else forms - 2 * jnp.sum(costs.slope * turn, 1)
+    return costs.n * jnp.linalg.slogdet(turn)[1] - jnp.sum(cost) / 2
+
+
+def _moved(costs: _Costs, turn: Square) -> tuple[Squares, Square, int]:
+    """The forms and slopes of the factors as they are after a turn, scaled to what they count."""
+    form = jnp.einsum("ai,kij,bj->kab", turn, costs.form, turn)
+    if costs.learns:
+        k = jnp.arange(len(form))
+        form = form * (costs.n / form[k, k, k])[:, None, None]
+    return form, costs.slope @ turn.T, costs.n
+
+
+def _newton(rows: tuple[Squares, Square, int], cols: tuple[Squares, Square, int]) -> Square:
+    """E, from R → (I + E) R and S → (I − Eᵀ) S."""
+    (m, row_slope, n_r), (n, col_slope, n_c) = rows, cols
+    k = jnp.arange(len(m))
+    own, other = m[k, k], n[k, k]  # own[k, j] = Mₖ[k, j]
+    gradient = row_slope - own - (col_slope - other).T + (n_r - n_c) * jnp.eye(len(m))
+    bend = jnp.diagonal(m, axis1=1, axis2=2) + jnp.diagonal(n, axis1=1, axis2=2).T
+    bend, cross = bend * (1 + RIDGE), float(n_r + n_c)
+    det = jnp.maximum(bend * bend.T - cross**2, RIDGE * cross**2)
+    paired = (bend.T * gradient - cross * gradient.T) / det
+    alone = jnp.diagonal(gradient) / (2 * jnp.diagonal(bend))
+    return jnp.where(jnp.eye(len(m), dtype=bool), jnp.diag(alone), paired)
+
+
+def _applied(side: Side, turn: Square, learns: bool) -> Side:
+    prior = side.prior
+    posterior = cast(Coupled, side.posterior).turned(turn)
+    if not learns:
+        return side.with_posterior(posterior)
+    mean = turn @ prior.mean
+    moved = OrnsteinUhlenbeck(prior.gaps, mean, prior.variance, prior.rate, prior.even)
+    return side.with_posterior(posterior).with_prior(moved)

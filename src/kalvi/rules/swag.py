@@ -1,0 +1,318 @@
+"""The posterior of an SGD path: what its iterates θ₁, θ₂, … say of the parameters, in memory linear in d.
+
+`SWA` (Izmailov et al. 2018, "Averaging weights leads to wider optima and better generalization") keeps
+their mean. `SWAG` (Maddox et al. 2019, "A simple baseline for Bayesian uncertainty in deep learning") adds
+their variances and the last K deviations d_t = θ_t − mean_t from the running mean as columns of D:
+
+    q = N(mean, ½ diag(var) + ½ D Dᵀ/(K − 1)),        with K = 0:  N(mean, diag(var)).
+
+Maddox et al. take var as the mean of squares minus the squared mean, which cancels; here it is Welford's
+sum of squares, Σ w (θ − mean_before)(θ − mean_after). Until K iterates have come, their number takes the
+place of K; the first deviation is zero by definition. Variances are kept above the floor that factor
+analysis has for its noise (`factor_analysis.common.floored`), for a parameter that never moved.
+
+`FASWAG` fits a factor analysis to the iterates with any rule for streams of rows. `WindowAverage` (Mandt,
+Hoffman & Blei 2017, "Stochastic gradient descent as approximate Bayesian inference") replaces iterates by
+the means of disjoint windows of them. What these Gaussians have to do with the posterior is tried in
+`papers.vifa_iterates`: SGD with a constant step has a stationary covariance of its own.
+
+Iterates come as rows of a `Batch`; a row of weight 0 changes nothing.
+"""
+
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from kalvi.gaussians import Diagonal, Gaussian, LowRankCovariance
+from kalvi.numerics import linalg
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch, StreamRule
+from kalvi.rules.factor_analysis.common import floored
+
+State = TypeVar("State")
+Inner = TypeVar("Inner")
+Vector = Float[Array, " d"]
+Scalar = Float[Array, ""]
+Count = Int[Array, ""]
+
+
+class PathRule(StreamRule[State], Generic[State]):
+    """A rule for iterates: it begins from any vector of their length and dtype."""
+
+    @property
+    @abstractmethod
+    def least(self) -> int:
+        """How many iterates a Gaussian needs."""
+
+    @abstractmethod
+    def mean(self, state: State) -> Vector:
+        """The average of the iterates."""
+
+    @abstractmethod
+    def posterior(self, state: State) -> Gaussian:
+        """The Gaussian of the iterates so far."""
+
+
+class Path(eqx.Module):
+    """Running mean, sum of squares about it, and the last deviations, the oldest to be replaced next."""
+
+    mean: Vector
+    squares: Vector | None
+    deviations: Float[Array, "k d"]
+    rows: Scalar  # their total weight
+    count: Count  # of rows
+
+
+class SWA(PathRule[Path]):
+    """Stochastic weight averaging.
+
+    Parameters
+    ----------
+    variance : bool, default False
+        Whether to keep variances as well, for a diagonal Gaussian.
+    """
+
+    variance: bool = eqx.field(static=True, default=False)
+
+    @property
+    def least(self) -> int:
+        return 2
+
+    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> Path:
+        return _no_path(prior, 0, self.variance)
+
+    def update(self, state: Path, batch: Batch, *, key: PRNGKeyArray | None = None) -> Path:
+        return _each_row(_averaged, state, batch)
+
+    def mean(self, state: Path) -> Vector:
+        return state.mean
+
+    def posterior(self, state: Path) -> Diagonal:
+        if state.squares is None:
+            raise ValueError(
+                "SWA keeps the mean alone, which is no distribution; "
+                "use SWA(variance=True), or SWAG for correlations as well."
+            )
+        return _diagonal(state)
+
+
+class SWAG(PathRule[Path]):
+    """Stochastic weight averaging, Gaussian.
+
+    Parameters
+    ----------
+    rank : int, default 20
+        How many deviations are kept (K): 0, for the diagonal Gaussian, or at least 2.
+    """
+
+    rank: int = eqx.field(static=True, default=20)
+
+    def __check_init__(self):
+        if self.rank < 0 or self.rank == 1:
+            raise ValueError(
+                f"SWAG needs rank 0 or at least 2, for it divides by rank − 1; got {self.rank}."
+            )
+
+    @property
+    def least(self) -> int:
+        return 2
+
+    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> Path:
+        _check_rank(self.rank, prior)
+        return _no_path(prior, self.rank, True)
+
+    def update(self, state: Path, batch: Batch, *, key: PRNGKeyArray | None = None) -> Path:
+        return _each_row(_averaged, state, batch)
+
+    def mean(self, state: Path) -> Vector:
+        return state.mean
+
+    def posterior(self, state: Path) -> Diagonal | LowRankCovariance:
+        if self.rank == 0:
+            return _diagonal(state)
+        kept = jnp.minimum(state.count, self.rank)
+        scale = 1 / jnp.sqrt(2 * jnp.maximum(kept - 1, 1).astype(state.mean.dtype))
+        factor = scale * state.deviations.T
+        return LowRankCovariance(state.mean, factor, floored(factor, _variances(state) / 2))
+
+
+class Waiting(eqx.Module, Generic[Inner]):
+    """Iterates that wait, and the state of the rule that will get them."""
+
+    inner: Inner
+    waiting: Float[Array, "b d"]
+    count: Count  # of those that wait
+    blocks: Count  # absorbed
+
+
+class FASWAG(PathRule[Waiting]):
+    """Factor analysis of the iterates.
+
+    Parameters
+    ----------
+    rule : Rule
+        A rule of `algorithms.factor_analysis`, which begins from a `LowRankCovariance`.
+    rank : int
+        How many factors.
+    block_size : int, default 16
+        How many iterates wait for each other; the variances of the first block are the start.
+        `posterior` counts those that wait.
+    random_start : bool, default False
+        Whether the start has random factors, which needs a key: EM and gradients never fill an empty one.
+    """
+
+    rule: StreamRule
+    rank: int = eqx.field(static=True)
+    block_size: int = eqx.field(static=True, default=16)
+    random_start: bool = eqx.field(static=True, default=False)
+
+    @property
+    def least(self) -> int:
+        return 2
+
+    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> Waiting:
+        _check_rank(self.rank, prior)
+        if self.random_start and key is None:
+            raise ValueError("a random start needs a key; give init, or fit, a key.")
+        chosen = key if self.random_start else None
+        start = fa.start(jnp.zeros_like(prior), jnp.ones_like(prior), self.rank, key=chosen)
+        none = jnp.zeros((), jnp.int32)
+        waiting = jnp.zeros((self.block_size, len(prior)), prior.dtype)
+        return Waiting(self.rule.init(start), waiting, none, none)
+
+    def update(self, state: Waiting, batch: Batch, *, key: PRNGKeyArray | None = None) -> Waiting:
+        return _each_row(lambda *row: self._wait(*row), state, batch)
+
+    def mean(self, state: Waiting) -> Vector:
+        return self.posterior(state).mean
+
+    def posterior(self, state: Waiting) -> LowRankCovariance:
+        return self._absorb(state).inner.posterior
+
+    def _wait(self, state: Waiting, theta: Vector, weight: Scalar) -> Waiting:
+        waiting = jax.lax.dynamic_update_index_in_dim(state.waiting, theta, state.count, 0)
+        state = Waiting(state.inner, waiting, state.count + 1, state.blocks)
+        full = state.count == self.block_size
+        return jax.lax.cond(full, lambda s: self._absorb(s), lambda s: s, state)
+
+    def _absorb(self, state: Waiting) -> Waiting:
+        """The waiting iterates given to the rule; the first block gives the start its variances."""
+        weight = (jnp.arange(self.block_size) < state.count).astype(state.waiting.dtype)
+        batch = Batch(state.waiting, jnp.zeros_like(weight), weight)
+
+        def scaled(inner):
+            unit = inner.posterior
+            variance = fa.variances(batch)
+            factor = linalg.scale_rows(jnp.sqrt(variance), unit.covariance.factor)
+            start = LowRankCovariance(unit.mean, factor, variance * unit.covariance.diag)
+            return self.rule.init(start)
+
+        inner = jax.lax.cond(state.blocks == 0, scaled, lambda inner: inner, state.inner)
+        inner = self.rule.update(inner, batch)
+        return Waiting(inner, state.waiting, jnp.zeros_like(state.count), state.blocks + 1)
+
+
+class WindowAverage(PathRule[Waiting]):
+    """Another rule, fed with the means of disjoint windows of iterates.
+
+    Parameters
+    ----------
+    inner : PathRule
+    window : int
+        How many iterates make a mean; an unfinished window counts for nothing. For SGD with replacement
+        Mandt et al. take the number of batches in an epoch.
+    """
+
+    inner: PathRule
+    window: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        if self.window < 1:
+            raise ValueError(f"WindowAverage needs a window of at least 1; got {self.window}.")
+
+    @property
+    def least(self) -> int:
+        return self.window * self.inner.least
+
+    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> Waiting:
+        none = jnp.zeros((), jnp.int32)
+        return Waiting(self.inner.init(prior, key=key), jnp.zeros_like(prior)[None, :], none, none)
+
+    def update(self, state: Waiting, batch: Batch, *, key: PRNGKeyArray | None = None) -> Waiting:
+        return _each_row(lambda *row: self._wait(*row), state, batch)
+
+    def mean(self, state: Waiting) -> Vector:
+        return self.inner.mean(state.inner)
+
+    def posterior(self, state: Waiting) -> Gaussian:
+        return self.inner.posterior(state.inner)
+
+    def _wait(self, state: Waiting, theta: Vector, weight: Scalar) -> Waiting:
+        count = state.count + 1
+        past = state.waiting[0]
+        mean = past + (theta - past) / count.astype(past.dtype)
+        state = Waiting(state.inner, mean[None, :], count, state.blocks)
+        return jax.lax.cond(count == self.window, lambda s: self._pass_on(s), lambda s: s, state)
+
+    def _pass_on(self, state: Waiting) -> Waiting:
+        one = jnp.ones(1, state.waiting.dtype)
+        inner = self.inner.update(state.inner, Batch(state.waiting, jnp.zeros_like(one), one))
+        nothing = jnp.zeros_like(state.waiting)
+        return Waiting(inner, nothing, jnp.zeros_like(state.count), state.blocks + 1)
+
+
+def _each_row(step: Any, state: State, batch: Batch) -> State:
+    """step(state, θ, weight) for the rows that have a weight."""
+
+    def advance(state, row):
+        theta, weight = row
+        return jax.lax.cond(weight > 0, step, lambda s, *_: s, state, theta, weight), None
+
+    if len(batch.weight) == 1:  # no loop, whose carry would be copied
+        return advance(state, (batch.x[0], batch.weight[0]))[0]
+    return jax.lax.scan(advance, state, (batch.x, batch.weight))[0]
+
+
+def _averaged(state: Path, theta: Vector, weight: Scalar) -> Path:
+    rows = state.rows + weight
+    away = theta - state.mean
+    mean = state.mean + (weight / rows) * away
+    squares, deviations, rank = state.squares, state.deviations, len(state.deviations)
+    if squares is not None:
+        squares = squares + weight * away * (theta - mean)
+    if rank:
+        slot = state.count % rank
+        deviations = jax.lax.dynamic_update_index_in_dim(deviations, theta - mean, slot, 0)
+    return Path(mean, squares, deviations, rows, state.count + 1)
+
+
+def _no_path(like: Vector, rank: int, variance: bool) -> Path:
+    squares = jnp.zeros_like(like) if variance else None
+    deviations = jnp.zeros((rank, len(like)), like.dtype)
+    return Path(
+        jnp.zeros_like(like),
+        squares,
+        deviations,
+        jnp.zeros((), like.dtype),
+        jnp.zeros((), jnp.int32),
+    )
+
+
+def _variances(state: Path) -> Vector:
+    assert state.squares is not None
+    return state.squares / jnp.where(state.rows > 0, state.rows, 1)
+
+
+def _diagonal(state: Path) -> Diagonal:
+    return Diagonal(state.mean, floored(state.deviations[:0].T, _variances(state)))
+
+
+def _check_rank(rank: int, like: Vector) -> None:
+    if rank > len(like):
+        raise ValueError(
+            f"rank={rank} exceeds the {len(like)} parameters; choose rank ≤ {len(like)}."
+        )

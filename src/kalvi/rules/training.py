@@ -1,0 +1,79 @@
+"""Training of a point: the parameters that maximise log p(θ | D), over batches."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from kalvi.rules.base import Batch, IterativeRule, shares
+from kalvi.rules.vifa.rule import in_batches
+
+Scalar = Float[Array, ""]
+
+ADAM = optax.scale_by_adam()
+LAST = 0.01
+"""The share of the learning rate that is left at the horizon."""
+
+
+class Trained(eqx.Module):
+    """The parameters so far, and the optimiser's memory."""
+
+    theta: Float[Array, " d"]
+    memory: Any
+    steps: Int[Array, ""]
+
+
+class Training(IterativeRule[Trained]):
+    """Descent of −log p(θ | D)/N with a prior N(0, diag α⁻¹), batch by batch.
+
+    Parameters
+    ----------
+    model : Model or LogLikelihood
+    n_samples : float
+        N.
+    prior_precision : float or array of shape (d,)
+    rate : float
+        The learning rate; it falls along a cosine until `horizon` steps, or stays if that is None.
+    direction : Optax transformation, default Adam's
+        What a gradient becomes before it is multiplied by the rate.
+    batch_size : int or None
+        As of `VIFA`.
+    """
+
+    model: Any
+    n_samples: Scalar = eqx.field(converter=jnp.asarray)
+    prior_precision: Array = eqx.field(converter=jnp.asarray, default=0.0)
+    rate: Scalar = eqx.field(converter=jnp.asarray, default=0.01)
+    horizon: Scalar | None = eqx.field(
+        converter=lambda value: None if value is None else jnp.asarray(value), default=None
+    )
+    direction: Any = eqx.field(static=True, default=ADAM)
+    batch_size: int | None = eqx.field(static=True, default=None)
+
+    def init(self, prior: Float[Array, " d"], *, key: PRNGKeyArray | None = None) -> Trained:
+        """From first parameters."""
+        return Trained(prior, self.direction.init(prior), jnp.zeros((), jnp.int32))
+
+    def update(self, state: Trained, batch: Batch, *, key: PRNGKeyArray | None = None) -> Trained:
+        return in_batches(lambda *args: self._descend(*args), state, batch, self.batch_size, key)
+
+    def _descend(self, state: Trained, batch: Batch, key: PRNGKeyArray) -> Trained:
+        gradient = jax.grad(lambda theta: self.loss(theta, batch))(state.theta)
+        move, memory = self.direction.update(gradient, state.memory, state.theta)
+        theta = state.theta - self._rate(state.steps).astype(move.dtype) * move
+        return Trained(theta, memory, state.steps + 1)
+
+    def _rate(self, steps: Int[Array, ""]) -> Scalar:
+        if self.horizon is None:
+            return self.rate
+        way = jnp.minimum(steps / self.horizon, 1)
+        return self.rate * (LAST + (1 - LAST) * (1 + jnp.cos(jnp.pi * way)) / 2)
+
+    def loss(self, theta: Float[Array, " d"], batch: Batch) -> Scalar:
+        """−log p(θ | D)/N, from a batch of the N rows."""
+        terms = jax.vmap(lambda x, y: self.model.log_prob(theta, x, y))(batch.x, batch.y)
+        fit = shares(batch.weight) @ terms
+        return jnp.sum(self.prior_precision * theta**2) / (2 * self.n_samples) - fit

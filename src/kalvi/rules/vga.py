@@ -1,0 +1,121 @@
+"""Batch variational Gaussian approximation: the optimum that one pass of R-VGA approaches.
+
+The bound ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior) is climbed by natural-gradient steps
+(`numerics.natural_gradient`), all rows in one memory, in coordinates where the prior is N(0, I). At the
+optimum every row's site is consistent with the marginal of its predictor; for f = xᵀθ
+
+    Λ = Σ₀⁻¹ + Σ wᵢ γᵢ xᵢ xᵢᵀ,      h = Σ₀⁻¹ μ₀ + Σ wᵢ (gᵢ + γᵢ xᵢᵀμ) xᵢ,      Λ μ = h,
+
+so a pass over the rows at the present q (`visits`) gives target natural parameters (Λ*, h*).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kalvi.gaussians import Dense
+from kalvi.gaussians.ascents import ROUGHNESS, whitened_natural
+from kalvi.likelihoods import Likelihood
+from kalvi.numerics import linalg, natural_gradient
+from kalvi.numerics.natural_gradient import Rounding
+from kalvi.predictors import Linear, Predictor
+from kalvi.predictors.models import Model, need_same_outputs
+from kalvi.rules.base import Batch, weighted
+from kalvi.rules.visits import sums
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, " d"]
+Matrix = Float[Array, "d d"]
+
+ROWS_AT_ONCE = 2048
+TOLERANCE = 1e-18
+"""Default stopping value of the squared natural-gradient norm, in nats: means to 1e-9 deviations."""
+
+
+class VGA(NamedTuple):
+    """The optimal Gaussian, its bound, the passes it took and how far it is from stationary."""
+
+    posterior: Dense
+    elbo: Scalar
+    passes: Int[Array, ""]
+    gap: Scalar  # squared natural-gradient norm, in nats
+    converged: Bool[Array, ""]
+
+
+def vga(
+    likelihood: Likelihood,
+    prior: Dense,
+    batch: Batch,
+    start: Dense,
+    *,
+    predictor: Predictor | None = None,
+    max_passes: int | Int[Array, ""] = 1000,
+    tolerance: float | Scalar = TOLERANCE,
+) -> VGA:
+    """The Gaussian that maximises the bound, from a Gaussian `start` (the prior, or one R-VGA pass)."""
+    predictor = predictor or Linear()
+    need_same_outputs(predictor, likelihood)
+    inner, x = predictor.whitened(prior, batch.x)
+    model = Model(inner, likelihood)
+    blocks = _blocks(max(ROWS_AT_ONCE // likelihood.outputs, 1), Batch(x, batch.y, batch.weight))
+
+    def visit(mean: Vector, root: Matrix) -> natural_gradient.Sums:
+        q = Dense.from_root(mean, root)
+
+        def add(total, block):
+            found = sums(model, q, block)
+            here = natural_gradient.Sums(*found[:4])
+            return jax.tree.map(jnp.add, total, here), None
+
+        return jax.lax.scan(add, _nothing(mean), blocks)[0]
+
+    natural = whitened_natural(prior, start)
+    here, passes, converged = natural_gradient.climb(
+        lambda natural: natural_gradient.point_at(natural, prior.dim, visit),
+        natural,
+        rows=jnp.sum(batch.weight),
+        tolerance=tolerance,
+        max_passes=max_passes,
+        rough=ROUGHNESS if likelihood.outputs > 1 else 0.0,
+    )
+    posterior = Dense.from_root(
+        prior.mean + prior.root @ here.mean, prior.root @ linalg.root_from_precision(here.precision)
+    )
+    return VGA(posterior, here.elbo, passes, here.gap, converged)
+
+
+def informed(
+    likelihood: Likelihood, prior: Dense, batch: Batch, predictor: Predictor | None = None
+) -> Dense:
+    """The prior with the information that rows have at its mean: a start for wide priors.
+
+    Where the likelihood is not log-concave it is the prior.
+    """
+    if not likelihood.log_concave:
+        return prior
+    inner, x = (predictor or Linear()).whitened(prior, batch.x)
+    mean, rows, _ = inner.linearise(jnp.zeros_like(prior.mean), x)
+    information = jax.vmap(lambda f: jnp.asarray(likelihood.information(f), f.dtype))(mean)
+    curvature = rows.gram(weighted(batch.weight, information))
+    gained = linalg.root_from_precision(linalg.identity_like(prior.root) + curvature)
+    return Dense.from_root(prior.mean, prior.root @ gained)
+
+
+def _blocks(size: int, batch: Batch) -> Batch:
+    """The rows in blocks, the last padded with zeros (weight 0)."""
+    n = batch.weight.shape[0]
+    size = min(size, n)
+
+    def cut(a: Array) -> Array:
+        padded = jnp.pad(a, [(0, -n % size)] + [(0, 0)] * (a.ndim - 1))
+        return padded.reshape(-1, size, *a.shape[1:])
+
+    return jax.tree.map(cut, batch)
+
+
+def _nothing(mean: Vector) -> natural_gradient.Sums:
+    zero = jnp.zeros_like(mean[0])
+    matrix = jnp.zeros((mean.size,) * 2, mean.dtype)
+    return natural_gradient.Sums(zero, jnp.zeros_like(mean), matrix, Rounding(zero, zero))

@@ -1,0 +1,114 @@
+"""The twin of VIFA: q = N(c, (W Wᵀ + diag ψ)⁻¹), whose precision is of low rank plus a diagonal.
+
+A covariance of factors sees the directions that the data leave open, a precision of factors those that
+they pin down; networks have more use for the second. The natural gradient of the bound moves the precision
+itself (Khan & Rue 2023, "The Bayesian learning rule"): with Λ = diag α + (N/M) Σ Jᵀ Γ J of a batch,
+
+    W Wᵀ + Ψ ← project((1 − ρ)(W Wᵀ + Ψ) + ρ Λ),      c ← c + ρ (W Wᵀ + Ψ)⁻¹ (∇ log p − α (c − m₀)),
+
+the projection that of L-RVGA, ρₜ = ρ₀/(1 + t/τ). Before the projection the new precision is at least ρ Λ,
+so that the step of c cannot overshoot a quadratic bound; where the projection drops stiff directions it
+could, and the step is made no longer than 1/λ_max((W Wᵀ + Ψ)⁻¹ Λ).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kalvi.gaussians import Gaussian, LowRankPrecision
+from kalvi.numerics import linalg, projections
+from kalvi.numerics.precision import is_traced
+from kalvi.rules.base import Batch, IterativeRule
+from kalvi.rules.vifa.gradients import linearised
+from kalvi.rules.vifa.rule import Descent, in_batches, need_predictor
+from kalvi.rules.vifa.steps import stiffness
+from kalvi.rules.visits import Visit
+
+Scalar = Float[Array, ""]
+
+
+class PrecisionVI(IterativeRule[Descent]):
+    """Natural-gradient variational inference of a low-rank precision, batch by batch.
+
+    Parameters
+    ----------
+    model : Model
+    n_samples : float
+        N, the rows of which a batch is a sample.
+    prior_precision : float or array of shape (d,)
+        α of the prior N(prior_mean, diag α⁻¹); the mean is 0 unless given.
+    step_size, decay : float
+        ρ₀ (below 1) and τ.
+    mean_step : float, default 1
+        Factor on the step of c; 0 leaves the mean to whoever trains it.
+    draws : int or None, default None
+        How many draws of θ the expectations are averaged over; None linearises the network at the mean
+        and integrates.
+    batch_size : int or None, default None
+        As of `VIFA`.
+    """
+
+    model: Any
+    n_samples: Scalar = eqx.field(converter=jnp.asarray)
+    prior_precision: Array = eqx.field(converter=jnp.asarray, default=1.0)
+    prior_mean: Array = eqx.field(converter=jnp.asarray, default=0.0)
+    step_size: Scalar = eqx.field(converter=jnp.asarray, default=0.5)
+    decay: Scalar = eqx.field(converter=jnp.asarray, default=30.0)
+    mean_step: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    draws: int | None = eqx.field(static=True, default=None)
+    batch_size: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        need_predictor(self.model, "PrecisionVI")
+        if not is_traced(self.step_size) and not 0 < float(self.step_size) < 1:
+            raise ValueError(f"step_size must be between 0 and 1; got {float(self.step_size):g}.")
+
+    def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
+        """From a first q, such as the prior about a trained mean."""
+        if not isinstance(prior, LowRankPrecision):
+            raise TypeError(
+                f"PrecisionVI starts from a LowRankPrecision; got {type(prior).__name__}."
+            )
+        return Descent(prior, None, jnp.zeros((), jnp.int32))
+
+    def update(self, state: Descent, batch: Batch, *, key: PRNGKeyArray | None = None) -> Descent:
+        return in_batches(lambda *args: self._descend(*args), state, batch, self.batch_size, key)
+
+    def _descend(self, state: Descent, batch: Batch, key: PRNGKeyArray) -> Descent:
+        q: Any = state.posterior
+        total = self.n_samples.astype(q.mean.dtype)
+        curved = linearised(self.model, q, batch, total, draws=self.draws, key=key)
+        rate = self.step_size / (1 + state.steps / self.decay).astype(q.mean.dtype)
+        alpha = jnp.broadcast_to(self.prior_precision, q.mean.shape).astype(q.mean.dtype)
+        factor, diag = blended(q, curved, alpha, rate)
+        force = curved.force() - alpha * (q.mean - self.prior_mean)
+        covariance = linalg.LowRankPlusDiagonal(diag, factor).inverse()
+        length = jnp.minimum(rate, 1 / stiffness(covariance, curved, alpha))
+        step = (self.mean_step * length).astype(rate.dtype) * covariance.matvec(force)
+        moved = q.with_parts(q.mean + step, factor, diag)
+        return Descent(moved, None, state.steps + 1)
+
+
+def blended(
+    q: LowRankPrecision, curved: Visit, alpha: Float[Array, " d"], rate: Scalar
+) -> tuple[Float[Array, "d p"], Float[Array, " d"]]:
+    """The projection of (1 − ρ)(W Wᵀ + Ψ) + ρ (diag α + H)."""
+    keep = 1 - rate
+    factor, diag = q.precision.factor, q.precision.diag + rate / keep * alpha
+    x = unit_rows(curved)
+    scale = jnp.full(x.shape[0], jnp.sqrt(rate))
+    gram = projections.gram(factor, diag, x)
+    return q.projection(projections.Target(factor, diag, x, scale, gram, keep))
+
+
+def unit_rows(curved: Visit) -> Float[Array, "m d"]:
+    """Rows whose squares add up to H: Rᵀ J for R Rᵀ = Γ of each observation."""
+    curvature = curved.curvature
+    if curvature.ndim == 1:
+        scale = jnp.sqrt(jnp.maximum(curvature, 0))
+    else:
+        scale = jax.vmap(linalg.semidefinite_root)(curvature)
+    return linalg.mix_transposed(scale, curved.rows.matrix())

@@ -1,0 +1,130 @@
+"""How q = N(c, F Fᵀ + diag ψ) moves, given the gradients of −ELBO in c, F and β = log ψ.
+
+    Plain          a learning rate for each                                              (Algorithm 3)
+    Transform      any Optax optimiser
+    Preconditioned c ← c − ρ S g_c,   F ← F − ½ ρ S G_F,   β ← β − ρ g_β,   S = F Fᵀ + diag ψ,
+                   ρₜ = ρ₀/(1 + t/τ), and no longer than 1/λ_max(S Λ) where the batch's Λ is known
+
+The last is free of units: in the directions of θ that the data say most of, S is as small as the curvature
+is large. ρ₀ is at most ½.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int
+
+from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.rules.vifa.gradients import Slopes
+from kalvi.rules.visits import Visit
+
+Scalar = Float[Array, ""]
+
+POWER_ITERATIONS = 8
+FARTHEST = 0.5
+"""No step changes log ψ by more than this, nor the columns of F, nor (where no curvature bounds it) the
+mean by more than this many of q's deviations on average: single draws have heavy tails."""
+
+
+class Step(eqx.Module):
+    """A way from gradients to the next q."""
+
+    @abstractmethod
+    def init(self, q: LowRankCovariance) -> Any:
+        """What the first step needs to remember."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        q: LowRankCovariance,
+        slopes: Slopes,
+        memory: Any,
+        number: Int[Array, ""],
+        curved: Visit | None,
+        prior_precision: Array,
+    ) -> tuple[LowRankCovariance, Any]:
+        """The next q, and what the step after it needs."""
+
+
+class Plain(Step):
+    """Stochastic gradient descent."""
+
+    mean_rate: Scalar = eqx.field(converter=jnp.asarray, default=0.01)
+    factor_rate: Scalar = eqx.field(converter=jnp.asarray, default=0.001)
+    log_diag_rate: Scalar = eqx.field(converter=jnp.asarray, default=0.01)
+
+    def init(self, q: LowRankCovariance) -> None:
+        return None
+
+    def __call__(self, q, slopes, memory, number, curved, prior_precision):
+        rates = (self.mean_rate, self.factor_rate, self.log_diag_rate)
+        return moved(q, Slopes(*(-r * s for r, s in zip(rates, slopes, strict=True)))), memory
+
+
+class Transform(Step):
+    """An Optax optimiser, or anything with its `init` and `update`."""
+
+    optimiser: Any = eqx.field(static=True)
+
+    def init(self, q: LowRankCovariance) -> Any:
+        return self.optimiser.init(parameters(q))
+
+    def __call__(self, q, slopes, memory, number, curved, prior_precision):
+        moves, memory = self.optimiser.update(slopes, memory, parameters(q))
+        return moved(q, moves), memory
+
+
+class Preconditioned(Step):
+    """Steps in units of q's own covariance."""
+
+    step_size: Scalar = eqx.field(converter=jnp.asarray, default=0.5)
+    decay: Scalar = eqx.field(converter=jnp.asarray, default=30.0)  # τ
+
+    def init(self, q: LowRankCovariance) -> None:
+        return None
+
+    def __call__(self, q, slopes, memory, number, curved, prior_precision):
+        rate = self.step_size / (1 + number / self.decay)
+        if curved is not None:
+            rate = jnp.minimum(rate, 1 / stiffness(q.covariance, curved, prior_precision))
+        turn = q.covariance.matvec(slopes.factor)
+        square = jnp.sum(turn * slopes.factor) / max(turn.shape[1], 1)  # of ½ S G_F, in q's units
+        rate = jnp.minimum(
+            rate, FARTHEST * 2 * jax.lax.rsqrt(square + jnp.finfo(square.dtype).tiny)
+        )
+        log_diag = jnp.clip(-rate * slopes.log_diag, -FARTHEST, FARTHEST)
+        shift = -rate * q.covariance.matvec(slopes.mean)
+        if curved is None:
+            size = jnp.sqrt(-rate * (shift @ slopes.mean) / len(shift))  # in q's deviations
+            shift = shift * jnp.minimum(FARTHEST / jnp.maximum(size, FARTHEST / 2), 1)
+        return moved(q, Slopes(shift, -rate / 2 * turn, log_diag)), memory
+
+
+def stiffness(covariance: LowRankPlusDiagonal, curved: Visit, prior_precision: Array) -> Scalar:
+    """λ_max(S Λ), Λ = α + H, by power iterations: from below, and close where it matters."""
+
+    def iterate(_, carry):
+        v, _ = carry
+        image = covariance.matvec(prior_precision * v + curved.matvec(v))
+        size = jnp.sqrt(jnp.sum(image**2))
+        return image / jnp.maximum(size, jnp.finfo(v.dtype).tiny), size
+
+    v = jr.normal(jr.key(0), covariance.diag.shape, covariance.diag.dtype)
+    v = v / jnp.sqrt(jnp.sum(v**2))
+    return jax.lax.fori_loop(0, POWER_ITERATIONS, iterate, (v, jnp.ones((), v.dtype)))[1]
+
+
+def parameters(q: LowRankCovariance) -> Slopes:
+    """c, F and log ψ."""
+    return Slopes(q.mean, q.covariance.factor, jnp.log(q.covariance.diag))
+
+
+def moved(q: LowRankCovariance, moves: Slopes) -> LowRankCovariance:
+    """q with c, F and log ψ changed so much."""
+    mean, factor, log_diag = (a + b for a, b in zip(parameters(q), moves, strict=True))
+    return LowRankCovariance(mean, factor, jnp.exp(log_diag))

@@ -1,0 +1,81 @@
+"""What the rows of a batch say at one Gaussian: the one look at data that every batch algorithm takes.
+
+The predictors of a row, linearised at the mean of q, have a Gaussian law under q; the expected gradient gᵢ
+and curvature Γᵢ of its log-likelihood there, with the rows Jᵢ = ∂f/∂θ, are all that an ascent of
+
+    ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior)
+
+needs: Σ wᵢ Jᵢᵀ gᵢ, and as much of H = Σ wᵢ Jᵢᵀ Γᵢ Jᵢ as the structure of q can hold.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kalvi.gaussians import Gaussian, Updatable
+from kalvi.gaussians.ascents import Sums
+from kalvi.likelihoods.sites import Expected
+from kalvi.numerics.natural_gradient import Rounding, rounding_of
+from kalvi.numerics.rows import Rows, bend
+from kalvi.predictors import Linearised, moments_of
+from kalvi.predictors.models import Model
+from kalvi.rules.base import Batch, weighted
+
+Vector = Float[Array, " d"]
+
+
+class Visit(eqx.Module):
+    """A batch at one Gaussian: its rows, and their expected terms with their weights.
+
+    It is also the matrix H, known by `matvec`, `diagonal` and `to_dense`.
+    """
+
+    rows: Rows
+    value: Float[Array, " n"]
+    gradient: Float[Array, "n *c"]
+    curvature: Float[Array, "n *cc"]
+
+    def force(self) -> Vector:
+        """Σ w Jᵀ g."""
+        return self.rows.transposed_times(self.gradient)
+
+    def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """H v."""
+        return self.rows.transposed_times(bend(self.curvature, self.rows.times(v)))
+
+    def diagonal(self) -> Vector:
+        """diag H."""
+        return self.rows.gram_diagonal(self.curvature)
+
+    def to_dense(self) -> Float[Array, "d d"]:
+        """H."""
+        return self.rows.gram(self.curvature)
+
+
+def weigh(rows: Rows, expected: Expected, weight: Float[Array, " n"]) -> Visit:
+    """The visit of rows whose expected terms are known."""
+    return Visit(rows, *(weighted(weight, term) for term in expected))
+
+
+def visit(model: Model, q: Gaussian, batch: Batch) -> Visit:
+    """What the rows of a batch say at q."""
+    return _visit(model, q, model.predictor.linearise(q.mean, batch.x), batch)[0]
+
+
+def sums(model: Model, q: Updatable, batch: Batch) -> Sums:
+    """What an ascent needs of them; sums of parts of the rows are those of all of them."""
+    linearised = model.predictor.linearise(q.mean, batch.x)
+    seen, rounding = _visit(model, q, linearised, batch)
+    value, total = jnp.sum(seen.value), jnp.sum(batch.weight)
+    return Sums(value, seen.force(), q.gather(seen), rounding, total)
+
+
+def _visit(
+    model: Model, q: Gaussian, linearised: Linearised, batch: Batch
+) -> tuple[Visit, Rounding]:
+    mean, var = moments_of(q, linearised)
+    expected = jax.vmap(lambda y, m, v: model.likelihood.expect(y, m, v))(batch.y, mean, var)
+    seen = weigh(linearised.rows, expected, batch.weight)
+    terms = seen.value, seen.gradient, seen.curvature
+    return seen, rounding_of(*terms, jnp.abs(mean), var)

@@ -1,0 +1,198 @@
+"""Rows from arrays, as Batches of a few fixed sizes.
+
+Long runs of rows go in chunks of many blocks, the remainder block by block, the last block padded with
+rows of weight 0: whatever the lengths of the arrays, only two shapes are ever compiled.
+
+Where a result depends on how the stream is cut into blocks, a `Buffer` cuts it by a `Schedule` whatever
+pieces the rows come in: rows that do not fill a block yet are kept until others have come.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi.numerics import sharding
+from kalvi.rules.base import Batch
+
+CHUNK_BYTES = 2**25
+"""A chunk of dense rows takes about this much memory, whatever their width."""
+CHUNK_BLOCKS = 128
+"""At most this many blocks to a chunk, so that progress shows."""
+SMALL_CHUNK = 8
+"""Rows that fill no chunk go in parts of a chunk, one in so many, if they fill two of them: small batches
+need few calls, only three shapes are compiled, and blocks that pad the last part cost next to nothing."""
+
+
+FIRST_BLOCK, SMALL_SHAPE = 8, 32
+"""Growing blocks begin with so many rows; those up to the second are padded to it, larger ones to the
+largest, so that a schedule compiles two shapes."""
+
+
+class Schedule(NamedTuple):
+    """How many rows a block takes: always the same number or, growing, half of those before it.
+
+    Blocks that are large from the start harm a low-rank posterior: what the first one says of weakly
+    informed directions is frozen by the projection after it.
+    """
+
+    largest: int
+    growing: bool = True
+
+    def size(self, seen: int) -> int:
+        """The block that begins after `seen` rows: a power of two while it grows."""
+        if not self.growing:
+            return self.largest
+        return min(1 << (max(seen // 2, FIRST_BLOCK).bit_length() - 1), self.largest)
+
+    def shape(self, size: int) -> int:
+        """The size to which a block is padded."""
+        small = min(SMALL_SHAPE, self.largest)
+        return small if self.growing and size <= small else self.largest
+
+
+class Buffer(NamedTuple):
+    """The rows of a stream that wait for their block to fill, and how many went before them."""
+
+    seen: int = 0
+    waiting: tuple[Any, np.ndarray, np.ndarray] | None = None
+
+    def push(
+        self, rows: tuple[Any, np.ndarray, np.ndarray], schedule: Schedule, **layout: Any
+    ) -> tuple[Iterator[Batch], "Buffer"]:
+        """The batches of the blocks that (x, y, weight) complete, and the buffer after them."""
+        room, n = schedule.size(self.seen) - self._count(), rows[0].shape[0]
+        if n < room:
+            return iter(()), Buffer(self.seen, self._joined(rows))
+        head = self._joined(_part(rows, slice(0, room)))
+        rest = _part(rows, slice(room, n))
+        seen = self.seen + head[1].size
+        ends = _ends(n - room, seen, schedule, _chunk(rows[0].shape[1], schedule.largest, **layout))
+        last = ends[-1] if ends else 0
+        waiting = _part(rest, slice(last, n - room), copy=True) if last < n - room else None
+
+        def batches() -> Iterator[Batch]:
+            yield _padded(head, schedule.shape(head[1].size), layout)
+            for start, end in zip([0, *ends], ends, strict=False):
+                shape = max(schedule.shape(min(end - start, schedule.largest)), end - start)
+                yield _padded(_part(rest, slice(start, end)), shape, layout)
+
+        return batches(), Buffer(seen + last, waiting)
+
+    def rest(self, schedule: Schedule, **layout: Any) -> Batch | None:
+        """The waiting rows as a padded batch."""
+        if self.waiting is None:
+            return None
+        return _padded(self.waiting, schedule.shape(schedule.size(self.seen)), layout)
+
+    def since(self, count: int, schedule: Schedule, layout: dict[str, Any]) -> Batch | None:
+        """The waiting rows after the first `count`: one by itself, several padded as a block is."""
+        if self.waiting is None or count >= self._count():
+            return None
+        new = self._count() - count
+        shape = 1 if new == 1 else schedule.shape(schedule.size(self.seen))
+        return _padded(_part(self.waiting, slice(count, None)), shape, layout)
+
+    def _count(self) -> int:
+        return 0 if self.waiting is None else self.waiting[1].size
+
+    def _joined(self, rows: tuple[Any, np.ndarray, np.ndarray]) -> Any:
+        if self.waiting is None:
+            return _part(rows, slice(None), copy=True)
+        stack = sp.vstack if sp.issparse(rows[0]) or sp.issparse(self.waiting[0]) else np.vstack
+        x = stack([self.waiting[0], rows[0]])
+        x = sp.csr_array(x) if sp.issparse(x) else x
+        return x, *(np.concatenate(pair) for pair in zip(self.waiting[1:], rows[1:], strict=True))
+
+
+def _padded(rows: tuple, size: int, layout: dict[str, Any]) -> Batch:
+    x, y, weight = rows
+    return _batch(x, y, weight, size, **layout)
+
+
+def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
+    x, y, weight = (array[which] for array in rows)
+    return (x.copy(), y.copy(), weight.copy()) if copy else (x, y, weight)
+
+
+def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
+    """Where the batches end that n rows after `seen` complete: blocks, and chunks of full-sized ones."""
+    ends, start = [], 0
+    while start + (size := schedule.size(seen + start)) <= n:
+        start += chunk if size == schedule.largest and start + chunk <= n else size
+        ends.append(start)
+    return ends
+
+
+def _chunk(n_features: int, block_size: int, *, intercept: bool, dtype: Any) -> int:
+    """The rows of a chunk of whole blocks."""
+    block_bytes = np.dtype(dtype).itemsize * block_size * max(n_features + intercept, 1)
+    return block_size * int(np.clip(CHUNK_BYTES // block_bytes, 1, CHUNK_BLOCKS))
+
+
+def array_batches(
+    x: Any,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    block_size: int,
+    intercept: bool = False,
+    dtype: np.dtype | type | str = np.float64,
+) -> Iterator[Batch]:
+    """The rows of x (an array, or CSR and made dense a chunk at a time), a column of ones last if asked."""
+    n, start = x.shape[0], 0
+    weight = np.ones(n) if weight is None else weight
+    chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
+    part = block_size * max(chunk // block_size // SMALL_CHUNK, 1)
+    part = part if n >= 2 * part else block_size
+    while start < n:
+        left = n - start
+        size = chunk if left >= chunk else part if left > block_size else block_size
+        rows = slice(start, min(start + size, n))
+        yield _batch(x[rows], y[rows], weight[rows], size, intercept, dtype)
+        start += size
+
+
+def dense_blocks(
+    x: Any, *, size: int, intercept: bool = False, dtype: np.dtype | type | str = np.float64
+) -> Iterator[np.ndarray]:
+    """The rows of x (an array, or CSR) in dense arrays of `size` rows, a column of ones last if asked."""
+    for start in range(0, x.shape[0], size):
+        rows = x[start : start + size]
+        yield _dense(rows, rows.shape[0], intercept, dtype)
+
+
+def whole_batch(
+    x: Any,
+    y: np.ndarray,
+    weight: np.ndarray,
+    *,
+    intercept: bool = False,
+    dtype: np.dtype | type | str = np.float64,
+) -> Batch:
+    """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
+    step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
+    return _batch(x, y, weight, -(-x.shape[0] // step) * step, intercept, dtype)
+
+
+def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
+    """The rows of x and a column of ones if asked, with rows of zeros up to `size`."""
+    n, width = x.shape
+    padded = np.zeros((size, width + intercept), dtype)
+    if sp.issparse(x):
+        entries = sp.coo_array(x)
+        np.add.at(padded, entries.coords, entries.data)
+    else:
+        padded[:n, :width] = x
+    if intercept:
+        padded[:n, -1] = 1
+    return padded
+
+
+def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
+    n, padded = x.shape[0], _dense(x, size, intercept, dtype)
+    labels, weights = np.zeros(size, dtype), np.zeros(size, dtype)
+    labels[:n], weights[:n] = y, weight
+    return Batch(sharding.columns(padded), jnp.asarray(labels), jnp.asarray(weights))

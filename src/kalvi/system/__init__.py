@@ -1,0 +1,1 @@
+"""The operating system: names of files, Ctrl-C, and processes that were forked."""
