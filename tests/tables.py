@@ -31,6 +31,7 @@ from kalvi.predictors import linear
 from kalvi.rules import schemes
 from kalvi.rules.rvga import RVGA
 from tests import oracles, problems
+from tests.arrow import Arrow
 
 DIM = 6
 RANK = 2
@@ -48,6 +49,9 @@ class Structure(NamedTuple):
     name: str
     make: Callable[[np.random.Generator], Known]
     updatable: bool
+    closed: bool = (
+        True  # whether it holds its covariance plus a multiple of I, or only those variances
+    )
 
 
 def _dense(rng, d=DIM):
@@ -72,11 +76,26 @@ def _low_rank_precision(rng, d=DIM, p=RANK):
     return Known(LowRankPrecision(mean, factor, diag, Eigen(0)), mean, cov)
 
 
+def _arrow(rng, d=DIM, k=2):
+    mean, slopes, own = (
+        rng.normal(size=d),
+        rng.normal(size=(d - k, k)),
+        np.exp(rng.normal(size=d - k)),
+    )
+    corner = problems.spd(rng, k)
+    tall = np.concatenate([slopes, np.eye(k)])
+    cov = tall @ corner @ tall.T
+    cov[: d - k, : d - k] += np.diag(own)
+    parts = (mean, slopes, own, np.linalg.cholesky(corner))
+    return Known(Arrow(*(jnp.asarray(a) for a in parts)), mean, cov)
+
+
 STRUCTURES = [
     Structure("dense", _dense, True),
     Structure("diagonal", _diagonal, True),
     Structure("low-rank covariance", _low_rank_covariance, False),
     Structure("low-rank precision", _low_rank_precision, True),
+    Structure("arrow", _arrow, True, closed=False),
 ]
 
 

@@ -19,7 +19,6 @@ from sklearn.base import BaseEstimator
 
 import kalvi
 from kalvi.archives import registry
-from kalvi.estimators.revisits import Visits
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankCovariance, LowRankPrecision, ascents
 from kalvi.gaussians.mixture import Mixture
 from kalvi.likelihoods import Bernoulli, Normal
@@ -39,6 +38,7 @@ from kalvi.rules import (
 from kalvi.rules.base import Rule
 from kalvi.rules.factor_analysis import gradient, online, recursive
 from kalvi.rules.klprox import rule as klprox
+from kalvi.rules.revisit import AddedUp
 from kalvi.rules.silk import posteriors, stochastic
 from kalvi.rules.silk import rule as silk
 from kalvi.rules.vifa import rule as descent
@@ -91,7 +91,7 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     general.GeneralRVGA: _general,
     grid.SideBySide: lambda: grid.SideBySide(rvga.RVGA(Bernoulli())),
     revisit.Revisit: lambda: _revisit(),
-    Visits: lambda: Visits(_model(), _dense()),
+    AddedUp: lambda: AddedUp(_model(), _dense()),
     klprox.KLProximal: lambda: klprox.KLProximal(Bernoulli(), rows=20),
     recursive.RecursiveFA: lambda: recursive.RecursiveFA(),
     online.OnlineEM: lambda: online.OnlineEM(),
@@ -111,7 +111,7 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     revisit.Revisiting: lambda: _revisit().init(_precision(), start=_precision()),
     ascents.NaturalAscent: lambda: _revisit().init(_dense(), start=_dense()).ascent,
     ascents.QuasiNewtonAscent: lambda: _precision().ascent(_precision()),
-    ascents.Sums: lambda: _dense().ascent(_dense()).nothing(),
+    ascents.Sums: lambda: ascents.no_sums(_dense()),
     klprox.Proximal: lambda: klprox.KLProximal(Bernoulli()).init(_dense()),
     recursive.Factored: lambda: recursive.RecursiveFA().init(_covariance()),
     online.Averaged: lambda: online.OnlineEM().init(_covariance()),

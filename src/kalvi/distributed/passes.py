@@ -47,6 +47,7 @@ from kalvi.estimators import revisits
 from kalvi.estimators.base import StreamingEstimator
 from kalvi.estimators.settings import VARIATIONAL
 from kalvi.estimators.shards import check_mergeable, joined
+from kalvi.gaussians.ascents import no_sums
 
 
 class Pass:
@@ -157,8 +158,9 @@ class Refinement:
 
     def visit(self) -> Visit:
         """The pass that `turn` wants the outcome of."""
-        nothing = jax.tree.map(np.asarray, self.ascent.nothing())
-        return Visit(revisits.shell(self.model), self.ascent.visited, nothing)
+        visited = self.ascent.visited
+        nothing = jax.tree.map(np.asarray, no_sums(visited))
+        return Visit(revisits.shell(self.model), visited, nothing)
 
     def turn(self, sums: Any) -> "Refinement":
         """The next round, from what a visit of all rows left."""

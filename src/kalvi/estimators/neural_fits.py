@@ -21,12 +21,13 @@ from tqdm import tqdm
 from kalvi.collectors import Collector
 from kalvi.evaluation.predictions import squared_residuals
 from kalvi.gaussians import Dense, LowRankPrecision
+from kalvi.gaussians.ascents import Sums
 from kalvi.gaussians.mixture import Mixture
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron
 from kalvi.rules import evidence
 from kalvi.rules.base import Batch
-from kalvi.rules.revisit import Revisit, Revisiting
+from kalvi.rules.revisit import AddedUp, Revisit, Revisiting
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.rules.training import Trained, Training
 from kalvi.rules.vifa import PrecisionVI
@@ -222,24 +223,22 @@ def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
     q = Dense.from_root(theta, prior.root) if q is None else q
     q = eqx.tree_at(lambda q: q.mean, q, theta)
     rows = problem if number is None else _some_rows(problem, number)
-    return run.call(_at_target, _passed(rows, Revisit(model), q, prior))
+    rule = AddedUp(model, q)
+    found = run.resume(rule, rule.init(), _cut(rows, PASS_ROWS))
+    return run.call(_at_target, q, prior, found)
 
 
-def _at_target(state: Revisiting):
+def _at_target(q: Dense, prior: Dense, found: Sums) -> Dense:
     """The Gaussian visited, with the precision that the rows and the prior ask for there."""
-    q, prior = state.visited, state.ascent.prior
-    return q.toward(state.sums.curvature + q.gather(prior.precision), prior)
-
-
-def _passed(problem: Problem, rule: Revisit, q: Dense, prior: Dense) -> Revisiting:
-    """What all rows say at q."""
-    return run.resume(rule, rule.init(prior, start=q), _cut(problem, PASS_ROWS))
+    return q.toward(found.curvature + q.gather(prior.precision), prior)
 
 
 def _polished(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
     """Natural-gradient steps as long as the bound rises, and the bound."""
     rule, prior = Revisit(model), _prior_of(hyper)
-    state = run.call(Revisit.turn, rule, _passed(problem, rule, q, prior))
+    state: Revisiting = run.call(_begun, rule, prior, q)
+    state = run.resume(rule, state, _cut(problem, PASS_ROWS))
+    state = run.call(Revisit.turn, rule, state)
     for _ in range(POLISH):
         before = float(state.ascent.elbo)
         state = run.resume(rule, state, _cut(problem, PASS_ROWS))
@@ -247,6 +246,10 @@ def _polished(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
         if not float(state.ascent.elbo) > before:
             break
     return state.posterior, float(state.ascent.elbo)
+
+
+def _begun(rule: Revisit, prior: Dense, start: Dense) -> Revisiting:
+    return rule.init(prior, start=start)
 
 
 def _prior_of(hyper: evidence.Hyper) -> Dense:

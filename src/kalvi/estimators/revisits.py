@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
@@ -23,8 +23,7 @@ from kalvi.gaussians import Updatable
 from kalvi.gaussians.ascents import Ascent, Sums
 from kalvi.numerics.precision import matching
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch, Rule
-from kalvi.rules.visits import sums as sums_of
+from kalvi.rules.revisit import AddedUp
 from kalvi.streams import run
 
 NAMES = ("classes_", "n_features_in_", "feature_names_in_", "structure_")
@@ -32,20 +31,6 @@ NAMES = ("classes_", "n_features_in_", "feature_names_in_", "structure_")
 CLOSE = 0.1
 """Nats of `elbo_gap_` a parameter that need no warning. Half of it is the distance to the optimum: means
 are 0.3 standard deviations off on average, and an interval of 95 % still covers 94."""
-
-
-class Visits(Rule[Sums]):
-    """A pass that adds up what rows say at one Gaussian."""
-
-    model: Model
-    visited: Updatable
-
-    def init(self, prior: Sums, *, key: PRNGKeyArray | None = None) -> Sums:
-        """The sums of no rows, given such sums."""
-        return prior
-
-    def update(self, state: Sums, batch: Batch, *, key: PRNGKeyArray | None = None) -> Sums:
-        return jax.tree.map(jnp.add, state, sums_of(self.model, self.visited, batch))
 
 
 def shell(model: Any) -> Any:
@@ -69,7 +54,7 @@ def visited(model: Any, at: Updatable, sums: Sums, rows: tuple) -> Sums:
     with matching(model.dtype):
         size = int(np.clip(VISITED_NUMBERS // at.dim, 1, VISITED_ROWS))
         batches = streams.array_batches(x, y, weight, block_size=size, **model._layout())
-        rule = Visits(Model(model._predictor(), model._stream_likelihood()), at)
+        rule = AddedUp(Model(model._predictor(), model._stream_likelihood()), at)
         found = run.resume(rule, jax.tree.map(jnp.asarray, sums), batches)
         return jax.tree.map(np.asarray, found)
 

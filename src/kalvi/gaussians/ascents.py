@@ -52,6 +52,14 @@ class Sums(NamedTuple):
     weight: Scalar  # Σ w
 
 
+def no_sums(q: Updatable) -> Sums:
+    """The sums of no rows at a Gaussian."""
+    kept = jax.eval_shape(lambda q: q.gather(q.precision), q)
+    curvature = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), kept)
+    zero = jnp.zeros_like(q.mean)
+    return Sums(zero[0], zero, curvature, _no_rounding(zero), zero[0])
+
+
 class Ascent(eqx.Module):
     """An ascent on its way."""
 
@@ -76,10 +84,6 @@ class Ascent(eqx.Module):
     @abstractmethod
     def elbo(self) -> Scalar:
         """The bound at the best Gaussian so far."""
-
-    @abstractmethod
-    def nothing(self) -> Sums:
-        """The sums of no rows."""
 
     @abstractmethod
     def turn(self, sums: Sums) -> "Ascent":
@@ -128,10 +132,6 @@ class NaturalAscent(Ascent):
     @property
     def passes(self) -> Int[Array, ""]:
         return self.climb.passes
-
-    def nothing(self) -> Sums:
-        zero = jnp.zeros_like(self.prior.root)
-        return Sums(zero[0, 0], zero[0], zero, _no_rounding(zero), zero[0, 0])
 
     def turn(self, sums: Sums) -> "NaturalAscent":
         root = self.prior.root
@@ -199,11 +199,6 @@ class QuasiNewtonAscent(Ascent):
     @property
     def elbo(self) -> Scalar:
         return self.here.elbo
-
-    def nothing(self) -> Sums:
-        zero = jnp.zeros_like(self.prior.mean)
-        curvature = jax.tree.map(jnp.zeros_like, self.here.target)
-        return Sums(zero[0], zero, curvature, _no_rounding(zero), zero[0])
 
     def turn(self, sums: Sums) -> "QuasiNewtonAscent":
         there, old = self._judged(sums), self.here.elbo

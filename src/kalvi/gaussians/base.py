@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.linalg import LowRankPlusDiagonal, SymmetricMatrix
 from kalvi.numerics.namespaces import AnyArray, is_jax
 from kalvi.numerics.precision import matching, own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
@@ -27,11 +27,11 @@ Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of each 
 
 
 class Gaussian(eqx.Module):
-    """N(mean, covariance); the covariance and the precision are low-rank-plus-diagonal matrices."""
+    """N(mean, covariance); the covariance is a matrix of low rank, up to d, plus a diagonal one."""
 
     mean: eqx.AbstractVar[Float[Array, " d"]]
     covariance: eqx.AbstractVar[LowRankPlusDiagonal]
-    precision: eqx.AbstractVar[LowRankPlusDiagonal]
+    precision: eqx.AbstractVar[SymmetricMatrix]
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from kalvi.gaussians.base import Gaussian
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal
-from kalvi.numerics.precision import own_precision
+from kalvi.numerics.precision import is_traced, own_precision
 
 Scalar = Float[Array, ""]
 
@@ -18,7 +18,7 @@ def kl(q: Gaussian, p: Gaussian) -> Scalar:
     """KL(q ‖ p), exact; no d × d array unless one of them is Dense."""
     away = p.mean - q.mean
     precision = p.precision
-    trace = precision.trace_product(q.covariance)
+    trace = q.covariance.trace_product(precision)
     return (trace + away @ precision.matvec(away) - q.dim + p.logdet() - q.logdet()) / 2
 
 
@@ -26,13 +26,19 @@ def kl(q: Gaussian, p: Gaussian) -> Scalar:
 def wasserstein(q: Gaussian, p: Gaussian) -> Scalar:
     """The 2-Wasserstein distance W₂(q, p); no d × d array unless the factors are that wide.
 
+    Nor unless a covariance has zeros beside its factor, which cannot be seen (and give NaN) under `jit`.
+
     W₂² = |μ_q − μ_p|² + tr Σ_q + tr Σ_p − 2 tr (Σ_q Σ_p)^{1/2}.
     """
     a, b = q.covariance, p.covariance
-    wide = a.factor.shape[1] + b.factor.shape[1] >= q.dim
+    wide = a.factor.shape[1] + b.factor.shape[1] >= q.dim or _has_gaps(a.diag * b.diag)
     overlap = _root_trace_dense(a, b) if wide else _root_trace(a, b)
     square = jnp.sum((q.mean - p.mean) ** 2) + jnp.sum(a.diagonal()) + jnp.sum(b.diagonal())
     return jnp.sqrt(jnp.maximum(square - 2 * overlap, 0))
+
+
+def _has_gaps(diag: Float[Array, " d"]) -> bool:
+    return not is_traced(diag) and bool(jnp.any(diag == 0))
 
 
 def _root_trace_dense(a: LowRankPlusDiagonal, b: LowRankPlusDiagonal) -> Scalar:

@@ -12,6 +12,7 @@ rank-one precisions turns it into R (I + Aᵀ A)⁻¹ Rᵀ with A = Γ^{1/2} X R
     R ← R − (R Aᵀ) M^{-T} (M + I)⁻¹ A                          (Andrews' block form of Potter's root).
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,27 @@ def least_diag(factor: Float[Array, "d p"]) -> Float[Array, " d"]:
     return jnp.maximum(share * jnp.sum(factor**2, axis=1), MAX_STD**-2)
 
 
-class LowRankPlusDiagonal(eqx.Module):
+class SymmetricMatrix(eqx.Module):
+    """A symmetric matrix that is known by what it does."""
+
+    @abstractmethod
+    def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
+        """A v."""
+
+    @abstractmethod
+    def diagonal(self) -> Float[Array, " d"]:
+        """diag A."""
+
+    @abstractmethod
+    def quadratic_trace(self, v: Float[Array, "d k"]) -> Float[Array, ""]:
+        """tr(vᵀ A v)."""
+
+    @abstractmethod
+    def to_dense(self) -> Float[Array, "d d"]:
+        """A, written out."""
+
+
+class LowRankPlusDiagonal(SymmetricMatrix):
     """The symmetric matrix diag(`diag`) + `sign` · `factor` `factor`ᵀ, never formed."""
 
     diag: Float[AnyArray, " d"]
@@ -60,12 +81,13 @@ class LowRankPlusDiagonal(eqx.Module):
     def diagonal(self) -> Float[Array, " d"]:
         return self.diag + self.sign * jnp.sum(self.factor**2, axis=1)
 
-    def trace_product(self, other: "LowRankPlusDiagonal") -> Float[Array, ""]:
+    def quadratic_trace(self, v: Float[Array, "d k"]) -> Float[Array, ""]:
+        own = self.diag @ jnp.sum(v**2, axis=1)
+        return own + self.sign * jnp.sum((self.factor.T @ v) ** 2)
+
+    def trace_product(self, other: SymmetricMatrix) -> Float[Array, ""]:
         """tr(A B), without either matrix."""
-        mixed = other.sign * self.diag @ jnp.sum(other.factor**2, axis=1)
-        mixed += self.sign * other.diag @ jnp.sum(self.factor**2, axis=1)
-        both = self.sign * other.sign * jnp.sum((self.factor.T @ other.factor) ** 2)
-        return self.diag @ other.diag + mixed + both
+        return self.diag @ other.diagonal() + self.sign * other.quadratic_trace(self.factor)
 
     def inverse(self) -> "LowRankPlusDiagonal":
         scaled = scale_rows(1 / self.diag, self.factor)

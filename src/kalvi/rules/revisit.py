@@ -13,10 +13,32 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import Updatable
-from kalvi.gaussians.ascents import Ascent, Sums
+from kalvi.gaussians.ascents import Ascent, Sums, no_sums
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch, PassRule
+from kalvi.rules.base import Batch, PassRule, Rule
 from kalvi.rules.visits import sums
+
+
+class AddedUp(Rule[Sums]):
+    """A pass that adds up what rows say at one Gaussian, for whoever makes the next one.
+
+    Parameters
+    ----------
+    model : Model
+        The predictor and the likelihood.
+    visited : Updatable
+        The Gaussian at which the rows are looked at.
+    """
+
+    model: Model
+    visited: Updatable
+
+    def init(self, prior: Any = None, *, key: PRNGKeyArray | None = None) -> Sums:
+        """The sums of no rows."""
+        return no_sums(self.visited)
+
+    def update(self, state: Sums, batch: Batch, *, key: PRNGKeyArray | None = None) -> Sums:
+        return jax.tree.map(jnp.add, state, sums(self.model, self.visited, batch))
 
 
 class Revisiting(eqx.Module):
@@ -29,7 +51,8 @@ class Revisiting(eqx.Module):
     @classmethod
     def begin_pass(cls, ascent: Ascent) -> "Revisiting":
         """Before the first row of a pass."""
-        return cls(ascent, ascent.visited, ascent.nothing())
+        visited = ascent.visited
+        return cls(ascent, visited, no_sums(visited))
 
     @property
     def posterior(self) -> Any:
@@ -56,8 +79,8 @@ class Revisit(PassRule[Revisiting]):
     def update(
         self, state: Revisiting, batch: Batch, *, key: PRNGKeyArray | None = None
     ) -> Revisiting:
-        new = sums(self.model, state.visited, batch)
-        return eqx.tree_at(lambda s: s.sums, state, jax.tree.map(jnp.add, state.sums, new))
+        added = AddedUp(self.model, state.visited).update(state.sums, batch)
+        return eqx.tree_at(lambda s: s.sums, state, added)
 
     def turn(self, state: Revisiting) -> Revisiting:
         return Revisiting.begin_pass(state.ascent.turn(state.sums))
