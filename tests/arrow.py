@@ -38,6 +38,9 @@ class ArrowMatrix(SymmetricMatrix):
     def diagonal(self):
         return jnp.concatenate([self.levels, jnp.diagonal(self.corner)])
 
+    def diagonal_part(self):
+        return 0 * self.diagonal()
+
     def quadratic_trace(self, v):
         return jnp.sum(v * self.matvec(v))
 
@@ -86,6 +89,9 @@ class Arrow(Updatable):
 
     def has_correlations(self) -> bool:
         return True
+
+    def widths(self) -> tuple[()]:
+        return ()
 
     def with_rank(self, rank: int) -> Any:
         raise no_such_rank(self, rank)

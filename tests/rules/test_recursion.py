@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal, Probit
+from kalvi.likelihoods.sites import Expected
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 from kalvi.predictors import MultiLinear, OffsetLinear, linear
 from kalvi.rules.rvga import RVGA
@@ -322,17 +323,60 @@ def test_separable_data_and_a_wide_prior(dtype, make):
     assert np.all(np.argmax(x @ np.asarray(state.posterior.mean).reshape(3, 4).T, axis=1) == y)
 
 
-def test_sampled_expectations_approach_the_integrals():
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sampled_expectations_approach_the_integrals(dtype):
     """Draws of the predictors in place of integrals, for several classes too."""
     x, y = classes(6)
-    prior = Dense(np.zeros(6), np.eye(6))
-    exact = stream(multi(Softmax(3), Explicit(), block_size=2), prior, x, y)
+    prior = Dense(np.zeros(6, dtype), np.eye(6, dtype=dtype))
+    exact = stream(multi(Softmax(3), Explicit(), block_size=2), prior, x, y, dtype=dtype)
     rule = multi(Softmax(3), Explicit(), block_size=2, samples=4000)
     state = eqx.filter_jit(lambda rule, rows, key: rule.update(rule.init(prior), rows, key=key))(
-        rule, batch(x, y), jr.key(0)
+        rule, batch(x, y, dtype=dtype), jr.key(0)
     )
+    assert state.posterior.mean.dtype == dtype
     assert_close(state.posterior.mean, exact.posterior.mean, 0.05)
     assert_close(state.posterior.cov, exact.posterior.cov, 0.05)
+
+
+class Valley(MultiNormal):
+    """Normal noise whose log-probability is said to bend upwards along the second output."""
+
+    log_concave = False
+
+    def expect(self, y, mean, var):
+        value, gradient, curvature = super().expect(y, mean, var)
+        return Expected(value, gradient, curvature * jnp.asarray([[1.0, 0.0], [0.0, -1.0]]))
+
+
+def test_negative_curvatures_of_several_outputs_are_set_to_zero_and_counted():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(5, 2)), rng.normal(size=(5, 2))
+    rule = multi(Valley(jnp.asarray([0.5, 0.5])), Explicit(), block_size=5)
+    state = stream(rule, Dense(np.zeros(4), np.eye(4)), x, y)
+    assert int(state.clipped) == 5
+    # the second output teaches nothing of its parameters' precision
+    first = np.linalg.inv(np.eye(2) + x.T @ x / 0.5)
+    assert_close(state.posterior.cov[:2, :2], first, 1e-10)
+    assert_close(state.posterior.cov[2:, 2:], np.eye(2), 1e-10)
+    concave = multi(MultiNormal(jnp.asarray([0.5, 0.5])), Explicit(), block_size=5)
+    assert int(stream(concave, Dense(np.zeros(4), np.eye(4)), x, y).clipped) == 0
+
+
+def test_learned_noise_counts_a_block_once_however_its_rows_are_taken():
+    """A wide prior has the first rows absorbed one by one; the noise is that of the block's start."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 2))
+    y = x @ [1.0, -2.0] + rng.normal(size=8)
+    prior = Dense(np.zeros(2), 1e12 * np.eye(2))
+    state = stream(RVGA(Normal(0.5), learn_noise=True, block_size=8), prior, x, y)
+    mean, cov, squares = np.zeros(2), 1e12 * np.eye(2), []
+    for row, label in zip(x, y, strict=True):
+        cov = np.linalg.inv(np.linalg.inv(cov) + np.outer(row, row) / 0.5)
+        mean = mean + cov @ row * (label - row @ mean) / 0.5
+        squares.append((label - row @ mean) ** 2 + row @ cov @ row)
+    assert int(state.noise.blocks) == 1
+    wanted = 0.5 + 2**-0.6 * (np.mean(squares) - 0.5)
+    assert_close(state.noise.variance, [wanted], 1e-6)  # 1e12 · eps of the oracle's inverses
 
 
 def test_what_does_not_go_together_is_refused():
@@ -349,5 +393,9 @@ def test_what_does_not_go_together_is_refused():
     rule = RVGA(Normal(), predictor=OffsetLinear())
     with pytest.raises(TypeError, match="variance of their own, and OffsetLinear has one"):
         rule.update(rule.init(Dense(np.zeros(1), np.eye(1))), batch(np.ones((2, 3)), np.ones(2)))
-    with pytest.raises(TypeError, match="QKF takes likelihoods of one predictor and Softmax has 3"):
+    with pytest.raises(ValueError, match=r"MultiNormal needs .* two outputs or more.* use Normal"):
+        MultiNormal(jnp.ones(1))
+    with pytest.raises(ValueError, match=r"MultiLinear needs two outputs or more; got 1"):
+        MultiLinear(1)
+    with pytest.raises(TypeError, match=r"QKF takes likelihoods of one predictor .* Implicit"):
         QKF().site(Softmax(3), *(jnp.zeros(s) for s in ((), 3, (3, 3), ())))

@@ -223,3 +223,15 @@ def test_refusals():
         over(model, learn_noise=True, directions=1)
     with pytest.raises(TypeError, match="needs a likelihood with a noise variance"):
         over(Model(linear(), Bernoulli()), learn_noise=True)
+
+
+def test_sampled_blocks_of_a_network_forget_row_by_row():
+    """Of a linear network with normal noise every draw has the same curvature: the precision is exact."""
+    batch = rows(6)
+    model, prior = Model(linear(), Normal(0.5)), Dense(np.zeros(D), np.eye(D))
+    rule = over(model, samples=2, look_ahead=0, block_size=6, forgetting=0.8)
+    state = run.fit(rule, prior, [batch], key=jr.key(0))
+    precision = np.eye(D)
+    for row in np.asarray(batch.x):
+        precision = 0.8 * precision + np.outer(row, row) / 0.5
+    laws.assert_close(state.posterior.cov, np.linalg.inv(precision), 1e-10)

@@ -155,7 +155,7 @@ def test_separable_data_with_a_flat_prior():
 @pytest.mark.parametrize("count", [1.0, 1e2, 1e4, 1e5, 1e7])
 @pytest.mark.parametrize("weight", [1e-4, 1.0, 1e3])
 def test_it_stops_where_the_stationarity_equations_hold_to_rounding(count, weight, dtype):
-    """With E e^f = e^(m + v/2) in NumPy; sizes as in the text of `climbing`, in standard deviations."""
+    """With E e^f = e^(m + v/2) in NumPy; sizes as in `natural_gradient`, in standard deviations."""
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.normal(size=(100, 3)), np.ones(100)]).astype(dtype)
     y = rng.poisson(count * np.exp(0.3 * x[:, 0] - 0.2 * x[:, 1])).astype(dtype)

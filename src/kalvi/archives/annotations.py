@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 from kalvi.gaussians import Gaussian
-from kalvi.numerics.linalg import LowRankPlusDiagonal
 
 ARRAYS = (np.ndarray, np.generic, jax.Array)
 MOST = 2**20
@@ -87,15 +86,9 @@ def check_counts(cls: type, static: dict[str, Any]) -> None:
 
 def check_gaussian(q: Gaussian) -> None:
     """Refuse a Gaussian whose parts have different lengths, that is nowhere, or has no width."""
-    d, parts = q.mean.shape[-1:], vars(q).values()
-    spread = [part for part in parts if isinstance(part, LowRankPlusDiagonal)]
-    widths = [part.diag for part in spread] + [
-        vars(q)[name] for name in ("var",) if name in vars(q)
-    ]
+    d, widths = q.mean.shape[-1:], q.widths()
     if any(width.shape[-1:] != d for width in widths):
         raise ValueError(f"{type(q).__name__} has a mean of {d[0]} numbers and another width")
-    if any(part.sign not in (1, -1) for part in spread):
-        raise ValueError(f"{type(q).__name__} adds factors with a sign that is none")
     if q.mean.ndim > 1:  # of a grid, some member may have run away while another is chosen
         return
     whole = [leaf for leaf in jax.tree.leaves(q) if np.issubdtype(leaf.dtype, np.floating)]

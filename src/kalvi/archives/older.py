@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 Parts = dict[str, Any]
 
+REVISIT = "kalvi.rules.revisit:Revisit"
+
 PACKAGES = {
     "kalvi.algorithms": "kalvi.rules",
 }
@@ -92,6 +94,18 @@ def _proximal_with_predictor(had: Parts) -> Rebuilt:
     return Rebuilt("kalvi.rules.klprox.rule:KLProximal", kept | {"predictor": had["design"]})
 
 
+def _revisit_of_likelihood(had: Parts) -> Rebuilt:
+    likelihood = had["likelihood"]
+    outputs = likelihood.outputs
+    predictor = (
+        Rebuilt("kalvi.predictors.linear:Linear", {})
+        if outputs == 1
+        else Rebuilt("kalvi.predictors.linear:MultiLinear", {"outputs": outputs})
+    )
+    model = {"predictor": predictor, "likelihood": likelihood}
+    return Rebuilt(REVISIT, {"model": Rebuilt("kalvi.predictors.models:Model", model)})
+
+
 CHANGES = (
     Change("kalvi.models:OneOutput", "likelihood", lambda had: had["likelihood"]),
     Change(
@@ -113,6 +127,12 @@ CHANGES = (
         "kalvi.algorithms.klprox.rule:KLProximal",
         "likelihood beta rows natural decay design",
         _proximal_with_predictor,
+    ),
+    Change("kalvi.algorithms.revisit:Revisit", "likelihood", _revisit_of_likelihood),
+    Change(
+        "kalvi.algorithms.vifa.full:FullVI",
+        "model prior_precision step_size",
+        lambda had: Rebuilt(REVISIT, {"model": had["model"]}),
     ),
 )
 """The oldest first: what one makes may be the subject of a later one."""

@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 
 from kalvi.archives.annotations import check_counts, check_fields, check_gaussian
 from kalvi.gaussians import Gaussian
+from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.predictors.networks import ACTIVATIONS
 
 EDGES = frozenset({"kalvi.cli", "kalvi.demo", "kalvi.plots"})
@@ -224,6 +225,8 @@ def check(value: Any, kind: str) -> Any:
         check_counts(cls, {f.name: vars(value)[f.name] for f in fields if f.metadata.get("static")})
     elif kind == "record":
         check_fields(cls, cls.__annotations__, value._asdict())
+    if isinstance(value, LowRankPlusDiagonal) and value.sign not in (1, -1):
+        raise ValueError(f"{cls.__name__} adds its factor with a sign that is none")
     if isinstance(value, Gaussian):
         check_gaussian(value)
     return value

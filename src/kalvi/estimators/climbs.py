@@ -66,14 +66,14 @@ def climb_low_rank(
     state: Revisiting = rule.init(prior, start=start)
     size = int(np.clip(VISITED_NUMBERS // start.dim, 1, VISITED_ROWS))
     with tqdm(total=most, unit=" passes", disable=not verbose) as bar:
-        ascent: Any = state.ascent
+        ascent = state.ascent
         while ascent.going(TOLERANCE) and int(ascent.passes) < most:
             batches = streams.array_batches(*rows, block_size=size, **layout)
             state = run.call(Revisit.turn, rule, run.resume(rule, state, batches))
             ascent = state.ascent
             bar.set_postfix(elbo=f"{float(ascent.elbo):.3f}")
             bar.update()
-    gap = float(jnp.maximum(ascent.gained, ascent.known_to()))
+    gap = float(ascent.remaining())
     done = bool(ascent.converged(TOLERANCE))
     return Found(ascent.posterior, int(ascent.passes), float(ascent.elbo), gap, done)
 

@@ -38,8 +38,6 @@ MEMORY = 8
 """Past steps that the quasi-Newton method remembers."""
 SHORTEST = 1e-3
 """A mean step shortened to less than this share of itself ends the ascent."""
-ROUGHNESS = 1e-5
-"""Nats a row by which the bound may fall where the integrals of several predictors disagree with it."""
 
 
 class Sums(NamedTuple):
@@ -50,6 +48,7 @@ class Sums(NamedTuple):
     curvature: Any  # what the structure gathers of Σ w Jᵀ Γ J
     rounding: Rounding
     weight: Scalar  # Σ w
+    roughness: Scalar  # nats by which integrals that are not exact may disagree with the bound
 
 
 def no_sums(q: Updatable) -> Sums:
@@ -57,7 +56,7 @@ def no_sums(q: Updatable) -> Sums:
     kept = jax.eval_shape(lambda q: q.gather(q.precision), q)
     curvature = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), kept)
     zero = jnp.zeros_like(q.mean)
-    return Sums(zero[0], zero, curvature, _no_rounding(zero), zero[0])
+    return Sums(zero[0], zero, curvature, _no_rounding(zero), zero[0], zero[0])
 
 
 class Ascent(eqx.Module):
@@ -93,13 +92,24 @@ class Ascent(eqx.Module):
     def gap(self) -> Scalar:
         """The squared natural-gradient norm, twice the nats to the optimum near it, or an estimate."""
 
+    @abstractmethod
+    def going(self, tolerance: float) -> Bool[Array, ""]:
+        """Whether another pass may gain more than `tolerance` nats."""
+
+    @abstractmethod
+    def converged(self, tolerance: float) -> Bool[Array, ""]:
+        """Whether no more than `tolerance` nats, or than the bound is known to, are to be gained."""
+
+    @abstractmethod
+    def remaining(self) -> Scalar:
+        """Nats by which the bound may still rise, as far as it is known."""
+
 
 class NaturalAscent(Ascent):
     """The ascent of a full covariance."""
 
     prior: Any  # Dense
     climb: Climb
-    rough: float = eqx.field(static=True, default=ROUGHNESS)
 
     @classmethod
     def begin(cls, prior: Any, start: Any) -> "NaturalAscent":
@@ -140,11 +150,21 @@ class NaturalAscent(Ascent):
         there = natural_gradient.point_at(
             self.climb.proposal, self.prior.dim, lambda mean, root: whitened
         )
-        turned = natural_gradient.turn(self.climb, there, sums.weight, self.rough)
-        return NaturalAscent(self.prior, turned, self.rough)
+        rough = sums.roughness / jnp.where(sums.weight > 0, sums.weight, 1)
+        turned = natural_gradient.turn(self.climb, there, sums.weight, rough)
+        return NaturalAscent(self.prior, turned)
 
     def gap(self) -> Scalar:
         return self.climb.here.gap
+
+    def going(self, tolerance: float) -> Bool[Array, ""]:
+        return self.climb.going(2 * tolerance, jnp.iinfo(jnp.int32).max)
+
+    def converged(self, tolerance: float) -> Bool[Array, ""]:
+        return jnp.isfinite(self.elbo) & self.climb.close(2 * tolerance)
+
+    def remaining(self) -> Scalar:
+        return jnp.maximum(self.climb.here.gap, self.climb.here.floor) / 2
 
     def _in_units(self, mean: Vector, root: Float[Array, "d d"]) -> Any:
         return type(self.prior).from_root(
@@ -224,17 +244,19 @@ class QuasiNewtonAscent(Ascent):
         return here.gradient @ q.covariance.matvec(here.gradient) + change @ change / 2
 
     def going(self, tolerance: float) -> Bool[Array, ""]:
-        """Whether another pass may gain more than `tolerance` nats."""
         return (self.gained > tolerance) & (self.length > SHORTEST)
-
-    def known_to(self) -> Scalar:
-        """Nats to which the bound is known."""
-        return unseen(self.here.elbo, self.here.rounding)
 
     def converged(self, tolerance: float) -> Bool[Array, ""]:
         """Whether the last pass gained no more than `tolerance` nats, or than the bound is known to."""
-        small = self.gained <= jnp.maximum(tolerance, self.known_to())
+        small = self.gained <= jnp.maximum(tolerance, self._known_to())
         return jnp.isfinite(self.here.elbo) & small & (self.length > SHORTEST)
+
+    def remaining(self) -> Scalar:
+        """What the last pass gained, or what the bound is known to."""
+        return jnp.maximum(self.gained, self._known_to())
+
+    def _known_to(self) -> Scalar:
+        return unseen(self.here.elbo, self.here.rounding)
 
     def _judged(self, sums: Sums) -> Visited:
         """What the pass found at the Gaussian it visited."""
@@ -255,12 +277,16 @@ class QuasiNewtonAscent(Ascent):
         return moved, turned
 
 
+def whitened(prior: Any, q: Any) -> tuple[Float[Array, "d d"], Vector]:
+    """Precision and mean of q in coordinates where the prior is N(0, I); both have full covariances."""
+    away = jnp.linalg.solve(q.root, prior.root)
+    return away.T @ away, linalg.inverse_root(prior.root).T @ (q.mean - prior.mean)
+
+
 def whitened_natural(prior: Any, q: Any) -> Float[Array, " n"]:
-    """The natural parameters of q in coordinates where the prior, of full covariance, is N(0, I)."""
-    whitened = jnp.linalg.solve(q.root, prior.root)
-    precision = whitened.T @ whitened
-    unroot = linalg.inverse_root(prior.root).T
-    return natural_gradient.natural_of(precision, precision @ (unroot @ (q.mean - prior.mean)))
+    """The natural parameters of q in those coordinates."""
+    precision, mean = whitened(prior, q)
+    return natural_gradient.natural_of(precision, precision @ mean)
 
 
 def _no_rounding(like: Array) -> Rounding:

@@ -47,6 +47,10 @@ class Gaussian(eqx.Module):
         """The same distribution with a precision of this rank, if it has or can have that."""
 
     @abstractmethod
+    def widths(self) -> tuple[Float[AnyArray, "*g d"], ...]:
+        """Arrays of its parts with a number a parameter, none of which may be negative."""
+
+    @abstractmethod
     def logdet(self) -> Scalar:
         """log|Σ|."""
 

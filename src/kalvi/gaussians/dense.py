@@ -65,6 +65,9 @@ class Dense(Updatable):
     def has_correlations(self) -> bool:
         return True
 
+    def widths(self) -> tuple[()]:
+        return ()
+
     def with_rank(self, rank: int) -> Any:
         raise no_such_rank(self, rank)
 

@@ -25,6 +25,7 @@ from kalvi.gaussians.dense import Dense, written_out
 from kalvi.gaussians.low_rank import LowRankPrecision
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.precision import own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import Rows
@@ -54,6 +55,9 @@ class Diagonal(Updatable):
 
     def has_correlations(self) -> bool:
         return False
+
+    def widths(self) -> tuple[Float[AnyArray, "*g d"]]:
+        return (self.var,)
 
     def with_rank(self, rank: int) -> LowRankPrecision:
         factor = jnp.zeros((self.dim, rank), self.var.dtype)
@@ -115,7 +119,7 @@ class Diagonal(Updatable):
 
     def merged_with(self, others: Sequence["Diagonal"], prior: Gaussian) -> "Diagonal":
         found = (self, *others)
-        precision = sum(q.precision.diag for q in found) - len(others) * prior.precision.diag
+        precision = sum(q.precision.diag for q in found) - len(others) * prior.precision.diagonal()
         shift = added_shifts(found, prior)
         return unchecked(
             Diagonal, mean=jnp.where(precision > 0, shift / precision, jnp.nan), var=1 / precision

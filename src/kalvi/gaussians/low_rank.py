@@ -70,6 +70,9 @@ class LowRankCovariance(Gaussian):
     def has_correlations(self) -> bool:
         return bool(jnp.any(self.covariance.factor != 0))
 
+    def widths(self) -> tuple[Float[AnyArray, "*g d"]]:
+        return (self.covariance.diag,)
+
     def with_rank(self, rank: int) -> Any:
         raise no_such_rank(self, rank)
 
@@ -164,6 +167,9 @@ class LowRankPrecision(Updatable):
 
     def has_correlations(self) -> bool:
         return bool(jnp.any(self.precision.factor != 0))
+
+    def widths(self) -> tuple[Float[AnyArray, "*g d"]]:
+        return (self.precision.diag,)
 
     def with_rank(self, rank: int) -> "LowRankPrecision":
         if rank != self.rank:
@@ -331,8 +337,9 @@ class LowRankPrecision(Updatable):
         second = inverse + inverse @ (u.T @ product) @ inverse
         root = linalg.steady_cholesky((second + second.T) / 2)
         factor = product @ jsl.solve_triangular(root, inverse, lower=True).T
-        own = prior.precision.diag
+        own = prior.precision.diagonal_part()
         least = own * diag / (own + diag)  # no less in exact arithmetic
+        least = jnp.where(least > 0, least, linalg.least_diag(factor))
         diag = jnp.maximum(target.diagonal - jnp.sum(factor**2, axis=1), least)
         return self.with_parts(self.mean, factor, diag)
 
@@ -373,7 +380,7 @@ def _merged(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankP
         return first
     if first.rank == 0:
         return _merged_diagonals(posteriors, prior)
-    own, parts = prior.precision.diag, [q.precision for q in posteriors]
+    own, parts = prior.precision.diagonal(), [q.precision for q in posteriors]
     summed = sum(part.diag for part in parts) - others * own
     least = LEAST * functools.reduce(jnp.maximum, [part.diag for part in parts])
     diag = jnp.maximum(summed, least)
@@ -391,6 +398,6 @@ def _merged(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankP
 def _merged_diagonals(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankPrecision:
     """Of no factors, where nothing needs a projection."""
     first, others = posteriors[0], len(posteriors) - 1
-    diag = sum(q.precision.diag for q in posteriors) - others * prior.precision.diag
+    diag = sum(q.precision.diag for q in posteriors) - others * prior.precision.diagonal()
     mean = jnp.where(diag > 0, added_shifts(posteriors, prior) / diag, jnp.nan)
     return first.with_parts(mean, first.precision.factor, diag)

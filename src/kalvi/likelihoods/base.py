@@ -146,12 +146,16 @@ class Unbounded(Likelihood):
         return self.bound(z)
 
 
-def need_one_output(likelihood: Likelihood, what: str) -> None:
+SEVERAL = "use LogisticRegression, a network, or one class against the rest."
+"""What to do with several predictors where there is one latent function."""
+
+
+def need_one_output(likelihood: Likelihood, what: str, remedy: str = SEVERAL) -> None:
     """Refuse a likelihood of several predictors where there is one latent function or number."""
     if likelihood.outputs > 1:
         raise TypeError(
             f"{what} takes likelihoods of one predictor and {type(likelihood).__name__} has "
-            f"{likelihood.outputs}; use LogisticRegression, a network, or one class against the rest."
+            f"{likelihood.outputs}; {remedy}"
         )
 
 

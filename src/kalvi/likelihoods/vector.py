@@ -165,6 +165,13 @@ class MultiNormal(Unbounded):
 
     variance: Float[AnyArray, " c"] = eqx.field(converter=as_array)
 
+    def __check_init__(self):
+        if self.variance.ndim != 1 or self.outputs < 2:
+            raise ValueError(
+                "MultiNormal needs the variances of two outputs or more, an array of shape (c,); "
+                f"got shape {self.variance.shape}. For one output use Normal(variance)."
+            )
+
     @property
     def outputs(self) -> int:
         return self.variance.shape[0]

@@ -60,6 +60,10 @@ class SymmetricMatrix(eqx.Module):
         """diag A."""
 
     @abstractmethod
+    def diagonal_part(self) -> Float[Array, " d"]:
+        """Entries of a diagonal matrix D, as large as is known, that leaves A − D positive semidefinite."""
+
+    @abstractmethod
     def quadratic_trace(self, v: Float[Array, "d k"]) -> Float[Array, ""]:
         """tr(vᵀ A v)."""
 
@@ -80,6 +84,9 @@ class LowRankPlusDiagonal(SymmetricMatrix):
 
     def diagonal(self) -> Float[Array, " d"]:
         return self.diag + self.sign * jnp.sum(self.factor**2, axis=1)
+
+    def diagonal_part(self) -> Float[Array, " d"]:
+        return self.diag if self.sign > 0 else jnp.zeros_like(self.diag)
 
     def quadratic_trace(self, v: Float[Array, "d k"]) -> Float[Array, ""]:
         own = self.diag @ jnp.sum(v**2, axis=1)

@@ -209,7 +209,7 @@ def begin(
     return Climb(nowhere, past, length, none, start, jnp.asarray(True), jnp.asarray(False))
 
 
-def turn(climb: Climb, there: Place, rows: Scalar, rough: float = 0.0) -> Climb:
+def turn(climb: Climb, there: Place, rows: Scalar, rough: float | Scalar = 0.0) -> Climb:
     """Judge the point that was visited, and propose the next.
 
     `rows` is how much data its sums are over, and `rough` the error of their integrals, relative to the
@@ -248,7 +248,7 @@ def climb(
     rows: Scalar,
     tolerance: float | Scalar,
     max_passes: int | Int[Array, ""],
-    rough: float = 0.0,
+    rough: float | Scalar = 0.0,
     memory: int = MEMORY,
 ) -> tuple[Somewhere, Int[Array, ""], Bool[Array, ""]]:
     """The best point, how many were visited, and whether the gap is below the tolerance there.

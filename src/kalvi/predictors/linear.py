@@ -61,6 +61,12 @@ class MultiLinear(Predictor):
 
     outputs: int = eqx.field(static=True)
 
+    def __check_init__(self):
+        if self.outputs < 2:
+            raise ValueError(
+                f"MultiLinear needs two outputs or more; got {self.outputs}. For one use Linear()."
+            )
+
     @property
     def linear(self) -> bool:
         return True

@@ -12,10 +12,12 @@ from abc import abstractmethod
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 State = TypeVar("State")
+Tree = TypeVar("Tree")
 
 
 class Batch(NamedTuple):
@@ -30,6 +32,19 @@ def shares(weight: Float[Array, " b"]) -> Float[Array, " b"]:
     """The weights as parts of their sum; zero where all are."""
     total = jnp.sum(weight)
     return weight / jnp.where(total > 0, total, 1)
+
+
+def in_blocks(rows: Tree, size: int, fill: str = "constant") -> Tree:
+    """The rows of every array of a tree in blocks of one size, the block first.
+
+    The last is filled with zeros ("constant") or, where derivatives must exist, with the last row ("edge").
+    """
+
+    def cut(a: Array) -> Array:
+        padded = jnp.pad(a, [(0, -len(a) % size)] + [(0, 0)] * (a.ndim - 1), mode=fill)
+        return padded.reshape(-1, size, *a.shape[1:])
+
+    return jax.tree.map(cut, rows)
 
 
 class Rule(eqx.Module, Generic[State]):

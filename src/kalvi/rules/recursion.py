@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import shrinkage
@@ -32,6 +32,9 @@ from kalvi.numerics.rows import group_covariances
 from kalvi.rules.schemes import Scheme
 
 PerRow = Float[Array, " n"]
+
+ROUNDING = 100.0
+"""Negative eigenvalues of a curvature are rounding up to so many ulps of its largest."""
 
 
 class Observations(NamedTuple):
@@ -140,11 +143,12 @@ def _find_vectors(
         m = jax.lax.dynamic_slice_in_dim(running, j * c, c)
         half = linalg.semidefinite_root(jax.lax.dynamic_slice_in_dim(column, j * c, c))
         v, share = half @ half.T, discount[j]
-        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j])
+        likelihood = likelihood_of(j)
+        site = scheme.site(likelihood, y[j], m, share * v, weight[j])
         root = linalg.semidefinite_root(share * site.curvature)
         shrink, step = shrinkage(root, v), share * site.step
-        flag = site.solved.astype(m.dtype)
-        new = BlockSites(m, v, step, step, root, flag, jnp.zeros_like(flag))
+        flags = site.solved, _is_clipped(likelihood, site.curvature)
+        new = BlockSites(m, v, step, step, root, *(flag.astype(m.dtype) for flag in flags))
         spread = jax.lax.dynamic_update_slice_in_dim(spread, column @ shrink, j * c, axis=1)
         found = jax.tree.map(lambda all_, one: all_.at[j].set(one), found, new)
         return running + column @ step, spread, halves.at[j].set(shrink), found
@@ -159,3 +163,11 @@ def _find_vectors(
     upper = linalg.identity_like(cov) + jnp.where(later, linalg.mix(halves, spread.T), 0)
     coefficient = jsl.solve_triangular(upper, found.step.ravel())
     return found._replace(coefficient=coefficient.reshape(n, c))
+
+
+def _is_clipped(likelihood: Likelihood, curvature: Float[Array, "c c"]) -> Bool[Array, ""]:
+    """Whether a root of the curvature leaves out a negative part that is not rounding."""
+    if likelihood.log_concave:
+        return jnp.asarray(False)
+    values = jnp.linalg.eigvalsh(curvature)
+    return values[0] < -ROUNDING * float(jnp.finfo(values.dtype).eps) * jnp.max(jnp.abs(values))

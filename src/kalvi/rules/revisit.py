@@ -71,10 +71,17 @@ class Revisit(PassRule[Revisiting]):
     model: Model
 
     def init(
-        self, prior: Updatable, *, start: Updatable, key: PRNGKeyArray | None = None
+        self,
+        prior: Updatable,
+        *,
+        start: Updatable | None = None,
+        key: PRNGKeyArray | None = None,
     ) -> Revisiting:
-        """Before the first pass, which visits `start`; an empty factor stays empty: begin with a stream."""
-        return Revisiting.begin_pass(start.ascent(prior))
+        """Before the first pass, which visits `start`, or the prior if there is none.
+
+        An empty factor of a low rank stays empty: begin with the posterior of a stream.
+        """
+        return Revisiting.begin_pass((prior if start is None else start).ascent(prior))
 
     def update(
         self, state: Revisiting, batch: Batch, *, key: PRNGKeyArray | None = None

@@ -50,8 +50,8 @@ from kalvi.numerics.rows import Rows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.predictors.networks import Network
-from kalvi.rules.base import Batch, StreamRule
-from kalvi.rules.learned_noise import LearnedNoise
+from kalvi.rules.base import Batch, StreamRule, in_blocks, shares
+from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
 from kalvi.rules.recursion import BlockSites, Observations, find_sites
 from kalvi.rules.sampled_networks import absorb_sampled
 from kalvi.rules.schemes import Implicit, Scheme
@@ -156,17 +156,14 @@ class RVGA(StreamRule[Streaming]):
         if n == 0:
             return state
         _check_labels(self.likelihood, batch.y)
-        b = min(self.block_size, n)
-        missing = -n % b
-        padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
-        ones, draws = jnp.ones_like(padded.weight), self._draw(key, n + missing)
-        rows = _Block(padded.x, padded.y, padded.weight, ones, draws)
-        if n == b:
-            return self._absorb(state, rows)
-        blocks = jax.tree.map(lambda a: a.reshape(-1, b, *a.shape[1:]), rows)
+        rows = in_blocks(batch, min(self.block_size, n))
+        draws = self._draw(key, rows.weight.shape, state.posterior.mean.dtype)
+        blocks = _Block(*rows, jnp.ones_like(rows.weight), draws)
+        if len(rows.weight) == 1:
+            return self._absorb(state, jax.tree.map(lambda a: a[0], blocks))
         return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
 
-    def _draw(self, key: PRNGKeyArray | None, n: int) -> Array | None:
+    def _draw(self, key: PRNGKeyArray | None, rows: tuple[int, ...], dtype: Any) -> Array | None:
         """Standard normals for each row; of a network, a key for each, the first of a block its own."""
         if self.samples is None:
             return None
@@ -175,26 +172,34 @@ class RVGA(StreamRule[Streaming]):
                 f"RVGA(samples={self.samples}) draws samples and needs a key; got None."
             )
         if not self.predictor.linear:
-            return jr.split(key, n)
+            return jr.split(key, rows)
         if not self.scheme.takes_samples:
             raise ValueError(
                 f"{type(self.scheme).__name__} takes no sampled expectations; "
                 "use Explicit() or MirrorProx() with samples."
             )
         outputs = self.likelihood.outputs
-        return jr.normal(key, (n, self.samples) if outputs == 1 else (n, self.samples, outputs))
+        several = () if outputs == 1 else (outputs,)
+        return jr.normal(key, (*rows, self.samples, *several), dtype)
 
     def _absorb(self, state: Streaming, block: "_Block") -> Streaming:
         """The state after the block: all rows at once or, where that would lose digits, some one by one."""
         state, block = self._drift(state, block)
-        left = block.weight > 0
+        left, noise = block.weight > 0, state.noise if self.learn_noise else None
+        squares = None if noise is None else jnp.zeros_like(noise.variance)
+        progress = _Progress(state, left, squares)
         if len(left) == 1 or not self.predictor.linear:
-            return self._take(state, block, left)[0]
-        return jax.lax.while_loop(
-            lambda carry: jnp.any(carry[1]),
-            lambda carry: self._take(carry[0], block, carry[1]),
-            (state, left),
-        )[0]
+            progress = self._take(progress, block)
+        else:
+            progress = jax.lax.while_loop(
+                lambda progress: jnp.any(progress.left),
+                lambda progress: self._take(progress, block),
+                progress,
+            )
+        if noise is None or progress.squares is None:
+            return progress.state
+        learned = noise.after(progress.squares, jnp.any(left))
+        return eqx.tree_at(lambda s: s.noise, progress.state, learned)
 
     def _drift(self, state: Streaming, block: "_Block") -> tuple[Streaming, "_Block"]:
         """The state as the block's end will see it, and the discount of each row until then."""
@@ -210,10 +215,9 @@ class RVGA(StreamRule[Streaming]):
         faded = q, keep * state.rows, keep * state.innovations
         return eqx.tree_at(lambda s: (s.posterior, s.rows, s.innovations), state, faded), block
 
-    def _take(
-        self, state: Streaming, block: "_Block", left: Bool[Array, " b"]
-    ) -> tuple[Streaming, Bool[Array, " b"]]:
+    def _take(self, progress: "_Progress", block: "_Block") -> "_Progress":
         """Absorb the rows that are left, or the first of them, and say which are left then."""
+        (state, left, squares), share = progress, shares(block.weight)
         block = block._replace(weight=jnp.where(left, block.weight, 0))
         likelihood = self._present_likelihood(state)
         first = self._look(likelihood, state.posterior, state.posterior.mean, block)
@@ -230,15 +234,17 @@ class RVGA(StreamRule[Streaming]):
             posterior = absorb_sampled(
                 model, state.posterior, block, self.samples, self.look_ahead, key
             )
-        return self._score(state, block, first, last, taken, posterior), left & ~taken
+        if squares is not None:
+            squares = squares + squared_residuals(block.y, jnp.where(taken, share, 0), first.sites)
+        state = self._score(state, block, first, last, taken, posterior)
+        return _Progress(state, left & ~taken, squares)
 
     def _present_likelihood(self, state: Streaming) -> Likelihood:
         """The likelihood in the state's precision, with the noise learned so far."""
         likelihood, dtype = self.likelihood, state.posterior.mean.dtype
-        if state.noise is not None:
-            likelihood = (
-                Model(self.predictor, likelihood).with_noise(state.noise.variance).likelihood
-            )
+        if self.learn_noise and state.noise is not None:
+            model = Model(self.predictor, likelihood)
+            likelihood = model.with_noise(state.noise.variance).likelihood
         return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, likelihood)
 
     def _look(
@@ -315,15 +321,8 @@ class RVGA(StreamRule[Streaming]):
             state.innovations + self._innovations(block, first, var, weight),
             state.unsolved + jnp.sum(unsolved).astype(jnp.int32),
             state.clipped + jnp.sum(clipped).astype(jnp.int32),
-            self._learned(state.noise, block, sites),
+            state.noise,
         )
-
-    def _learned(
-        self, noise: LearnedNoise | None, block: "_Block", sites: BlockSites
-    ) -> LearnedNoise | None:
-        if not self.learn_noise or noise is None:
-            return noise
-        return noise.relearned(block.y, block.weight, sites)
 
     def _innovations(self, block: "_Block", first: "_Seen", var: Array, weight: Array) -> Scalar:
         """Σ (y − E y)²/Var y of one output; of several, nothing."""
@@ -346,6 +345,14 @@ class _Block(NamedTuple):
     weight: Float[Array, " b"]
     discount: Float[Array, " b"]
     draws: Array | None
+
+
+class _Progress(NamedTuple):
+    """How far a block has come: the state, the rows left, and squared residuals for the noise."""
+
+    state: Streaming
+    left: Bool[Array, " b"]
+    squares: Float[Array, " c"] | None
 
 
 class _Seen(NamedTuple):

@@ -44,7 +44,7 @@ def absorb_sampled(
     centre, posterior = q.mean, q
     for _ in range(1 + look_ahead):
         f, rows, y = linearised_at_draws(model, centre[None, :] + away, block.x, block.y)
-        share = jnp.tile(block.weight, samples) / samples
+        share = jnp.tile(block.discount * block.weight, samples) / samples
         _, slope, curvature = jax.vmap(lambda y, f: at(model.likelihood, y, f))(y, f)
         moved = bend(curvature, rows.times(centre - q.mean))
         pull = share.reshape(share.shape + (1,) * (f.ndim - 1)) * (slope + moved)

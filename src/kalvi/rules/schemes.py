@@ -113,7 +113,7 @@ class QKF(Scheme):
     """The quadratic Kalman filter: the Jaakkola–Jordan bound, tight at the predictor's second moment."""
 
     def site(self, likelihood, y, mean, var, weight, *, thorough: bool = True) -> Site:
-        need_one_output(likelihood, "QKF")
+        need_one_output(likelihood, "QKF", "use Implicit().")
         centre, slope = likelihood.bound(y)
         curvature = weight * likelihood.bound_curvature(jnp.sqrt(var + (mean - centre) ** 2))
         return gain_after(weight * slope - curvature * (mean - centre), curvature, var)

@@ -155,7 +155,7 @@ class FASWAG(PathRule[Waiting]):
     Parameters
     ----------
     rule : Rule
-        A rule of `algorithms.factor_analysis`, which begins from a `LowRankCovariance`.
+        A rule of `rules.factor_analysis`, which begins from a `LowRankCovariance`.
     rank : int
         How many factors.
     block_size : int, default 16

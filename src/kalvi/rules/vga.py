@@ -16,14 +16,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.gaussians import Dense
-from kalvi.gaussians.ascents import ROUGHNESS, whitened_natural
+from kalvi.gaussians.ascents import whitened_natural
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg, natural_gradient
 from kalvi.numerics.natural_gradient import Rounding
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
-from kalvi.rules.base import Batch, weighted
-from kalvi.rules.visits import sums
+from kalvi.rules.base import Batch, in_blocks, weighted
+from kalvi.rules.visits import roughness_of, sums
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
@@ -59,7 +59,8 @@ def vga(
     need_same_outputs(predictor, likelihood)
     inner, x = predictor.whitened(prior, batch.x)
     model = Model(inner, likelihood)
-    blocks = _blocks(max(ROWS_AT_ONCE // likelihood.outputs, 1), Batch(x, batch.y, batch.weight))
+    size = min(max(ROWS_AT_ONCE // likelihood.outputs, 1), len(batch.weight))
+    blocks = in_blocks(Batch(x, batch.y, batch.weight), size)
 
     def visit(mean: Vector, root: Matrix) -> natural_gradient.Sums:
         q = Dense.from_root(mean, root)
@@ -78,7 +79,7 @@ def vga(
         rows=jnp.sum(batch.weight),
         tolerance=tolerance,
         max_passes=max_passes,
-        rough=ROUGHNESS if likelihood.outputs > 1 else 0.0,
+        rough=roughness_of(likelihood),
     )
     posterior = Dense.from_root(
         prior.mean + prior.root @ here.mean, prior.root @ linalg.root_from_precision(here.precision)
@@ -101,18 +102,6 @@ def informed(
     curvature = rows.gram(weighted(batch.weight, information))
     gained = linalg.root_from_precision(linalg.identity_like(prior.root) + curvature)
     return Dense.from_root(prior.mean, prior.root @ gained)
-
-
-def _blocks(size: int, batch: Batch) -> Batch:
-    """The rows in blocks, the last padded with zeros (weight 0)."""
-    n = batch.weight.shape[0]
-    size = min(size, n)
-
-    def cut(a: Array) -> Array:
-        padded = jnp.pad(a, [(0, -n % size)] + [(0, 0)] * (a.ndim - 1))
-        return padded.reshape(-1, size, *a.shape[1:])
-
-    return jax.tree.map(cut, batch)
 
 
 def _nothing(mean: Vector) -> natural_gradient.Sums:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.gaussians.ascents import Sums
+from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics.natural_gradient import Rounding, rounding_of
 from kalvi.numerics.rows import Rows, bend
@@ -23,6 +24,9 @@ from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch, weighted
 
 Vector = Float[Array, " d"]
+
+ROUGHNESS = 1e-5
+"""Nats a row by which the bound may fall where the integrals of several predictors disagree with it."""
 
 
 class Visit(eqx.Module):
@@ -68,7 +72,13 @@ def sums(model: Model, q: Updatable, batch: Batch) -> Sums:
     linearised = model.predictor.linearise(q.mean, batch.x)
     seen, rounding = _visit(model, q, linearised, batch)
     value, total = jnp.sum(seen.value), jnp.sum(batch.weight)
-    return Sums(value, seen.force(), q.gather(seen), rounding, total)
+    roughness = roughness_of(model.likelihood) * total
+    return Sums(value, seen.force(), q.gather(seen), rounding, total, roughness)
+
+
+def roughness_of(likelihood: Likelihood) -> float:
+    """Nats a row by which integrals of the likelihood may disagree with the bound that they climb."""
+    return ROUGHNESS if likelihood.outputs > 1 else 0.0
 
 
 def _visit(

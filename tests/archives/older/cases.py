@@ -7,6 +7,7 @@ The files beside this one were written by the code of commit bfcc55f, before the
 It uses public names only, so that today's version can ask the same questions.
 """
 
+import copy
 import json
 import warnings
 from collections.abc import Callable
@@ -68,6 +69,16 @@ def _network_prior() -> Any:
     return kalvi.LowRankPrecision(mean, np.zeros((11, 2)), np.ones(11))
 
 
+def _likelihood_says(rule: Any) -> Any:
+    likelihood = vars(rule).get("likelihood") or rule.model.likelihood
+    likelihood = vars(likelihood).get("likelihood", likelihood)  # a network's was wrapped once
+    return likelihood.log_prob(jnp.asarray(0.3), jnp.asarray(1.0))
+
+
+def _learns_on(model: Any) -> Any:
+    return _probabilities(copy.deepcopy(model).partial_fit(X[:4], LABELS[:4]))
+
+
 def _factorised() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # two sweeps do not converge
@@ -111,6 +122,12 @@ CASES = {
         ),
         _probabilities,
     ),
+    "network_stream_of_classes": Case(
+        lambda: kalvi.NeuralClassifier((2,), method="lrvga", random_state=0).fit(X, LABELS),
+        _learns_on,
+    ),
+    "revisit": Case(lambda: kalvi.Revisit(kalvi.Bernoulli()), _likelihood_says),
+    "full_covariance": Case(lambda: kalvi.FullVI(_network_rule().model, 0.5), _likelihood_says),
     "factors": Case(lambda: kalvi.FactorAnalysis(1).fit(X), lambda m: m.transform(NEW)),
     "matrix": Case(_factorised, lambda m: m.predict_proba()),
     "state": Case(lambda: _fitted(kalvi.RVGA(kalvi.Bernoulli()), _prior()), _state_answers),

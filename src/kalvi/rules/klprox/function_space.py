@@ -7,12 +7,13 @@ natural-gradient step of the sites. With the prior f ~ N(μ, K) and the likeliho
     q = N(m, V),   V = (K⁻¹ + Γ)⁻¹,   m = μ + K c,   c = (I + Γ K)⁻¹ (l − Γ μ),
     ELBO = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − ½ log|I + K Γ| + ½ γᵀv − ½ cᵀK c,      v = diag V,
 
-and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A natural-
-gradient step goes part of the way from (l, γ) to (l*, γ*), the ELBO never falling (`climbing`). γ = 0 is
-the prior. Where a likelihood has closed forms, the step goes towards better sites: those of the Gaussians
-closest to the cavities, q without the row's site, times p(yᵢ | fᵢ)^wᵢ. It is R-VGA's implicit step of every
-row at once. The fixed points are the same, and rows that share little are solved in one pass however wide
-their prior (8 passes instead of 86 for all but independent binary rows, 13 instead of 29 for large counts).
+and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A
+natural-gradient step goes part of the way from (l, γ) to (l*, γ*), the ELBO never falling
+(`numerics.natural_gradient`). γ = 0 is the prior. Where a likelihood has closed forms, the step goes
+towards better sites: those of the Gaussians closest to the cavities, q without the row's site, times p(yᵢ |
+fᵢ)^wᵢ. It is R-VGA's implicit step of every row at once. The fixed points are the same, and rows that share
+little are solved in one pass however wide their prior (8 passes instead of 86 for all but independent
+binary rows, 13 instead of 29 for large counts).
 
 K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has eigenvalues ≥ 1,
 

@@ -41,6 +41,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import Dense, Gaussian
+from kalvi.gaussians.ascents import whitened
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import positive_part
 from kalvi.numerics import linalg
@@ -176,11 +177,9 @@ class KLProximal(IterativeRule[Proximal]):
                 f"prior and posterior need as many parameters; got {prior.dim} and {posterior.dim}."
             )
         base, q = prior.to_dense(), posterior.to_dense()
-        away = jnp.linalg.solve(q.root, base.root)
-        precision = away.T @ away
-        here = Place(precision, jnp.linalg.solve(base.root, q.mean - base.mean))
+        here = Place(*whitened(base, q))
         none = jnp.zeros((), jnp.int32)
-        root = linalg.root_from_precision(precision)
+        root = linalg.root_from_precision(here.precision)
         nothing = _nothing(here)
         return Proximal(base, here, root, here, nothing, nothing.weight, none, none, none, none)
 

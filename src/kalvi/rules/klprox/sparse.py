@@ -39,7 +39,7 @@ from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear, carried
-from kalvi.rules.base import Batch, weighted
+from kalvi.rules.base import Batch, in_blocks, weighted
 from kalvi.rules.vga import TOLERANCE, VGA, informed, vga
 
 Scalar = Float[Array, ""]
@@ -187,7 +187,8 @@ def sparse_elbo(
         value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, *law)
         return jnp.sum(weighted(weight, value))
 
-    blocks = _blocks("edge", batch.x, batch.y, mean) + _blocks("constant", batch.weight)
+    size = min(ROWS_AT_ONCE, len(batch.weight))
+    blocks = *in_blocks((batch.x, batch.y, mean), size, "edge"), in_blocks(batch.weight, size)
     again = jax.checkpoint(fit)  # a block's features are made anew on the way back, not kept
     total = jax.lax.scan(lambda sum, block: (sum + again(block), None), 0 * q.mean[0], blocks)[0]
     return total - kl(q, standard(inducing))
@@ -204,7 +205,7 @@ def sparse_predict(
         phi, extra = _features(kernel, inducing, root, x)
         return mean + phi @ q.mean, q.marginal_variance(phi) + extra
 
-    means, variances = jax.lax.map(law, _blocks("edge", x, mean))
+    means, variances = jax.lax.map(law, in_blocks((x, mean), min(ROWS_AT_ONCE, len(x)), "edge"))
     return means.reshape(-1)[: len(x)], variances.reshape(-1)[: len(x)]
 
 
@@ -231,18 +232,3 @@ def _features(
 def _shared_variance(kernel: Kernel, x: Rows) -> PerRow:
     """The variance of each row without the noise of its own."""
     return jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(x)
-
-
-def _blocks(fill: str, *arrays: Array) -> tuple[Array, ...]:
-    """The rows of each array in blocks of one size.
-
-    The last is filled with zeros ("constant") or, where derivatives must exist, with the last row ("edge").
-    """
-    n = arrays[0].shape[0]
-    size = min(ROWS_AT_ONCE, n)
-
-    def cut(a: Array) -> Array:
-        padded = jnp.pad(a, [(0, -n % size)] + [(0, 0)] * (a.ndim - 1), mode=fill)
-        return padded.reshape(-1, size, *a.shape[1:])
-
-    return tuple(cut(a) for a in arrays)

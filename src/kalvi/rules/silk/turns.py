@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi.kernels import OrnsteinUhlenbeck
+from kalvi.numerics import linalg
 from kalvi.rules.silk.model import Side, Silk
 from kalvi.rules.silk.posteriors import Coupled
 
@@ -49,10 +50,10 @@ def turned(silk: Silk, *, learns: bool) -> Silk:
     k = len(silk.rows.prior.mean)
 
     def value(turn: Square) -> Float[Array, ""]:
-        return _value(rows, turn) + _value(cols, jnp.linalg.inv(turn).T)
+        return _value(rows, turn) + _value(cols, _inverse_transposed(turn))
 
     def step(_: Array, turn: Square) -> Square:
-        way = _newton(_moved(rows, turn), _moved(cols, jnp.linalg.inv(turn).T))
+        way = _newton(_moved(rows, turn), _moved(cols, _inverse_transposed(turn)))
         lengths = 0.5 ** jnp.arange(HALVINGS, dtype=way.dtype)
         tried = jax.vmap(lambda length: turn + length * way @ turn)(lengths)
         values = jax.vmap(value)(tried)
@@ -61,8 +62,12 @@ def turned(silk: Silk, *, learns: bool) -> Silk:
         return jnp.where(values[best] > value(turn), tried[best], turn)
 
     turn = jax.lax.fori_loop(0, NEWTON, step, jnp.eye(k, dtype=silk.rows.prior.mean.dtype))
-    back = jnp.linalg.inv(turn).T
+    back = _inverse_transposed(turn)
     return Silk(_applied(silk.rows, turn, learns), _applied(silk.cols, back, learns))
+
+
+def _inverse_transposed(turn: Square) -> Square:
+    return jnp.linalg.solve(turn.T, linalg.identity_like(turn))
 
 
 def _costs(side: Side, learns: bool) -> _Costs:
