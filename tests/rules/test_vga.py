@@ -79,7 +79,7 @@ def test_exact_for_a_linear_model(observed):
 @pytest.mark.parametrize("name", ["bernoulli", "softmax"])
 def test_every_site_is_consistent_at_the_optimum(name):
     """With expected gradients and curvatures by quadrature, one output or several."""
-    observed, n = tables.BY_NAME[name], 6
+    observed, n = tables.BY_NAME[name], 4
     task, weight = tables.task(observed, n), np.linspace(0, 2, n)
     q = run.call(_of, observed.likelihood, task.prior, batch(task.x, task.y, weight)).posterior
     mean, cov = np.asarray(q.mean), np.asarray(q.cov)
