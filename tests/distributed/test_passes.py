@@ -115,6 +115,27 @@ def test_the_bound_of_a_low_rank_rises(rank):
     assert type(often.posterior_) is type(merged.posterior_)
 
 
+def test_three_classes_are_refined_to_the_fit_of_all_rows():
+    """Which tests/estimators/test_classes.py holds against quadrature."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 2))
+    y = np.argmax(x @ rng.normal(size=(2, 3)) + rng.gumbel(size=(12, 3)), axis=1)
+    parts = places(x, y, 2)
+    merged = learned(kalvi.LogisticRegression(**PLAIN), parts, classes=[0, 1, 2])
+    often = refined(merged, parts, 8)
+    whole = kalvi.LogisticRegression(**PLAIN).fit(x, y)
+    deviation = np.sqrt(np.diag(np.asarray(whole.posterior_.cov)))
+
+    def away(model):
+        mean = np.max(np.abs(model.posterior_.mean - whole.posterior_.mean) / deviation)
+        found = np.asarray(model.posterior_.to_dense().cov) - np.asarray(whole.posterior_.cov)
+        return mean, np.max(np.abs(found) / np.outer(deviation, deviation))
+
+    assert away(merged)[0] > 0.01  # there is something to do
+    assert max(away(often)) < 1e-6
+    assert_close(often.elbo_, whole.elbo_, 1e-9)
+
+
 def test_places_may_be_empty_or_have_one_class():
     x, y = BINARY.x, BINARY.y
     parts = [[(x[y == 0], y[y == 0])], [], [(x[:0], y[:0])], [(x[y == 1], y[y == 1])]]

@@ -56,6 +56,66 @@ def bound(mean, root):
     return total
 
 
+def optimality(model, index, x=X):
+    """What the optimum's equations leave: the gradient in deviations, and how far the precision is."""
+    mean, cov = posterior(model)
+    line = np.linspace(-7, 7, 71)
+    z = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
+    weight = np.exp(-np.sum(z**2, axis=1) / 2)
+    weight /= weight.sum()
+    target = np.diag(1 / np.tile([4.0, 400.0], 3))
+    gradient = -target @ mean
+    for row, label in zip(x, index, strict=True):
+        design = np.kron(np.eye(3), np.append(row, 1))
+        apart = design[1:] - design[0]
+        half = np.linalg.cholesky(apart @ cov @ apart.T)
+        p = special.softmax(np.column_stack([np.zeros(len(z)), apart @ mean + z @ half.T]), axis=1)
+        average = weight @ p
+        gradient += design.T @ (np.eye(3)[label] - average)
+        bend = np.diag(average) - p.T @ (weight[:, None] * p)
+        target += design.T @ bend @ design
+    return np.sqrt(gradient @ cov @ gradient), target @ cov - np.eye(6)
+
+
+def test_fit_solves_the_equations_of_the_optimum(fitted):
+    """Expected gradients and curvatures on a fine grid over two differences of predictors."""
+    gradient, excess = optimality(fitted, INDEX)
+    assert gradient < 1e-6 and np.abs(excess).max() < 1e-6  # the softmax's integrals
+    once = kalvi.LogisticRegression(prior_scale=2.0, passes=1).fit(X, Y)
+    assert optimality(once, INDEX)[0] > 0.01
+
+
+def test_an_intercept_has_a_scale_of_its_own():
+    narrow = kalvi.LogisticRegression(prior_scale=[1e-6, 1.0], passes=1).fit(X, Y)
+    assert np.max(np.abs(narrow.coef_)) < 1e-9 and np.max(np.abs(narrow.intercept_)) > 0.1
+
+
+def test_an_automatic_scale_has_the_most_evidence():
+    settings = {"scheme": "ekf", "passes": 1}  # the quickest to compile
+    auto = kalvi.LogisticRegression(prior_scale="auto", **settings).fit(X, Y)
+    scale = auto.prior_scale_
+    chosen, narrow, wide = (
+        kalvi.LogisticRegression(prior_scale=s, **settings).fit(X, Y)
+        for s in (scale, scale / 10, scale * 10)
+    )
+    same(auto, chosen, 1e-7)
+    assert auto.log_evidence_ == pytest.approx(chosen.log_evidence_, rel=1e-9)
+    assert auto.log_evidence_ > max(narrow.log_evidence_, wide.log_evidence_)
+
+
+def test_low_rank_passes_of_few_rows():
+    """Rank 4 holds all that three classes say of a line: the optimum's equations, in any batches before."""
+    x, y = X[:12], Y[:12]
+    settings = {"rank": 4, "prior_scale": 2.0}
+    parts = kalvi.LogisticRegression(**settings)
+    for rows in (slice(0, 3), slice(3, 12)):
+        parts.partial_fit(x[rows], y[rows], classes=np.unique(Y))
+    same(parts, kalvi.LogisticRegression(passes=1, **settings).fit(x, y))
+    climbed = kalvi.LogisticRegression(**settings).fit(x, y)
+    assert climbed.n_passes_ > 1
+    assert optimality(climbed, INDEX[:12], x)[0] < 0.01 * optimality(parts, INDEX[:12], x)[0]
+
+
 @pytest.mark.slow(reason="differences of a bound in 27 dimensions, and three fits")
 def test_fit_is_the_optimum_of_the_bound(fitted):
     mean, cov = posterior(fitted)

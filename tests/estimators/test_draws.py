@@ -65,9 +65,17 @@ def test_ratios_of_a_model_of_counts(rank):
     check(model, counts.astype(float), log_likelihood, [1.0, 1.0, 10.0])
 
 
-@pytest.mark.slow(reason="compiles a stream of three classes")
-def test_ratios_of_several_classes():
-    model = kalvi.LogisticRegression().partial_fit(X, THREE, sample_weight=WEIGHT)
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "ekf",
+        pytest.param(
+            "implicit", marks=pytest.mark.slow(reason="compiles a stream of three classes")
+        ),
+    ],
+)
+def test_ratios_of_several_classes(scheme):
+    model = kalvi.LogisticRegression(scheme=scheme).partial_fit(X, THREE, sample_weight=WEIGHT)
 
     def log_likelihood(theta):
         table = log_softmax(WIDE @ theta.reshape(3, 3).T, axis=1)

@@ -222,6 +222,28 @@ def test_weights_set_the_first_hyperparameters():
     assert weighted.hyperparameters_ == pytest.approx(repeated.hyperparameters_, rel=1e-9)
 
 
+def test_few_inducing_points_give_the_bound_of_titsias_and_its_predictions():
+    """Normal noise, dense; the weights of rows divide their noise."""
+    x, y, weight, variance = X[:10], Y[:10], np.array([1.0, 2.0] * 5), 0.05
+    model = normal(sparse=True, n_inducing=4).fit(x, y, weight)
+    z = np.asarray(model.inducing_)
+    assert model.regime_ == "sparse" and {tuple(row) for row in z} <= {tuple(row) for row in x}
+    kzz, kzx, kzn = (SKLEARN_RBF(z, a) for a in (z, x, NEW))
+    explained = kzx.T @ np.linalg.solve(kzz, kzx)
+    law = stats.multivariate_normal(np.zeros(10), explained + np.diag(variance / weight))
+    # a row of weight w is w rows: normal densities of the mean, and what they had more
+    more = np.sum((weight - 1) * np.log(2 * np.pi * variance) + np.log(weight)) / 2
+    left = weight @ (1.5 - np.diag(explained)) / (2 * variance)
+    np.testing.assert_allclose(model.elbo_, law.logpdf(y) - more - left, rtol=1e-6)
+    system = kzz + kzx @ (weight[:, None] * kzx.T) / variance
+    mean = kzn.T @ np.linalg.solve(system, kzx @ (weight * y)) / variance
+    spread = 1.5 - np.sum(kzn * np.linalg.solve(kzz, kzn), axis=0)
+    spread += np.sum(kzn * np.linalg.solve(system, kzn), axis=0)
+    found = model.predict_latent(NEW)
+    np.testing.assert_allclose(found[0], mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found[1], np.sqrt(spread), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.slow(reason="compiles the sparse optimum of two numbers of rows")
 def test_weights_count_rows_of_inducing_points():
     settings = {"kernel": RBF, "sparse": True, "n_inducing": 12, **FIXED}

@@ -121,6 +121,16 @@ def test_the_prior_may_be_any_gaussian(make):
     agrees(model, optimum(WIDE, WIDE_BINARY, mean, cov))
 
 
+def test_a_chosen_scale_has_the_highest_bound_of_few_rows():
+    """Of L-BFGS's optima, at the scale chosen and on either side of it."""
+    x, y = X[:12], BINARY[:12]
+    model = logistic(prior_scale="auto").fit(x, y)
+    scale = model.prior_scale_
+    agrees(model, optimum(x, y, prior_cov=scale**2 * np.eye(3)))
+    for factor in (0.3, 3.0):
+        assert optimum(x, y, prior_cov=(factor * scale) ** 2 * np.eye(3))[2] < model.elbo_
+
+
 @pytest.mark.slow(reason="compiles a grid of optima")
 def test_a_chosen_scale_has_the_highest_bound():
     model = logistic(prior_scale="auto").fit(WIDE, WIDE_BINARY)
@@ -143,6 +153,20 @@ def test_the_stream_goes_on_from_it(x, y):
         model.posterior_.to_dense().cov, after.posterior_.to_dense().cov, rtol=1e-8, atol=1e-11
     )
     assert not hasattr(model, "elbo_")
+
+
+def test_learned_noise_has_the_evidence_of_the_conjugate_model():
+    """∫ N(y; 0, σ² A) dσ²/σ² = Γ(n/2) (π yᵀA⁻¹y)^(−n/2) |A|^(−1/2), A = X V₀ Xᵀ + I."""
+    model = kalvi.LinearRegression(method="klprox", prior_scale=1.0).fit(X, LINEAR)
+    design, prior = np.column_stack([X, np.ones(30)]), np.diag([1.0, 1.0, 1.0, 100.0])
+    spread = design @ prior @ design.T + np.eye(30)
+    total = LINEAR @ np.linalg.solve(spread, LINEAR)
+    evidence = special.gammaln(15) - 15 * np.log(np.pi * total) - np.linalg.slogdet(spread)[1] / 2
+    np.testing.assert_allclose(model.log_evidence_, evidence, rtol=1e-9)
+    np.testing.assert_allclose(model.noise_scale_, np.sqrt(total / 30), rtol=1e-9)
+    mean, cov = oracles.linear_posterior(np.zeros(4), prior, design, LINEAR, 1.0)
+    np.testing.assert_allclose(model.posterior_.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(model.posterior_.cov, total / 30 * cov, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.slow(reason="compiles a stream and the optimum")

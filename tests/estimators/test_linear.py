@@ -49,6 +49,19 @@ def test_known_noise_is_the_closed_form():
     np.testing.assert_allclose(model.log_evidence_, exact.logpdf(LINEAR), rtol=1e-10)
 
 
+def test_learned_noise_has_the_evidence_of_the_conjugate_model():
+    """∫ N(y; 0, σ² A) dσ²/σ² = Γ(n/2) (π yᵀA⁻¹y)^(−n/2) |A|^(−1/2), A = X V₀ Xᵀ + I."""
+    model = kalvi.LinearRegression(prior_scale=1).fit(X, LINEAR)
+    spread = DESIGN @ PRIOR @ DESIGN.T + np.eye(120)
+    total = LINEAR @ np.linalg.solve(spread, LINEAR)
+    evidence = special.gammaln(60) - 60 * np.log(np.pi * total) - np.linalg.slogdet(spread)[1] / 2
+    np.testing.assert_allclose(model.log_evidence_, evidence, rtol=1e-10)
+    np.testing.assert_allclose(model.noise_scale_, np.sqrt(total / 120), rtol=1e-10)
+    mean, cov = oracles.linear_posterior(np.zeros(4), PRIOR, DESIGN, LINEAR, 1.0)
+    np.testing.assert_allclose(model.posterior_.mean, mean, rtol=1e-10)
+    np.testing.assert_allclose(model.posterior_.cov, total / 120 * cov, rtol=1e-9, atol=1e-14)
+
+
 @pytest.mark.slow(reason="four hundred densities in 120 dimensions")
 def test_learned_noise_is_the_conjugate_model():
     """Normal–inverse-gamma with p(σ²) ∝ 1/σ²: θ | σ² ~ N(m, σ² V), and S = y'y − m' V⁻¹ m."""

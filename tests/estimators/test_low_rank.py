@@ -13,8 +13,8 @@ from sklearn.base import clone
 import kalvi
 from kalvi.evaluation import metrics
 from kalvi.streams import run
-from tests import problems
-from tests.laws import assert_close
+from tests import oracles, problems
+from tests.laws import assert_close, same_gaussian
 
 N, D = 120, 5
 RNG = np.random.default_rng(0)
@@ -57,6 +57,62 @@ def test_any_batching_gives_the_same_posterior(sparse):
             first, second = first.to_dense(), second.to_dense()
         np.testing.assert_array_equal(first, second)
     assert whole.log_evidence_ == pieces.log_evidence_
+
+
+NOISE = 0.3
+KNOWN = np.zeros(D + 1), np.diag(PRIOR.var), DESIGN, TARGET, NOISE**2
+
+
+def line(**settings):
+    """A linear model of known noise, which has every number in closed form."""
+    return kalvi.LinearRegression(noise_scale=NOISE, prior_scale=1.0, **settings)
+
+
+def test_all_the_rank_of_a_linear_model_is_exact():
+    model = line(rank=D + 1, passes=1).fit(X, TARGET)
+    same_gaussian(model.posterior_, *oracles.linear_posterior(*KNOWN))
+    assert_close(model.log_evidence_, oracles.linear_log_evidence(*KNOWN), 1e-10)
+    # and a posterior is a prior
+    first = line(rank=D + 1, passes=1).fit(X[:70], TARGET[:70])
+    onward = line(rank=D + 1, passes=1, prior=first.posterior_).fit(X[70:], TARGET[70:])
+    same_gaussian(onward.posterior_, *oracles.linear_posterior(*KNOWN))
+    with pytest.raises(ValueError, match="prior is LowRankPrecision of rank 6, but rank=1"):
+        line(rank=1, prior=first.posterior_).fit(X, TARGET)
+
+
+def test_waiting_rows_of_a_linear_model_count_before_their_block_is_full():
+    model = line(rank=2).partial_fit(X[:3], TARGET[:3])
+    mean, cov = oracles.linear_posterior(*KNOWN[:2], DESIGN[:3], TARGET[:3], NOISE**2)
+    assert_close(model.coef_, mean[:-1], 1e-9)
+    thawed = pickle.loads(pickle.dumps(model))
+    for one in (model, thawed):
+        found, std = one.predict(X, return_std=True)
+        assert_close(found, DESIGN @ mean, 1e-9)
+        assert_close(std**2, np.einsum("ni,ij,nj->n", DESIGN, cov, DESIGN) + NOISE**2, 1e-9)
+        one.partial_fit(X[3:], TARGET[3:])
+    np.testing.assert_array_equal(model.coef_, thawed.coef_)
+
+
+def test_further_passes_of_a_low_rank_find_the_exact_mean():
+    once, often = line(rank=1, passes=1).fit(X, TARGET), line(rank=1).fit(X, TARGET)
+    mean, cov = oracles.linear_posterior(*KNOWN)
+    away = [np.max(np.abs(m.posterior_.mean - mean) / np.sqrt(np.diag(cov))) for m in (once, often)]
+    assert once.n_passes_ == 1 < often.n_passes_ and not hasattr(once, "elbo_")
+    assert away[0] > 0.1 and away[1] < 0.02
+    lost = oracles.gaussian_kl(
+        np.asarray(often.posterior_.mean),
+        np.asarray(often.posterior_.covariance.to_dense()),
+        mean,
+        cov,
+    )
+    assert_close(often.elbo_, oracles.linear_log_evidence(*KNOWN) - lost, 1e-9)
+
+
+def test_a_diagonal_posterior_of_a_linear_model_has_one_pass():
+    model = line(rank=0).fit(X, TARGET)
+    assert model.n_passes_ == 1 and isinstance(model.posterior_, kalvi.Diagonal)
+    precision = 1 / np.asarray(PRIOR.var) + np.sum(DESIGN**2, axis=0) / NOISE**2
+    assert_close(model.posterior_.var, 1 / precision, 1e-10)
 
 
 @pytest.mark.slow(reason="compiles a stream of rank one")

@@ -8,6 +8,7 @@ from sklearn.datasets import load_iris
 
 import kalvi
 from kalvi.evaluation import metrics
+from tests import oracles, tables
 
 
 def curve(n=200, seed=0):
@@ -37,6 +38,102 @@ def test_a_linear_network_is_a_linear_regression():
     evidence = np.linalg.slogdet(variance * np.eye(60) + z @ z.T / 2)[1]
     evidence = -(t @ np.linalg.solve(variance * np.eye(60) + z @ z.T / 2, t) + evidence) / 2
     np.testing.assert_allclose(model.elbo_, evidence - 30 * np.log(2 * np.pi), rtol=1e-6)
+
+
+def standardised(a, weight):
+    mean = np.average(a, axis=0, weights=weight)
+    std = np.sqrt(np.average((a - mean) ** 2, axis=0, weights=weight))
+    return (a - mean) / std, mean, std
+
+
+def test_several_targets_and_weights_of_a_linear_network():
+    """Each target has its own regression; a row of weight w is w rows, also in the units."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 2)) * [1, 10] + 5
+    y = x @ [[1, -3], [0.2, 1]] + 0.5 * rng.normal(size=(20, 2))
+    weight = np.array([1.0, 2.0, 0.0, 0.5] * 5)
+    model = kalvi.NeuralRegressor(
+        (), prior_precision=2.0, noise_scale=0.5, epochs=10, random_state=0
+    ).fit(x, y, weight)
+    found, std = model.predict(x, return_std=True)
+    z = np.column_stack([standardised(x, weight)[0], np.ones(20)])
+    t, centre, scale = standardised(y, weight)
+    for k in range(2):
+        variance = (0.5 / scale[k]) ** 2
+        mean, cov = oracles.linear_posterior(
+            np.zeros(3), np.eye(3) / 2, z, t[:, k], variance, weight
+        )
+        np.testing.assert_allclose(found[:, k], z @ mean * scale[k] + centre[k], rtol=1e-6)
+        spread = np.einsum("nd,de,ne->n", z, cov, z) + variance
+        np.testing.assert_allclose(std[:, k], np.sqrt(spread) * scale[k], rtol=1e-6)
+
+
+def test_a_low_rank_that_holds_all():
+    """The precision of a linear network, wherever the training left its mean."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(16, 3))
+    y = x @ [1.0, 0.2, 3.0] + 0.5 * rng.normal(size=16)
+    model = kalvi.NeuralRegressor(
+        (), rank=4, prior_precision=2.0, noise_scale=0.5, epochs=3, random_state=0
+    ).fit(x, y)
+    assert isinstance(model.posterior_, kalvi.LowRankPrecision) and model.dtype_ == "float32"
+    assert model.posterior_.precision.factor.shape == (4, 4)
+    z = np.column_stack([standardised(x, None)[0], np.ones(16)])
+    exact = 2 * np.eye(4) + z.T @ z / (0.5 / y.std()) ** 2
+    root = np.linalg.cholesky(np.linalg.inv(exact))
+    found = root.T @ np.asarray(model.posterior_.precision.to_dense(), float) @ root
+    np.testing.assert_allclose(found, np.eye(4), atol=5e-3)
+
+
+def test_one_pass_of_a_linear_network_goes_on():
+    """From the posterior of the first rows, and in their units, to that of all."""
+    x, y = curve(20)
+    model = kalvi.NeuralRegressor(
+        (), method="lrvga", prior_precision=2.0, noise_scale=0.5, random_state=0
+    )
+    first = model.partial_fit(x[:12], y[:12]).posterior_
+    last = model.partial_fit(x[12:], y[12:]).posterior_
+    z = np.column_stack([(x[12:] - x[:12].mean()) / x[:12].std(), np.ones(8)])
+    t, variance = (y[12:] - y[:12].mean()) / y[:12].std(), (0.5 / y[:12].std()) ** 2
+    mean, cov = oracles.linear_posterior(
+        np.asarray(first.mean), np.asarray(first.cov), z, t, variance
+    )
+    np.testing.assert_allclose(last.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(last.cov, cov, rtol=1e-9, atol=1e-12)
+    seen = np.column_stack([standardised(x[:12], None)[0], np.ones(12)])
+    np.testing.assert_allclose(
+        np.linalg.inv(first.cov), 2 * np.eye(2) + seen.T @ seen / variance, rtol=1e-9, atol=1e-9
+    )
+    assert float(model.fitted_.state.rows) == 20
+
+
+def test_classes_of_a_linear_network():
+    """The optimum's equations and the probabilities, by quadrature over three predictors."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 1))
+    labels = np.array([0, 1, 2, 2, 1, 0])
+    names = np.array(["a", "b", "c"])[labels]
+    model = kalvi.NeuralClassifier(
+        (), prior_precision=1.0, epochs=100, learning_rate=0.1, random_state=0
+    ).fit(x, names)
+    mean, cov = np.asarray(model.posterior_.mean), np.asarray(model.posterior_.cov)
+    z = standardised(x, None)[0]
+    softmax, target, gradient = tables.BY_NAME["softmax"], np.eye(6), -mean
+    p, epistemic, aleatoric = model.predict_parts(x)
+    for i, label in enumerate(labels):
+        design = np.hstack([z[i, 0] * np.eye(3), np.eye(3)])  # weights, then biases
+        law = design @ mean, design @ cov @ design.T
+        chance = oracles.expect_vector(lambda f: softmax.moments(f)[0], *law)
+        bend = oracles.expect_vector(lambda f: softmax.moments(f)[1], *law)
+        gradient = gradient + design.T @ (np.eye(3)[label] - chance)
+        target = target + design.T @ bend @ design
+        np.testing.assert_allclose(p[i], chance, atol=1e-4)
+        np.testing.assert_allclose(aleatoric[i], np.diag(bend), atol=1e-4)
+        np.testing.assert_allclose(epistemic[i] + aleatoric[i], chance * (1 - chance), atol=1e-4)
+    # the last natural-gradient steps are few
+    assert np.sqrt(gradient @ cov @ gradient) < 1e-3
+    np.testing.assert_allclose(target @ cov, np.eye(6), atol=1e-3)
+    assert list(model.classes_) == ["a", "b", "c"]
 
 
 def test_a_curve():

@@ -10,7 +10,7 @@ from kalvi.gaussians.merging import combined
 from kalvi.likelihoods import Normal
 from kalvi.rules.rvga import RVGA
 from kalvi.streams import run
-from tests import problems
+from tests import oracles, problems
 from tests.laws import assert_close, same_gaussian
 
 D, VARIANCE = 6, 0.5
@@ -41,6 +41,29 @@ def test_dense_shards_of_a_linear_model_merge_exactly(exact, k):
     mean, var, expected, cov = exact
     prior = Dense(mean, np.diag(var))
     same_gaussian(merge(shards(prior, k), prior), expected, cov, rtol=1e-10)
+
+
+@pytest.mark.parametrize("rank", [2, 1])
+def test_low_ranks_merge_exactly_where_the_rank_suffices_and_their_mean_wherever(rank):
+    """Shards written out in NumPy; either prior says what each of them had before its rows."""
+    rng, d = np.random.default_rng(0), 3
+    mean, var = np.full(d, 0.3), np.linspace(1.5, 2.5, d)
+    rows = rng.normal(size=(2, 1, d))  # of each shard one, the noise of variance one
+    y = rng.normal(size=(2, 1))
+    parts = []
+    for x, label in zip(rows, y, strict=True):
+        centre, _ = oracles.linear_posterior(mean, np.diag(var), x, label, 1.0)
+        parts.append(
+            LowRankPrecision(centre, np.column_stack([x.T, np.zeros((d, rank - 1))]), 1 / var)
+        )
+    expected, cov = oracles.linear_posterior(mean, np.diag(var), rows[:, 0], y[:, 0], 1.0)
+    for prior in (LowRankPrecision(mean, np.zeros((d, rank)), 1 / var), Diagonal(mean, var)):
+        merged = merge(parts, prior)
+        assert isinstance(merged, LowRankPrecision)
+        assert_close(merged.mean, expected, 1e-10)
+        assert_close(merged.precision.diagonal(), np.diag(np.linalg.inv(cov)), 1e-9)
+        if rank == 2:
+            same_gaussian(merged, expected, cov, rtol=1e-9)
 
 
 @pytest.mark.slow(reason="compiles a low-rank stream and two merges")

@@ -114,6 +114,16 @@ def test_golden_values():
     np.testing.assert_allclose(diag, [1.4, 1.1], atol=1e-14)
 
 
+@pytest.mark.parametrize("family", [EM, Eigen])
+def test_one_more_iteration_lowers_the_divergence(family):
+    once, twice = (projected(family(n + (family is EM))) for n in (0, 1))
+    for seed in range(5):
+        drawing = drawn(seed, d=4, p=1, b=2)
+        problem, s = target(*drawing), whole(*drawing)
+        bounds = [divergence(s, *project(problem)) for project in (once, twice)]
+        assert bounds[1] < bounds[0] < divergence(s, *drawing[:2])
+
+
 @pytest.mark.slow(reason="compiles seven projections")
 def test_every_further_iteration_lowers_the_divergence():
     for family in (EM, Eigen):

@@ -215,6 +215,29 @@ def test_gradient_of_the_optimal_bound(name):
     np.testing.assert_allclose(found, differences, rtol=2e-6, atol=2e-6)
 
 
+def test_weights_count_rows_and_none_is_no_row():
+    """Against L-BFGS over Cholesky factors, the rows repeated."""
+    cov, weight = rbf(x=X[2:6], z=X[2:6]), np.array([2.0, 0.0, 1.0, 1.0])
+    y = np.array([1.0, 1.0, 0.0, 1.0])
+    prior = Latent(jnp.zeros(4), jnp.asarray(cov))
+    found = run.call(klprox, Bernoulli(), prior, jnp.asarray(y), jnp.asarray(weight))
+    repeated = np.repeat(np.arange(4), weight.astype(int))
+    mean, dense, elbo = oracles.batch_vga(
+        LIKELIHOODS["bernoulli"][2],
+        lambda f, y: y - special.expit(f),
+        lambda f, y: -special.expit(f) * special.expit(-f),
+        np.zeros(4),
+        cov,
+        np.eye(4)[repeated],
+        y[repeated],
+        nodes=40,
+    )
+    np.testing.assert_allclose(found.elbo, elbo, atol=1e-6)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-4)
+    np.testing.assert_allclose(found.var, np.diag(dense), atol=1e-4)
+    assert float(found.sites.curvature[1]) == 0
+
+
 @pytest.mark.slow(reason="compiles the optimum of two numbers of rows")
 def test_rows_of_weight_zero_change_nothing_and_weights_are_repeats():
     cov, y = rbf(), jnp.asarray(BINARY)

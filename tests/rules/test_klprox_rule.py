@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from kalvi.archives import checkpoints
 from kalvi.evaluation import metrics
@@ -77,6 +78,31 @@ def test_classes_reach_the_optimum_and_its_bound():
 
 def _optimum(likelihood, prior, rows):
     return vga(likelihood, prior, rows, prior, predictor=linear(likelihood.outputs))
+
+
+def test_minibatches_of_few_rows_reach_the_optimum():
+    """SciPy's bound of SciPy's optimum, which every pass comes nearer to."""
+    p, rng = problems.binary(40, 2), np.random.default_rng(0)
+
+    def log_prob(f, y):
+        return special.log_expit((2 * y - 1) * f)
+
+    given = np.zeros(2), np.eye(2), p.x, p.y
+    best = oracles.batch_vga(
+        log_prob,
+        lambda f, y: y - special.expit(f),
+        lambda f, y: -special.expit(f) * special.expit(-f),
+        *given,
+    )[2]
+    rule = KLProximal.stochastic(Bernoulli(), rows=40)
+    state, gaps = rule.init(Dense(*given[:2])), []
+    for _ in range(4):
+        state = run.resume(rule, state, cut(p.x, p.y, 16, rng))
+        q = np.asarray(state.posterior.mean), np.asarray(state.posterior.cov)
+        gaps.append(best - oracles.batch_elbo(log_prob, *q, *given))
+    assert gaps[0] > gaps[-1] > -1e-7
+    assert gaps[-1] < 1e-3
+    assert (int(state.passes), int(state.refused), int(state.clipped)) == (4, 0, 0)
 
 
 @pytest.mark.slow(reason="the optimum of 2000 rows, and three passes")
@@ -204,6 +230,23 @@ def heavy_tailed():
     rng = np.random.default_rng(0)
     x = rng.uniform(0.5, 1.5, size=(200, 3))
     return batch(x, x @ [1.0, -1.0, 0.5] + 0.3 * rng.standard_t(3, size=200))
+
+
+def test_far_rows_that_bend_the_wrong_way_are_clipped_and_counted():
+    """Three rows far from the Gaussian and one on it, their integrals by quadrature."""
+    observed = BY_NAME["student"]
+    prior, y = Dense(np.zeros(1), np.eye(1)), np.array([0.2, 4.0, 4.5, 5.0])
+    terms = [observed.expected(label, 0.0, 1.0)[1:] for label in y]
+    gradient, gamma = (np.array(part) for part in zip(*terms, strict=True))
+    weight = np.array([0.1, 9.0, 9.0, 9.0])
+    assert 1 + weight @ gamma < 0  # no Gaussian
+    precision = 1 + weight @ np.maximum(gamma, 0)
+    found = run.fit(
+        KLProximal(observed.likelihood, np.inf), prior, [batch(np.ones((4, 1)), y, weight)]
+    )
+    mean = np.array([weight @ gradient / precision])
+    same_gaussian(found.posterior, mean, np.array([[1 / precision]]), 1e-9)
+    assert (int(found.clipped), int(found.refused)) == (1, 0)
 
 
 @pytest.mark.slow(reason="compiles a Student likelihood's integrals twice")

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import linalg as sl
-from scipy import stats
+from scipy import special, stats
 
 from kalvi import kernels
 from kalvi.kernels import RBF, Linear, Matern32, White
@@ -20,6 +20,7 @@ from kalvi.rules.klprox.sparse import (
     sparse_predict,
 )
 from kalvi.streams import run
+from tests import oracles
 from tests.laws import assert_close, largest_array
 
 KERNEL = 1.7 * Matern32([0.9, 1.4])
@@ -44,6 +45,69 @@ def collapsed(theta, rebuild, x, mean, y, z):
     left = np.asarray(kernel.diagonal(x)) - np.diag(explained)  # with the noise of each row
     cov = explained + variance * np.eye(len(x))
     return stats.multivariate_normal(mean, cov).logpdf(y) - left.sum() / (2 * variance)
+
+
+def test_few_rows_give_the_bound_of_titsias_its_gradient_and_predictions(monkeypatch):
+    """In blocks that do not divide the rows."""
+    monkeypatch.setattr(sparse, "ROWS_AT_ONCE", 3)
+    x, mean, y, _, _ = problem(8)
+    z, new, rows = x[:3], problem(5, 1)[0], Batch(x, y, jnp.ones(8))
+    logs, rebuild = kernels.flatten(KERNEL)
+    theta = jnp.concatenate([logs, jnp.asarray([np.log(0.2), 0.4])])
+
+    def model(theta):
+        return Normal(jnp.exp(theta[-2])), rebuild(theta[:-2]), mean + theta[-1], z, rows
+
+    @jax.jit
+    def at_the_optimum(theta):
+        found = sparse_klprox(*model(theta))
+        slopes = jax.grad(lambda theta: sparse_elbo(*model(theta), found.posterior))(theta)
+        return found, slopes, sparse_predict(KERNEL, jnp.full(5, 0.5), z, found.posterior, new)
+
+    found, slopes, got = at_the_optimum(theta)
+    given = (rebuild, x, mean, y, z)
+    assert_close(found.elbo, collapsed(theta, *given), 1e-8)
+    steps = 1e-5 * np.eye(len(theta))
+    wanted = [(collapsed(theta + s, *given) - collapsed(theta - s, *given)) / 2e-5 for s in steps]
+    assert_close(slopes, wanted, 1e-7)
+    kzz, kzx, kzn = (np.asarray(KERNEL(z, a)) for a in (z, x, new))
+    system = kzz + kzx @ kzx.T / 0.2
+    centre = 0.5 + kzn.T @ np.linalg.solve(system, kzx @ np.asarray(y - mean - 0.4)) / 0.2
+    assert_close(got[0], centre, 1e-8)
+    prior = 1.7 - np.sum(kzn * np.linalg.solve(kzz, kzn), axis=0)
+    assert_close(got[1], prior + np.sum(kzn * np.linalg.solve(system, kzn), axis=0), 1e-8)
+
+
+def test_a_few_rows_that_are_all_inducing_points_are_no_approximation():
+    """The optimum solves the equations of the whole Gaussian process, its integrals by quadrature."""
+    x, mean, _, y, weight = problem(4)
+    found = run.call(sparse_klprox, Bernoulli(), KERNEL, mean, x, Batch(x, y, weight))
+    assert found.converged
+    prior = np.asarray(KERNEL.gram(x))
+    root = np.linalg.cholesky(prior)
+    m, cov = root @ found.posterior.mean, root @ np.asarray(found.posterior.cov) @ root.T
+    laws_of_f = list(zip(np.asarray(mean) + m, np.diag(cov), strict=True))
+    p = [oracles.expect(special.expit, *law, oracles.around(0.0)) for law in laws_of_f]
+    bend = [
+        oracles.expect(lambda f: special.expit(f) * special.expit(-f), *law, oracles.around(0.0))
+        for law in laws_of_f
+    ]
+    # the mixture's integrals are exact to 1e-8 a row
+    assert_close(np.linalg.solve(prior, m), weight * (y - np.array(p)), 1e-6)
+    assert_close(np.linalg.inv(cov), np.linalg.inv(prior) + np.diag(weight * np.array(bend)), 1e-6)
+
+
+def test_minibatches_of_a_linear_model_come_to_the_bound_of_titsias():
+    """Normal noise: each row says the same wherever it is asked, and a pass of any batches is exact."""
+    x, _, y, _, _ = problem(8)
+    z, rows = x[:3], Batch(x, y, jnp.ones(8))
+    rule = KLProximal.stochastic(Normal(0.2), 8.0, predictor=InducingFeatures(KERNEL, z, _slope))
+    parts = [Batch(*(a[k : k + 4] for a in rows)) for k in (0, 4)]
+    found = run.fit(rule, sparse.standard(z), parts * 2).posterior
+    bound = run.call(sparse_elbo, Normal(0.2), KERNEL, _slope(x), z, rows, found)
+    theta = np.array([np.log(0.2), 0.0])
+    wanted = collapsed(theta, lambda _: KERNEL, x, np.asarray(_slope(x)), y, z)
+    assert_close(bound, wanted, 1e-8)
 
 
 @pytest.mark.slow(reason="compiles the optimum, the bound's gradient and predictions")

@@ -6,6 +6,7 @@ import jax.random as jr
 import numpy as np
 import optax
 import pytest
+from scipy import special
 from scipy.optimize import minimize
 
 from kalvi.gaussians import Dense, LowRankPrecision
@@ -65,6 +66,43 @@ def test_linear_models_are_exact(look_ahead):
     )
 
 
+def _frame(gradient, information, directions):
+    """An orthonormal basis of the gradient and the leading eigenvectors, by Gram and Schmidt."""
+    basis = []
+    for v in [gradient, *np.linalg.eigh(information)[1].T[::-1]][:directions]:
+        v = v - sum((b @ v) * b for b in basis)
+        basis.append(v / np.linalg.norm(v))
+    return np.stack(basis, axis=1)
+
+
+@pytest.mark.parametrize("directions", [None, 1, 2])
+def test_rows_of_classes_along_directions_written_out(directions):
+    """The EKF of a linear network of three classes, dense; the directions are those at the block's mean."""
+    rng = np.random.default_rng(0)
+    x, y, d = rng.normal(size=(2, 2)), np.array([2.0, 0.0]), 6
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(2))
+    start, cov = rng.normal(size=d), np.diag(np.linspace(0.5, 3, d))
+    rule = over(
+        Model(linear(2, 3), Softmax(3)), EKF(), look_ahead=0, block_size=2, directions=directions
+    )
+    state = run.fit(rule, Dense(start, cov), [batch])
+    mean = start
+    for row, label in zip(x, y, strict=True):
+        whole = np.kron(np.eye(3), row)
+
+        def local(f, label=label):
+            p = special.softmax(f)
+            return np.eye(3)[int(label)] - p, np.diag(p) - np.outer(p, p)
+
+        origin = whole @ start
+        frame = np.eye(3) if directions is None else _frame(*local(origin), directions)
+        gradient, curvature = local(origin + frame @ frame.T @ whole @ (mean - start))
+        rows_ = frame.T @ whole
+        cov = np.linalg.inv(np.linalg.inv(cov) + rows_.T @ frame.T @ curvature @ frame @ rows_)
+        mean = mean + cov @ rows_.T @ frame.T @ gradient
+    laws.same_gaussian(state.posterior, mean, cov)
+
+
 @pytest.mark.slow(reason="compiles the streams of a network and of a softmax")
 def test_a_linear_classifier_is_that_of_rvga():
     batch = rows()
@@ -99,6 +137,34 @@ def test_directions():
     np.testing.assert_allclose(steps[0], steps[1], atol=1e-12)
 
 
+def bent(w, x):
+    """A perceptron of one hidden unit: its values, and by hand their derivatives (rows)."""
+    hidden = np.tanh(w[0] * x + w[1])
+    slope = w[2] * (1 - hidden**2)
+    return w[2] * hidden + w[3], np.column_stack([slope * x, slope, hidden, np.ones_like(x)])
+
+
+START = np.array([0.8, -0.2, 1.5, 0.1])
+FEW = Batch(jnp.asarray([[-1.0], [1.5]]), jnp.asarray([1.0, 0.0]), jnp.ones(2))
+
+
+def test_look_ahead_written_out():
+    """Three further linearisations, each of the block from the start: dense gains of a Kalman filter."""
+    net = Perceptron((1, 1, 1)).network(jr.key(0), jnp.float64)[0]
+    x, y, variance = np.asarray(FEW.x)[:, 0], np.asarray(FEW.y), 0.2
+    prior = Dense(START, np.diag([0.5, 1.0, 2.0, 0.3]))
+    state = run.fit(over(Model(net, Normal(variance)), look_ahead=3), prior, [FEW])
+    cov, centre, means = np.asarray(prior.cov), START, []
+    for _ in range(4):
+        f, rows_ = bent(centre, x)
+        gain = cov @ rows_.T @ np.linalg.inv(rows_ @ cov @ rows_.T + variance * np.eye(2))
+        centre = START + gain @ (y - f - rows_ @ (START - centre))
+        means.append(centre)
+    laws.same_gaussian(state.posterior, centre, cov - gain @ rows_ @ cov)
+    away = np.linalg.norm(np.diff(means, axis=0), axis=1)
+    assert np.all(away > 1e-3)  # each linearisation matters
+
+
 @pytest.mark.slow(reason="sixty linearisations, and SciPy's optimum")
 def test_look_ahead_ends_at_the_most_likely_parameters():
     """Linearised again and again, one block is Gauss–Newton for log p(θ | y), here with SciPy's optimum."""
@@ -122,6 +188,29 @@ def test_look_ahead_ends_at_the_most_likely_parameters():
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1])
+def test_sampled_step_of_one_hidden_unit_written_out(look_ahead):
+    """Equations 42-45 with two draws, dense; ahead, the same draws about the mean found."""
+    net = Perceptron((1, 1, 1)).network(jr.key(0), jnp.float64)[0]
+    x, y = np.asarray(FEW.x)[:, 0], np.asarray(FEW.y)
+    prior = Dense(START, np.diag([0.5, 1.0, 2.0, 0.3]))
+    rule = over(Model(net, Bernoulli()), samples=2, look_ahead=look_ahead, block_size=2)
+    key = jr.key(5)
+    state = jax.jit(rule.update)(rule.init(prior), FEW, key=key)
+    noise = np.asarray(jr.normal(jr.split(key, 2)[0], (2, 4)))
+    away, centre = noise @ np.sqrt(np.asarray(prior.cov)), START
+    for _ in range(1 + look_ahead):
+        precision, force = np.linalg.inv(prior.cov), np.zeros(4)
+        for draw in centre + away:
+            f, rows_ = bent(draw, x)
+            p = special.expit(f)
+            bend = p * (1 - p) / 2
+            precision = precision + rows_.T @ (bend[:, None] * rows_)
+            force = force + rows_.T @ ((y - p) / 2 + bend * (rows_ @ (centre - START)))
+        centre = START + np.linalg.solve(precision, force)
+    laws.same_gaussian(state.posterior, centre, np.linalg.inv(precision))
 
 
 @pytest.mark.slow(reason="Jacobians of a network, draw by draw and row by row")

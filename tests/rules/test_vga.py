@@ -8,15 +8,16 @@ from scipy import special
 
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
-from kalvi.likelihoods import Bernoulli, Normal, Poisson, StudentT
+from kalvi.likelihoods import Bernoulli, Poisson, StudentT
 from kalvi.numerics.precision import matching
+from kalvi.predictors import linear
 from kalvi.rules import vga as module
 from kalvi.rules.base import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF
 from kalvi.rules.vga import vga
 from kalvi.streams import run
-from tests import oracles, problems
+from tests import oracles, problems, tables
 from tests.laws import same_gaussian
 from tests.problems import batch
 
@@ -60,34 +61,39 @@ def test_optimum_is_that_of_lbfgs_over_means_and_cholesky_factors(name):
     np.testing.assert_allclose(np.sqrt(found.posterior.variance()), std, rtol=1e-4)
 
 
-def test_exact_for_a_linear_model():
-    p = problems.linear()
-    prior = Dense(p.mean, p.cov)
-    found = run.call(vga, Normal(0.5), prior, batch(p.x, p.y), prior)
-    same_gaussian(found.posterior, *oracles.linear_posterior(p.mean, p.cov, p.x, p.y, 0.5), 1e-9)
-    wanted = oracles.linear_log_evidence(p.mean, p.cov, p.x, p.y, 0.5)
+def _of(likelihood, prior, rows):
+    """From the prior, with the linear predictor of as many outputs."""
+    return vga(likelihood, prior, rows, prior, predictor=linear(likelihood.outputs))
+
+
+@pytest.mark.parametrize("observed", tables.NOISY, ids=tables.name)
+def test_exact_for_a_linear_model(observed):
+    task = tables.task(observed)
+    found = run.call(_of, observed.likelihood, task.prior, batch(task.x, task.y))
+    same_gaussian(found.posterior, *oracles.linear_posterior(*task.linear), 1e-9)
+    wanted = oracles.linear_log_evidence(*task.linear)
     np.testing.assert_allclose(found.elbo, wanted, rtol=1e-11)  # the bound is tight
     assert int(found.passes) <= 3
 
 
-def test_every_site_is_consistent_at_the_optimum():
-    p = problems.binary()
-    prior = Dense(p.mean, p.cov)
-    weight = np.linspace(0, 2, 40)
-    q = run.call(vga, Bernoulli(), prior, batch(p.x, p.y, weight), prior).posterior
-    m, v = p.x @ np.asarray(q.mean), np.einsum("ni,ij,nj->n", p.x, q.cov, p.x)
-    cuts = oracles.around(0.0)
-    pairs = list(zip(m, v, strict=True))
-    mean = np.array([oracles.expect(special.expit, *mv, cuts) for mv in pairs])
-    bend = np.array(
-        [oracles.expect(lambda f: special.expit(f) * special.expit(-f), *mv, cuts) for mv in pairs]
-    )
-    precision = np.linalg.inv(p.cov)
-    gradient = p.x.T @ (weight * (p.y - mean)) - precision @ (np.asarray(q.mean) - p.mean)
-    target = precision + p.x.T @ ((weight * bend)[:, None] * p.x)
-    # the mixture's integrals are exact to 1e-8 a row
-    assert np.max(np.abs(gradient)) < 1e-6
-    np.testing.assert_allclose(np.linalg.inv(np.asarray(q.cov)), target, atol=1e-6)
+@pytest.mark.parametrize("name", ["bernoulli", "softmax"])
+def test_every_site_is_consistent_at_the_optimum(name):
+    """With expected gradients and curvatures by quadrature, one output or several."""
+    observed, n = tables.BY_NAME[name], 4
+    task, weight = tables.task(observed, n), np.linspace(0, 2, n)
+    q = run.call(_of, observed.likelihood, task.prior, batch(task.x, task.y, weight)).posterior
+    mean, cov = np.asarray(q.mean), np.asarray(q.cov)
+    target = np.linalg.inv(task.cov)
+    gradient, error = -target @ (mean - task.mean), 1e-9
+    for row, label, w in zip(task.design, task.y, weight, strict=True):
+        law = row @ mean, row @ cov @ row.T
+        _, slope, bend = observed.expected(label, *law)
+        rows = np.atleast_2d(row)
+        gradient = gradient + w * rows.T @ np.atleast_1d(slope)
+        target = target + w * rows.T @ np.atleast_2d(bend) @ rows
+        error += w * observed.error(np.max(law[1])) * np.sum(np.abs(rows)) ** 2
+    assert np.max(np.abs(gradient)) < error
+    np.testing.assert_allclose(np.linalg.inv(cov), target, atol=error)
 
 
 @pytest.mark.slow(reason="compiles a stream and the optimum")

@@ -7,6 +7,7 @@ import jax.random as jr
 import numpy as np
 import optax
 import pytest
+from scipy import special
 
 from kalvi.gaussians import Dense, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
@@ -20,7 +21,7 @@ from kalvi.rules.vifa.gradients import _normals
 from kalvi.rules.vifa.rule import divergence_slopes
 from kalvi.rules.vifa.steps import parameters
 from kalvi.streams import run
-from tests import laws
+from tests import laws, oracles
 
 N, D, K = 20, 5, 2
 
@@ -45,6 +46,24 @@ def rows(seed=1, n=N, d=D):
 
 def at(parts) -> LowRankCovariance:
     return LowRankCovariance(parts.mean, parts.factor, jnp.exp(parts.log_diag))
+
+
+def test_divergence_slopes_are_differences():
+    """Of the dense divergence in NumPy, along every coordinate of c, F and log ψ."""
+    rng = np.random.default_rng(0)
+    c, factor, log_diag = rng.normal(size=3), rng.normal(size=(3, 2)), rng.normal(size=3)
+    alpha, centre = np.array([0.5, 1.0, 2.0]), 0.3
+
+    def divergence(theta):
+        factor = theta[3:9].reshape(3, 2)
+        cov = factor @ factor.T + np.diag(np.exp(theta[9:]))
+        return oracles.gaussian_kl(theta[:3], cov, np.full(3, centre), np.diag(1 / alpha))
+
+    here = np.concatenate([c, factor.ravel(), log_diag])
+    wanted = [(divergence(here + s) - divergence(here - s)) / 2e-5 for s in 1e-5 * np.eye(12)]
+    q = LowRankCovariance(c, factor, np.exp(log_diag))
+    found = run.call(divergence_slopes, q, jnp.asarray(alpha), jnp.asarray(centre))
+    laws.assert_close(np.concatenate([np.ravel(a) for a in found]), wanted, 1e-8)
 
 
 @pytest.mark.slow(reason="differentiates a dense divergence operation by operation")
@@ -102,6 +121,28 @@ def test_gauss_newton_slopes():
     ).slopes
     for one, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_gauss_newton_of_classes_at_a_draw():
+    """Force, H F and diag H of a linear network of three classes at a draw, dense."""
+    rng = np.random.default_rng(0)
+    x, y, weight = rng.normal(size=(4, 2)), np.array([0.0, 1, 2, 1]), np.array([1.0, 2, 0, 1])
+    net = network(lambda w, x: w @ x, jnp.zeros((3, 2)), jnp.zeros(2))[0]
+    factor, diag = rng.normal(size=(6, 2)), np.exp(rng.normal(size=6))
+    q, key = LowRankCovariance(rng.normal(size=6), factor, diag), jr.key(2)
+    batch = Batch(*(jnp.asarray(a) for a in (x, y, weight)))
+    estimate = eqx.filter_jit(vifa.GaussNewton(draws=1))
+    found = estimate(Model(net, Softmax(3)), q, batch, jnp.asarray(8.0), key=key).slopes
+    theta = np.asarray(q.sample(key, 1)[0])
+    force, hessian = np.zeros(6), np.zeros((6, 6))
+    for row, label, w in zip(x, y, weight, strict=True):
+        jacobian = np.kron(np.eye(3), row)
+        p = special.softmax(jacobian @ theta)
+        force += 2 * w * jacobian.T @ (np.eye(3)[int(label)] - p)
+        hessian += 2 * w * jacobian.T @ (np.diag(p) - np.outer(p, p)) @ jacobian
+    laws.assert_close(found.mean, -force, 1e-10)
+    laws.assert_close(found.factor, hessian @ factor, 1e-10)
+    laws.assert_close(found.log_diag, diag * np.diag(hessian) / 2, 1e-10)
 
 
 @pytest.mark.slow(reason="Jacobians of a network, row by row")
@@ -163,6 +204,35 @@ def test_the_linear_model_of_6_1():
     tempered = posterior_of(jax.tree.map(lambda a: a[:100], batch), 0.01, 10.0)[1]
     assert 5 < errors(descended(printed, batch), *exact)[1] < 15
     assert errors(descended(printed, batch), exact[0], tempered)[1] < 0.2
+
+
+@pytest.mark.parametrize("kind", ["plain", "optax"])
+def test_a_step_down_the_exact_slopes(kind):
+    """One step of a linear model, whose slopes in c, F and log ψ are those of the bound, by differences."""
+    q, batch = some_q(d=2), rows(n=4, d=2)
+    x, y = np.asarray(batch.x), np.asarray(batch.y)
+    rates = (0.1, 0.01, 0.05) if kind == "plain" else (0.02,) * 3
+    step = vifa.Plain(*rates) if kind == "plain" else vifa.Transform(optax.sgd(0.02))
+    model = Model(linear(2), Normal(0.25))
+    rule = vifa.VIFA(model, 100.0, 0.5, estimator=vifa.GaussNewton(), step=step)
+    moved = run.fit(rule, q, [batch], key=jr.key(0)).posterior
+
+    def loss(theta):
+        mean, factor = theta[:2], theta[2:6].reshape(2, 2)
+        cov = factor @ factor.T + np.diag(np.exp(theta[6:]))
+        square = np.sum((y - x @ mean) ** 2) + np.trace(x @ cov @ x.T)
+        return square / (2 * 0.25) * 100 / 4 + oracles.gaussian_kl(
+            mean, cov, np.zeros(2), 2 * np.eye(2)
+        )
+
+    def flat(q):
+        parts = q.mean, q.covariance.factor, jnp.log(q.covariance.diag)
+        return np.concatenate([np.ravel(a) for a in parts])
+
+    here = flat(q)
+    slope = [(loss(here + s) - loss(here - s)) / 2e-5 for s in 1e-5 * np.eye(8)]
+    wanted = here - np.repeat(rates, (2, 4, 2)) * np.array(slope)
+    laws.assert_close(flat(moved), wanted, 1e-7)
 
 
 @pytest.mark.slow(reason="compiles two descents of 200 passes")
@@ -320,7 +390,7 @@ def test_the_default_does_not_run_away():
     rule = vifa.VIFA(Model(net, Normal(np.float32(0.05))), np.float32(64), batch_size=16)
     q = rule.start(theta, 4, batch, key=jr.key(2))
     q = run.fit(rule, q, [batch] * 300, key=jr.key(3)).posterior
-    assert np.mean((net.values(q.mean, x)[:, 0] - batch.y) ** 2) < 0.1
+    assert np.mean((net.values(q.mean, x) - batch.y) ** 2) < 0.1
     laws.positive_definite(q)
 
 
