@@ -1,0 +1,79 @@
+"""What the parameters of estimators may be: a table for each estimator, and one check for all of them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Constraint(NamedTuple):
+    """What a parameter must be, in words that follow "must be", and as a test of a value."""
+
+    needed: str
+    allows: Callable[[Any], bool]
+    remedy: str = ""
+
+
+def check_parameters(given: Mapping[str, Any], constraints: Mapping[str, Constraint]) -> None:
+    """Refuse the first parameter that its constraint does not allow."""
+    for name, constraint in constraints.items():
+        if not constraint.allows(given[name]):
+            remedy = f" {constraint.remedy}" if constraint.remedy else ""
+            raise ValueError(f"{name} must be {constraint.needed}; got {given[name]!r}.{remedy}")
+
+
+def one_of(choices: Iterable[Any], *, quoted: bool = False) -> Constraint:
+    """One of these values."""
+    allowed = list(choices)
+    names = ", ".join(repr(choice) if quoted else str(choice) for choice in allowed)
+    return Constraint(f"one of {names}", lambda value: any(_is(value, one) for one in allowed))
+
+
+def integer(least: int) -> Constraint:
+    """A whole number, `least` or more."""
+    needed = "a positive integer" if least == 1 else f"an integer, {least} or more"
+    return Constraint(needed, lambda value: is_integer(value) and value >= least)
+
+
+def number(needed: str, allows: Callable[[float], bool]) -> Constraint:
+    """A real number, further described."""
+    return Constraint(needed, lambda value: _is_real(value) and allows(float(value)))
+
+
+def auto(constraint: Constraint) -> Constraint:
+    """The word "auto", or what the constraint asks for."""
+    return _or("auto", constraint)
+
+
+def optional(constraint: Constraint) -> Constraint:
+    """None, or what the constraint asks for."""
+    return _or(None, constraint)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is a whole number; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+POSITIVE = number("a positive number", lambda value: 0 < value < np.inf)
+NON_NEGATIVE = number("a non-negative number", lambda value: 0 <= value < np.inf)
+FLAG = Constraint("True or False", lambda value: isinstance(value, bool | np.bool_))
+DTYPE = Constraint(
+    "'float32' or 'float64'",
+    lambda value: any(_is(value, one) for one in ("float32", "float64", np.float32, np.float64)),
+)
+
+
+def _or(word: Any, constraint: Constraint) -> Constraint:
+    needed, allows, remedy = constraint
+    return Constraint(f"{word!r} or {needed}", lambda v: _is(v, word) or allows(v), remedy)
+
+
+def _is(value: Any, choice: Any) -> bool:
+    """Whether a value is this choice; arrays, which compare entry by entry, are none."""
+    return value is choice or (np.ndim(value) == 0 and bool(value == choice))
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

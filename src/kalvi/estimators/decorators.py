@@ -1,0 +1,52 @@
+"""Decorators of estimators and their methods."""
+
+from functools import update_wrapper, wraps
+from types import FunctionType
+from typing import Any, TypeVar
+
+from kalvi.system.forks import refuse_inherited_backend
+
+Class = TypeVar("Class", bound=type)
+
+
+def documented(parameters: str):
+    """Write the description of common parameters where the docstring of a class says PARAMETERS."""
+
+    def document(cls: Class) -> Class:
+        heading = "Parameters\n    ----------\n    "
+        cls.__doc__ = (cls.__doc__ or "").replace("PARAMETERS", heading + parameters)
+        if "__init__" not in vars(
+            cls
+        ):  # errors about parameters name the class that the user wrote
+            cls.__init__ = _own_init(cls)
+        return cls
+
+    return document
+
+
+def all_or_nothing(method):
+    """Make a method that learns leave the estimator as it was if it fails or is interrupted."""
+
+    @wraps(method)
+    def attempt(self, *args, **kwargs):
+        refuse_inherited_backend()
+        before = dict(self.__dict__)
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return attempt
+
+
+def _own_init(cls: type) -> Any:
+    """A copy of the inherited __init__ that bears the name of the class."""
+    old: Any = cls.__init__
+    code = (old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+    new: Any = update_wrapper(FunctionType(*code), old)
+    new.__kwdefaults__, new.__qualname__ = old.__kwdefaults__, f"{cls.__name__}.__init__"
+    del new.__wrapped__
+    vars(new).update(vars(old))
+    return new

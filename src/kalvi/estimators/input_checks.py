@@ -1,0 +1,75 @@
+"""What estimators check of the rows they are given, and of what comes out of a file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import _check_sample_weight
+
+
+@contextmanager
+def name_bad_entry(**arrays: Any) -> Iterator[None]:
+    """Add to scikit-learn's complaint about NaN or infinity where the first such entry is."""
+    refuse_lazy(**arrays)
+    try:
+        yield
+    except ValueError as error:
+        if "contains NaN" not in str(error) and "contains infinity" not in str(error):
+            raise
+        places = [_first_bad(name, array) for name, array in arrays.items()]
+        found = next((place for place in places if place), str(error))
+        raise ValueError(f"{found} Drop or impute such rows first.") from None
+
+
+def refuse_lazy(**tables: Any) -> None:
+    """Refuse tables whose rows have not been computed yet, such as a polars LazyFrame."""
+    for name, table in tables.items():
+        if callable(getattr(table, "collect", None)) and not hasattr(table, "__array__"):
+            raise TypeError(
+                f"{name} is a {type(table).__name__}, whose rows are not computed yet; give "
+                f"{name}.collect()."
+            )
+
+
+def checked_weights(sample_weight: Any, x: Any) -> np.ndarray:
+    """One weight for each row, none of them negative."""
+    weight = _check_sample_weight(sample_weight, x, dtype=np.float64)
+    bad = np.flatnonzero(weight < 0)
+    if bad.size:
+        raise ValueError(
+            f"sample_weight must be non-negative; row {bad[0]} has {weight[bad[0]]:g}. "
+            "Give rows to ignore the weight 0."
+        )
+    return weight
+
+
+def require_consistent(consistent: bool, model: Any, attributes: str) -> None:
+    """Refuse attributes that no fit has left, such as those of a file that was changed."""
+    if not consistent:
+        raise ValueError(
+            f"this {type(model).__name__} has attributes that contradict each other: {attributes}"
+        )
+
+
+def check_feature_names(model: Any) -> None:
+    """Refuse names of columns that are not as many as the columns."""
+    n, names = model.__dict__.get("n_features_in_"), model.__dict__.get("feature_names_in_")
+    require_consistent(isinstance(n, int | np.integer) and bool(n >= 0), model, "n_features_in_")
+    require_consistent(names is None or bool(len(names) <= n), model, "feature_names_in_")
+
+
+def _first_bad(name: str, array: Any) -> str | None:
+    """Where the first NaN or infinity of an array is, in a sentence."""
+    try:
+        entries = sp.coo_array(array if sp.issparse(array) else np.asarray(array, float))
+    except (TypeError, ValueError):
+        return None
+    bad = np.flatnonzero(~np.isfinite(entries.data))
+    if not bad.size:
+        return None
+    place = [int(axis[bad[0]]) for axis in entries.coords]
+    value = "NaN" if np.isnan(entries.data[bad[0]]) else "infinity (inf)"
+    where = f"row {place[0]}" + (f", column {place[1]}" if len(place) > 1 else "")
+    return f"Input {name} contains {value} in {where} ({bad.size} such values in all)."

@@ -1,0 +1,30 @@
+"""Predictions for any number of rows, some rows at a time, so that memory is bounded and shapes are few."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+SMALLEST_BLOCK, LARGEST_BLOCK = 8, 1024
+"""Blocks have a power of two of rows between these."""
+
+
+def rows_at_once(n_rows: int, numbers_per_row: int = 1, most_numbers: int = 2**25) -> int:
+    """The size of the blocks that n_rows are cut into, where each row takes so many numbers."""
+    enough = max(1 << max(n_rows - 1, 0).bit_length(), SMALLEST_BLOCK)
+    return min(enough, int(np.clip(most_numbers // max(numbers_per_row, 1), 1, LARGEST_BLOCK)))
+
+
+def padded_blocks(x: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Blocks of `size` rows of an array, the last filled up with zeros."""
+    for first in range(0, len(x), size):
+        block = x[first : first + size]
+        yield np.pad(block, [(0, size - len(block))] + [(0, 0)] * (x.ndim - 1))
+
+
+def predict_in_blocks(
+    function: Callable[[Any], tuple[Any, ...]], blocks: Iterator[Any], n_rows: int
+) -> tuple[np.ndarray, ...]:
+    """What the function gives for each block, put together and cut to the rows that there are."""
+    found = [[np.asarray(part) for part in function(block)] for block in blocks]
+    return tuple(np.concatenate(parts)[:n_rows] for parts in zip(*found, strict=True))

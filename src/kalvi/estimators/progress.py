@@ -1,0 +1,14 @@
+"""Progress bars over rows."""
+
+from collections.abc import Iterator
+
+from tqdm import tqdm
+
+from kalvi.rules.base import Batch
+
+
+def with_progress(batches: Iterator[Batch], bar: tqdm, n_rows: int) -> Iterator[Batch]:
+    """The batches as they come, a progress bar of `n_rows` rows told of each."""
+    for batch in batches:
+        yield batch
+        bar.update(min(len(batch.y), n_rows - bar.n))
