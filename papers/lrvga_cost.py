@@ -13,10 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 
+import kalvi
 from kalvi import plots
-from kalvi.estimators import settings
 from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
 from kalvi.numerics import precision
@@ -63,7 +62,8 @@ def table_2(quick: bool) -> Result:
     d, ranks = (20_000, (20, 2)) if quick else (10**6, (100, 10, 2, 1))
     table: Table = [_line("full Kalman", d, d, ITEM * d**2, None)]
     with precision.matching("float64"):
-        size = settings.schedule("auto", d, ranks[0], np.float64).largest
+        model = kalvi.LinearRegression(rank=ranks[0], fit_intercept=False)
+        size = model.settings().schedule(d, 1).largest
         rows, block = _rows(d, ROWS), _rows(d, size)
         for p in ranks:
             name = f"L-RVGA, p = {p}"

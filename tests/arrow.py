@@ -185,7 +185,7 @@ class Arrow(Updatable):
     def ascent(self, prior) -> Any:
         return QuasiNewtonAscent.begin(prior, self)
 
-    def among(self, others: "Arrow", places) -> "Arrow":
+    def embed(self, others: "Arrow", places) -> "Arrow":
         m = len(self.own)
         levels, corner = places[:m], places[m:] - len(others.own)
         slopes = others.slopes.at[levels[:, None], corner[None, :]].set(self.slopes)

@@ -309,6 +309,7 @@ def nested(depth: int):
 
 
 DENSE = "kalvi.gaussians.dense:Dense"
+LINEAR = "kalvi.estimators.linear.estimator"
 STRUCTURES = {
     "nothing": {},
     "empty": [],
@@ -325,7 +326,11 @@ STRUCTURES = {
     "a dotted name": ["module", "kalvi.gaussians.dense:Dense.__init__", {}],
     "an abstract class": ["module", "kalvi.gaussians.dense:Updatable", {}],
     "an abstract class where it is defined": ["module", "kalvi.kernels.base:Kernel", {}],
-    "an abstract estimator": ["estimator", "kalvi.estimators.base:StreamingEstimator", {"rank": 1}],
+    "an abstract estimator": [
+        "estimator",
+        "kalvi.estimators.linear.estimator:LinearEstimator",
+        {"rank": 1},
+    ],
     "a private class": ["record", "kalvi.rules.rvga:_Block", {}],
     "a class under another name": ["estimator", "kalvi.estimators.gaussian_process:_model", {}],
     "an error": ["module", "kalvi.readers.errors:BadData", {}],

@@ -13,8 +13,7 @@ from scipy import stats
 from scipy.special import log_softmax
 
 import kalvi
-from kalvi.estimators import draws
-from kalvi.estimators.states import Settled
+from kalvi.estimators.linear import diagnostics
 from kalvi.gaussians import Dense
 
 RNG = np.random.default_rng(3)
@@ -37,7 +36,7 @@ def expected_ratios(model, log_likelihood, prior_std, theta):
 
 def check(model, y, log_likelihood, prior_std, x=X):
     theta = np.asarray(model.posterior_.sample(jr.fold_in(jr.key(5), 0), 100))
-    found = draws.log_ratios(model, (x, y, WEIGHT), 100, jr.key(5))
+    found = diagnostics.log_ratios(model.fit_, (x, y, WEIGHT), 100, jr.key(5))
     expected = expected_ratios(model, log_likelihood, prior_std, theta)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
@@ -88,7 +87,7 @@ def test_ratios_of_several_classes(scheme):
 def test_a_linear_model_is_exact(noise):
     """Given the noise the posterior is Gaussian: every ratio is the evidence."""
     model = kalvi.LinearRegression(noise_scale=noise, prior_scale=3.0).fit(X, Y)
-    ratios = draws.log_ratios(model, (X, Y, np.ones(60)), 200, jr.key(0))
+    ratios = diagnostics.log_ratios(model.fit_, (X, Y, np.ones(60)), 200, jr.key(0))
     scale = model.noise_scale_
     unit = scale if noise == "auto" else 1.0
     prior = (WIDE * np.square(unit * np.array([3.0, 3.0, 30.0]))) @ WIDE.T
@@ -101,8 +100,8 @@ def test_a_linear_model_is_exact(noise):
 def narrowed(model, factor: float):
     """The same model, its precision multiplied."""
     q = model.state_.posterior.rescale(jnp.asarray(factor))
-    model.state_ = eqx.tree_at(lambda s: s.posterior, model.state_, q)
-    model._settled = Settled(model)
+    state = eqx.tree_at(lambda s: s.posterior, model.state_, q)
+    model.fit_ = model.fit_.settled_at(state, model.fit_.n_rows, model.fit_.optimum)
     return model
 
 
@@ -157,7 +156,7 @@ def test_refusals():
 
 def test_draws_in_pieces_are_as_many(monkeypatch):
     model = kalvi.LogisticRegression().partial_fit(X, LABELS)
-    monkeypatch.setattr(draws, "NUMBERS", 3 * 64)
+    monkeypatch.setattr(diagnostics, "NUMBERS", 3 * 64)
     assert model.diagnose(X, LABELS, n_draws=150, random_state=0).n_draws == 150
 
 

@@ -174,7 +174,7 @@ def test_further_passes_of_a_linear_model_find_its_mean_and_noise():
 
 
 def test_one_pass_above_the_stated_size(monkeypatch):
-    monkeypatch.setattr("kalvi.estimators.refining.REVISIT_BYTES", 8 * N * D - 1)
+    monkeypatch.setattr("kalvi.estimators.linear.refinement.REVISIT_BYTES", 8 * N * D - 1)
     assert kalvi.LogisticRegression(rank=1).fit(X, BINARY).n_passes_ == 1
 
 
@@ -316,7 +316,9 @@ def test_a_prediction_absorbs_each_waiting_row_once(monkeypatch):
         rows.append(batch.x.shape[0])
         return run.call(function, rule, state, batch)
 
-    monkeypatch.setattr("kalvi.estimators.states.run", SimpleNamespace(call=counted))
+    monkeypatch.setattr(
+        "kalvi.estimators.linear.fit.run", SimpleNamespace(call=counted, resume=run.resume)
+    )
     model = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 9, predict=True)
     model.predict_proba(X)
     assert rows == [1] * 9
@@ -329,6 +331,6 @@ def test_learned_noise_between_blocks_is_that_of_all_rows():
     for i in range(17):
         model.partial_fit(X[i : i + 1], TARGET[i : i + 1])
         mean, std = model.predict(X[:2], return_std=True)
-    best = model._current()[1]
+    best = model.fit_.current.best
     np.testing.assert_allclose(model.noise_scale_, np.sqrt(best.innovations / best.rows), rtol=1e-9)
     assert np.all(np.isfinite(mean)) and np.all(std > model.noise_scale_)

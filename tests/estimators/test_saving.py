@@ -214,21 +214,24 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_attributes_that_contradict_each_other(tmp_path):
+def test_attributes_that_contradict_each_other(tmp_path, monkeypatch):
     model = kalvi.LogisticRegression(rank=1).partial_fit(X[:5], LABELS[:5], ["no", "yes"])
     for name, wrong in (
         ("n_features_in_", 5),
         ("classes_", np.array(["a", "b", "c"])),
         ("classes_", np.array(["b", "a"])),
-        ("state_", None),
         ("scheme", "none"),
-        ("structure_", {}),
         ("dtype", "nothing"),
-        ("buffer_", kalvi.rules.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),
+        ("fit_", {"state": None}),
+        ("fit_", {"structure": {}}),
+        ("fit_", {"optimum": (1, 2.0)}),
+        ("fit_", {"surplus": 1}),
+        ("fit_", {"buffer": kalvi.rules.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))}),
     ):
-        kept = model.__getstate__() | {name: wrong}
-        broken = object.__new__(kalvi.LogisticRegression)
-        broken.__dict__.update(kept)
-        kalvi.save(tmp_path / "model", broken)
+        kept = model.__getstate__()
+        kept[name] = kept["fit_"] | wrong if name == "fit_" else wrong
+        with monkeypatch.context() as broken:
+            broken.setattr(kalvi.LogisticRegression, "__getstate__", lambda self, kept=kept: kept)
+            kalvi.save(tmp_path / "model", model)
         with pytest.raises(ValueError, match="model is not a saved state"):
             kalvi.load(tmp_path / "model")

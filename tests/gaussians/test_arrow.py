@@ -154,7 +154,7 @@ def test_shards_are_merged():
 def test_new_levels():
     q, more = prior_of(), Arrow(jnp.zeros(8), jnp.zeros((6, 2)), jnp.full(6, 4.0), jnp.eye(2))
     places = jnp.asarray([0, 2, 3, 5, 6, 7])
-    wider = q.among(more, places)
+    wider = q.embed(more, places)
     known = np.asarray(wider.covariance.to_dense())[np.ix_(places, places)]
     assert_close(known, q.covariance.to_dense(), 1e-12)
     assert_close(np.asarray(wider.variance())[[1, 4]], [4.0, 4.0], 1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from kalvi.estimators.predictive import predicted, predictor_laws
+from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
 from kalvi.likelihoods.vector import Softmax
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import as_array, is_jax, namespace_of, on_device, on_host
@@ -19,8 +19,8 @@ TWO = BY_NAME["softmax"]._replace(name="two classes", likelihood=Softmax(2))
 
 def both(likelihood, q, x):
     """Predictions with NumPy and with JAX."""
-    with_numpy = predicted(on_host(likelihood), on_host(q), x, LAYOUT)
-    with_jax = predicted(likelihood, q, x, LAYOUT)
+    with_numpy = predict_rows(on_host(likelihood), on_host(q), x, LAYOUT)
+    with_jax = predict_rows(likelihood, q, x, LAYOUT)
     assert all(isinstance(part, np.ndarray) for part in with_numpy)
     return with_numpy, with_jax
 
@@ -47,7 +47,7 @@ def test_numpy_predictions_are_the_integrals(observed, structure):
     q, mean, cov = structure.make(np.random.default_rng(0))
     c = observed.outputs
     x = rows(q.dim // c - 1) / 3
-    found = predicted(on_host(observed.likelihood), on_host(q), x, LAYOUT)
+    found = predict_rows(on_host(observed.likelihood), on_host(q), x, LAYOUT)
     for i, row in enumerate(np.column_stack([x, np.ones(len(x))])):
         design = row if c == 1 else np.kron(np.eye(c), row)
         law = design @ mean, design @ cov @ design.T
@@ -64,7 +64,7 @@ def test_sparse_rows_and_many_blocks():
     x = sp.random_array((2500, q.dim - 1), density=0.4, rng=np.random.default_rng(2), format="csr")
     likelihood = OWN[0].likelihood
     dense, sparse = (
-        predicted(on_host(likelihood), on_host(q), rows, LAYOUT) for rows in (x.toarray(), x)
+        predict_rows(on_host(likelihood), on_host(q), rows, LAYOUT) for rows in (x.toarray(), x)
     )
     assert len(sparse[0]) == 2500
     for mine, other in zip(sparse, dense, strict=True):
@@ -75,13 +75,13 @@ def test_float32_stays_float32():
     q = jax.tree.map(
         lambda a: np.asarray(a, np.float32), STRUCTURES[3].make(np.random.default_rng(0)).q
     )
-    found = predicted(OWN[1].likelihood, q, rows(q.dim - 1), LAYOUT | {"dtype": np.float32})
+    found = predict_rows(OWN[1].likelihood, q, rows(q.dim - 1), LAYOUT | {"dtype": np.float32})
     assert [part.dtype for part in found] == [np.float32] * 3
 
 
 def test_infinite_rates_make_no_noise():
     q = jax.tree.map(lambda a: np.asarray(a) * 1e3, STRUCTURES[0].make(np.random.default_rng(0)).q)
-    mean, _, _ = predicted(BY_NAME["poisson"].likelihood, q, rows(q.dim - 1), LAYOUT)
+    mean, _, _ = predict_rows(BY_NAME["poisson"].likelihood, q, rows(q.dim - 1), LAYOUT)
     assert np.isinf(mean).any()
 
 

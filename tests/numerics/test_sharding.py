@@ -199,7 +199,7 @@ def test_estimators_make_no_whole_prior():
     with sharding.over():
         model = kalvi.PoissonRegression(rank=2, fit_intercept=False)
         given = kalvi.PoissonRegression(rank=2, prior=gaussian(16, 2), fit_intercept=False)
-        for prior in (model._priors(16), given._priors(16)):
+        for prior in (one.settings().make_prior(1.0, 16, 1) for one in (model, given)):
             for leaf in jax.tree.leaves(prior):
                 assert {part.data.shape[0] for part in leaf.addressable_shards} == {2}
 

@@ -61,7 +61,7 @@ def fit(file, out, tell=lambda *_: None, *, every=10**9, **choices):
 def bits(model):
     """Everything that was learned, as bytes; the clock aside."""
     record = model.record._replace(seconds=0.0)
-    state = model.estimator.__getstate__()["state_"]
+    state = model.estimator.fit_.state
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
     rows = None if record.sample.x is None else record.sample.x.toarray()
     told = (record.curve, record.checks, record.scores, record.losses, record.sample[1:])
@@ -330,7 +330,7 @@ def test_no_row_stays_in_a_model_unless_it_was_asked_for(frame, tmp_path):
     def rows_in(**choices):
         model = fit(path, out, target="sold", drop=("price",), **choices)
         held = kalvi.load(out)
-        raw = held.estimator.__getstate__()["buffer_"].waiting
+        raw = held.estimator.fit_.buffer.waiting
         assert raw is None  # a full covariance keeps no row waiting
         centre, scale = model.encoder.numbers.centre[0], model.encoder.numbers.scale[0]
         data = out.read_bytes()
@@ -349,7 +349,7 @@ def test_low_rank_models_keep_the_rows_that_wait_for_a_block(file, tmp_path):
     """Documented, and fewer than a block."""
     parameters = {"rank": 2, "block_size": 96, "passes": 1}
     model = fit(file, tmp_path / "m", target="sold", drop=("price",), parameters=parameters)
-    waiting = kalvi.load(tmp_path / "m").estimator.__getstate__()["buffer_"].waiting
+    waiting = kalvi.load(tmp_path / "m").estimator.fit_.buffer.waiting
     assert waiting[0].shape[0] == ROWS % 96
     assert model.record.sample.x is None
 

@@ -119,7 +119,7 @@ def test_one_pass_is_the_stream(file, frame, tmp_path):
 
 def test_rows_beyond_the_memory_are_streamed(file, tmp_path, monkeypatch):
     stream = fit(file, tmp_path / "s", parameters={"passes": 1})
-    monkeypatch.setattr("kalvi.estimators.refining.REVISIT_BYTES", 8 * (ROWS - 1) * WIDTH)
+    monkeypatch.setattr("kalvi.estimators.linear.refinement.REVISIT_BYTES", 8 * (ROWS - 1) * WIDTH)
     model = fit(file, tmp_path / "m")
     same_bits(model.estimator.posterior_, stream.estimator.posterior_)
     assert summary(model, "m")["reached"]["how"] == "one pass"

@@ -65,11 +65,11 @@ def fit(
     """
     _check_counts(refine, shards)
     check(model)
-    refines = bool(refine) and not model._one_pass_is_exact()
+    refines = bool(refine) and not model.exact_in_one_pass()
     if refines:
         check_refinable(model)
     found = source(X, y, sample_weight, to_rows)
-    known = "state_" in vars(model)
+    known = "fit_" in vars(model)
     if known and found.width not in (None, model.n_features_in_):
         raise ValueError(
             f"X has {found.width} features, and the model has learned from {model.n_features_in_}."

@@ -36,17 +36,19 @@ before, of the new rows given what it knew.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any
+from warnings import warn
 
 import jax
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
-from kalvi.estimators import revisits
-from kalvi.estimators.base import StreamingEstimator
-from kalvi.estimators.settings import VARIATIONAL
-from kalvi.estimators.shards import check_mergeable, joined
+from kalvi.estimators.linear import shards
+from kalvi.estimators.linear.estimator import LinearEstimator
+from kalvi.estimators.linear.settings import VARIATIONAL
 from kalvi.gaussians.ascents import no_sums
 
 
@@ -87,7 +89,7 @@ class Learn(Pass):
 
     def __init__(self, model: Any, classes: Any = None):
         check(model)
-        self.known = model if "state_" in vars(model) else None
+        self.known = model if "fit_" in vars(model) else None
         self.model = clone(model)
         self.classes = None
         if is_classifier(model):
@@ -100,7 +102,7 @@ class Learn(Pass):
         x, y, weight = three(rows)
         if _empty(x, weight):
             return found
-        if self.known is not None and "state_" not in vars(found):
+        if self.known is not None and "fit_" not in vars(found):
             _check_feature_names(self.known, x, reset=False)
             _check_n_features(self.known, x, reset=False)
         new = object.__new__(type(found))
@@ -109,15 +111,15 @@ class Learn(Pass):
         return new.partial_fit(x, y, sample_weight=weight, **named)
 
     def join(self, one: Any, other: Any) -> Any:
-        parts = [part for part in (one, other) if "state_" in vars(part)]
-        return joined(parts, again=True) if len(parts) == 2 else (parts or [one])[0]
+        parts = [part for part in (one, other) if "fit_" in vars(part)]
+        return shards.merge_models(parts, again=True) if len(parts) == 2 else (parts or [one])[0]
 
     def finish(self, found: Any) -> Any:
         """The model of all rows."""
         whole = found if self.known is None else self.join(found, self.known)
-        if "state_" not in vars(whole):
+        if "fit_" not in vars(whole):
             raise ValueError("there are no rows to learn from: every place is empty.")
-        whole._warn(whole._current()[1])
+        whole.warn_of_problems()
         return whole
 
 
@@ -134,7 +136,8 @@ class Visit(Pass):
         x, y, weight = three(rows)
         if _empty(x, weight):
             return found
-        return revisits.visited(self.model, self.at, found, (x, y, weight))
+        rows = self.model.checked_rows(x, y, weight)
+        return shards.add_up(self.model, self.at, found, rows)
 
     def join(self, one: Any, other: Any) -> Any:
         return jax.tree.map(np.add, one, other)
@@ -151,26 +154,36 @@ class Refinement:
     """
 
     def __init__(self, model: Any, known: Any = None):
-        check_is_fitted(model, "state_")
+        check_is_fitted(model, "fit_")
         check_refinable(model)
         self.model = model
-        self.ascent: Any = revisits.begun(model, known if _fitted(known) else None)
+        before = known.posterior_ if _fitted(known) else None
+        self.ascent: Any = shards.begin_ascent(model.fit_, before)
 
     def visit(self) -> Visit:
         """The pass that `turn` wants the outcome of."""
         visited = self.ascent.visited
         nothing = jax.tree.map(np.asarray, no_sums(visited))
-        return Visit(revisits.shell(self.model), visited, nothing)
+        return Visit(shards.without_fit(self.model), visited, nothing)
 
     def turn(self, sums: Any) -> "Refinement":
         """The next round, from what a visit of all rows left."""
         new = object.__new__(Refinement)
-        new.model, new.ascent = self.model, revisits.turned(self.model, self.ascent, sums)
+        new.model, new.ascent = self.model, shards.turn(self.ascent, sums, self.model.dtype)
         return new
 
     def finish(self) -> Any:
         """The model at the best Gaussian that was visited; warns where that is far from the optimum."""
-        return revisits.ended(self.model, self.ascent)
+        new = copy(self.model)
+        new.fit_ = shards.end_ascent(self.model.fit_, self.ascent)
+        if not new.converged_:
+            warn(
+                f"the variational bound had not converged after {new.n_passes_} passes "
+                f"(elbo_gap_ = {new.elbo_gap_:.2g} nats). Refine more.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return new
 
 
 def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
@@ -207,14 +220,14 @@ def three(rows: Any) -> tuple[Any, Any, Any]:
 
 def check(model: Any) -> None:
     """Refuse what is no model whose shards add, and parameters that shards cannot have."""
-    if not isinstance(model, StreamingEstimator):
+    if not isinstance(model, LinearEstimator):
         raise TypeError(
             "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
             f"got {type(model).__name__}, whose shards do not add. Let one stream of its partial_fit go "
             "over all places in turn."
         )
-    model._check_settings()
-    check_mergeable(model)
+    model.check_settings()
+    shards.check_mergeable(model)
 
 
 def _classes(model: Any, classes: Any, known: Any) -> np.ndarray:
@@ -228,7 +241,7 @@ def _classes(model: Any, classes: Any, known: Any) -> np.ndarray:
 
 
 def _fitted(model: Any) -> bool:
-    return model is not None and "state_" in vars(model)
+    return model is not None and "fit_" in vars(model)
 
 
 def _empty(x: Any, weight: Any) -> bool:

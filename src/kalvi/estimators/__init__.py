@@ -6,7 +6,7 @@ from kalvi.estimators.gaussian_process import (
     GaussianProcessClassifier,
     GaussianProcessRegressor,
 )
-from kalvi.estimators.linear import LinearRegression, LogisticRegression, PoissonRegression
+from kalvi.estimators.linear.models import LinearRegression, LogisticRegression, PoissonRegression
 from kalvi.estimators.neural import NeuralClassifier, NeuralRegressor
 
 __all__ = [

@@ -220,7 +220,7 @@ class Updatable(Gaussian):
         """An ascent of the variational bound with this prior, from here (`gaussians.ascents`)."""
 
     @abstractmethod
-    def among(self, others: Any, places: Int[Array, " d"]) -> "Updatable":
+    def embed(self, others: Any, places: Int[Array, " d"]) -> "Updatable":
         """These parameters at `places` among more, which have no correlations and keep those of `others`.
 
         `others` is a Gaussian of the same kind over all of them, without correlations.

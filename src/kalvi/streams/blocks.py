@@ -63,7 +63,7 @@ class Buffer(NamedTuple):
         self, rows: tuple[Any, np.ndarray, np.ndarray], schedule: Schedule, **layout: Any
     ) -> tuple[Iterator[Batch], "Buffer"]:
         """The batches of the blocks that (x, y, weight) complete, and the buffer after them."""
-        room, n = schedule.size(self.seen) - self._count(), rows[0].shape[0]
+        room, n = schedule.size(self.seen) - self.count, rows[0].shape[0]
         if n < room:
             return iter(()), Buffer(self.seen, self._joined(rows))
         head = self._joined(_part(rows, slice(0, room)))
@@ -89,13 +89,15 @@ class Buffer(NamedTuple):
 
     def since(self, count: int, schedule: Schedule, layout: dict[str, Any]) -> Batch | None:
         """The waiting rows after the first `count`: one by itself, several padded as a block is."""
-        if self.waiting is None or count >= self._count():
+        if self.waiting is None or count >= self.count:
             return None
-        new = self._count() - count
+        new = self.count - count
         shape = 1 if new == 1 else schedule.shape(schedule.size(self.seen))
         return _padded(_part(self.waiting, slice(count, None)), shape, layout)
 
-    def _count(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many rows wait."""
         return 0 if self.waiting is None else self.waiting[1].size
 
     def _joined(self, rows: tuple[Any, np.ndarray, np.ndarray]) -> Any:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from kalvi.columns.encoder import FREE, Encoder
 from kalvi.columns.groups import NEW_LEVEL
 from kalvi.columns.targets import Classes
-from kalvi.estimators.predictive import predicted
+from kalvi.estimators.linear.predictions import predict_rows
 from kalvi.evaluation.intervals import normal
 from kalvi.likelihoods import Normal
 from kalvi.tabular.model import TableModel
@@ -160,14 +160,18 @@ def _classes(model: TableModel) -> list[Any]:
 def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of these combinations of the coefficients in units of y, class by class."""
     estimator = model.estimator
-    q, outputs, width = estimator._on_host()[2], estimator._outputs(), rows.shape[1]
+    q, outputs, width = (
+        estimator.fit_.on_host.posterior,
+        estimator.fit_.family.outputs,
+        rows.shape[1],
+    )
     layout = {"intercept": False, "dtype": estimator.dtype}
     means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
     for k in range(outputs):
         wide = sp.csr_array(
             (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
         )
-        mean, variance, _ = predicted(noiseless, q, wide, layout)
+        mean, variance, _ = predict_rows(noiseless, q, wide, layout)
         means.append(mean)
         stds.append(np.sqrt(variance))
     zero, one = model.target.restored(np.array([0.0, 1.0]))

@@ -26,10 +26,8 @@ from kalvi.estimators import (
     NeuralRegressor,
     PoissonRegression,
 )
-from kalvi.estimators.predictive import predicted, predictor_laws
 from kalvi.evaluation import intervals
 from kalvi.evaluation.intervals import Spread
-from kalvi.likelihoods import Normal
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
@@ -288,15 +286,13 @@ def likely_kind(column: pa.ChunkedArray) -> str:
 
 def latent(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of the linear predictor of each row: y without noise."""
-    noiseless = Normal(np.zeros((), estimator.dtype))
-    found = predicted(noiseless, estimator._predicting()[2], x, estimator._layout())
-    return found[0], np.sqrt(found[1])
+    mean, variance = estimator.fit_.predictors(x)
+    return mean, np.sqrt(variance)
 
 
 def latent_classes(estimator: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Means and covariances of the predictors of all classes of each row."""
-    q, outputs = estimator._predicting()[2], len(estimator.classes_)
-    return predictor_laws(q, outputs, x, estimator._layout())
+    return estimator.fit_.predictors(x)
 
 
 def any_target(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:

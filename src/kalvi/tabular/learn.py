@@ -161,7 +161,7 @@ def without_folder(file: dict[str, Any]) -> dict[str, Any]:
 def _check_settings(model: Learner) -> None:
     """Refuse parameters that the estimator cannot have, before anything is written."""
     try:
-        model.estimator._check_settings()
+        model.estimator.check_settings()
     except TypeError as error:
         raise ValueError(str(error)) from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kalvi.estimators.shards import joined
+from kalvi.estimators.linear.shards import merge_models
 from kalvi.tabular.model import TableModel
 from kalvi.tabular.provenance import check_apart
 from kalvi.tabular.record import Checks, Curve, Record, Sample
@@ -28,7 +28,7 @@ def merged(models: Sequence[Any], names: Sequence[str], *, again: bool = False) 
         encoder = encoder.joined(model.encoder)
     places = [model.encoder.places_in(encoder) for model in models]
     estimators = [model.estimator for model in models]
-    estimator = joined(estimators, places, encoder.width, again=again)
+    estimator = merge_models(estimators, places, encoder.width, again=again)
     record = _record([model.record for model in models])
     return first._replace(encoder=encoder, estimator=estimator, record=record)
 

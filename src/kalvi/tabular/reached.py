@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalvi.estimators.draws import learned_alone
+from kalvi.estimators.linear.estimator import learned_alone
 
 ROUNDING = 1e-14
 """A gap below this share of the bound is no more than its rounding."""

@@ -103,10 +103,10 @@ def _is_word(word: str) -> bool:
 
 def estimator_rules(estimator: Any) -> Rules:
     """Of parameters, and of numbers that are published beside the posterior."""
-    estimator._check_settings()
+    estimator.check_settings()
     yield "the settings", all(plain(v) for v in estimator.get_params(deep=False).values())
-    if "structure_" in vars(estimator):
-        estimator._check_structure()
+    if "fit_" in vars(estimator):
+        estimator.check_structure()
     counts = [vars(estimator).get(name, 1) for name in ("n_passes_", "n_samples_seen_", "n_iter_")]
     yield "the passes", all(isinstance(n, int | np.integer) and bool(n >= 0) for n in counts)
     found = [vars(estimator).get(name, 0.0) for name in ("elbo_", "elbo_gap_")]

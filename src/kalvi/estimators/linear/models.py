@@ -1,28 +1,22 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
-from typing import Any
+from typing import ClassVar
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from scipy.special import gammaln
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi.estimators import settings
-from kalvi.estimators.common import all_or_nothing, documented
-from kalvi.estimators.kinds import FixedLikelihood, StreamingRegressor
-from kalvi.gaussians import Gaussian
-from kalvi.likelihoods import Bernoulli, Likelihood, Normal, Poisson
+from kalvi.estimators.constraints import Constraint, check_parameters
+from kalvi.estimators.decorators import all_or_nothing, documented
+from kalvi.estimators.linear.estimator import PARAMETERS, LinearEstimator, LinearRegressor
+from kalvi.estimators.linear.families import Family, FixedFamily, NormalFamily
+from kalvi.estimators.linear.settings import CONSTRAINTS, SCALE
+from kalvi.likelihoods import Bernoulli, Poisson
 from kalvi.likelihoods.vector import Softmax
-from kalvi.rules.rvga import Streaming
-
-NO_NOISE = 1e-12
-"""The learned noise scale where nothing was ever mispredicted."""
 
 
-@documented
-class LinearRegression(StreamingRegressor):
+@documented(PARAMETERS)
+class LinearRegression(LinearRegressor):
     """Bayesian linear regression: the Kalman filter for a static state, exact in one pass.
 
     PARAMETERS
@@ -51,6 +45,10 @@ class LinearRegression(StreamingRegressor):
     >>> print(mean.round(2), std.round(2))
     [2.] [0.1]
     """
+
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {
+        "noise_scale": Constraint("one number or 'auto'", lambda value: np.ndim(value) == 0),
+    }
 
     def __init__(
         self,
@@ -89,81 +87,36 @@ class LinearRegression(StreamingRegressor):
         )
         self.noise_scale = noise_scale
 
+    def family(self) -> Family:
+        return NormalFamily(None if self._learns_noise() else float(self.noise_scale))
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return y
+
+    def _is_exact(self) -> bool:
+        return self.rank is None
+
+    def _learns_noise(self) -> bool:
+        return isinstance(self.noise_scale, str)
+
     def _check_model(self) -> None:
-        if np.ndim(self.noise_scale):
-            raise ValueError(f"noise_scale must be one number or 'auto'; got {self.noise_scale!r}.")
+        check_parameters({"noise_scale": self.noise_scale}, {"noise_scale": SCALE})
         if self.prior is not None and self._learns_noise():
             raise ValueError(
                 "prior= is in the units of y and needs noise_scale to be a number, "
                 "such as the other model's noise_scale_; got noise_scale='auto'."
             )
 
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        return y
-
-    def _learns_noise(self) -> bool:
-        return isinstance(self.noise_scale, str)
-
-    def _scales(self) -> np.ndarray:
-        return settings.NOISE_UNITS if self._learns_noise() else settings.SCALES
-
-    def _one_pass_is_exact(self) -> bool:
-        return self.rank is None
-
-    def _stream_likelihood(self) -> Likelihood:
-        return Normal(1.0 if self._learns_noise() else float(self.noise_scale) ** 2)
-
-    def _fitted_likelihood(self) -> Likelihood:
-        return Normal(np.asarray(self.noise_scale_**2, self.dtype))
-
     @property
     def noise_scale_(self) -> float:
         """The standard deviation of the noise, given or learned."""
-        return float(np.sqrt(self._fitted()._noise_variance(self._predicting()[1])))
-
-    def _noise_variance(self, state: Streaming) -> float:
-        if not self._learns_noise():
-            return float(self.noise_scale) ** 2
-        return float(state.innovations) / max(float(state.rows), NO_NOISE) or NO_NOISE**2
-
-    def _in_units(self, q: Any, state: Streaming) -> Gaussian:
-        """Where the noise is learned, it is the unit of a stream."""
-        if not self._learns_noise():
-            return q
-        return q.rescale(np.asarray(1 / self._noise_variance(state), self.dtype))
-
-    def _refitted(self, state: Streaming, prior: Gaussian, rows: tuple) -> Streaming:
-        """The squared residuals, and the prior's share: what the noise is learned from."""
-        if not self._learns_noise():
-            return state
-        (x, y, weight), q = rows, state.posterior
-        mean, away = np.asarray(q.mean), q.mean - prior.mean
-        residual = y - x @ mean[: x.shape[1]] - (mean[-1] if self.fit_intercept else 0)
-        total = jnp.asarray(weight @ residual**2 + float(away @ prior.solve(away)), self.dtype)
-        evidence = state.log_evidence + (state.innovations - total) / 2  # Π (1 + vₜ) stays
-        return eqx.tree_at(lambda s: (s.innovations, s.log_evidence), state, (total, evidence))
-
-    def _complaint(self, state: Streaming) -> str | None:
-        if self._learns_noise() and float(state.rows) > 0 and float(state.innovations) == 0:
-            return (
-                "every y was predicted exactly, so the noise cannot be learned and is taken as "
-                f"{NO_NOISE:g}; pass noise_scale= if it is known."
-            )
-        return None
-
-    def _evidence(self, state: Streaming) -> float:
-        """With unknown noise, ∫ Π N(yₜ; aₜ, σ²(1 + vₜ)) dσ²/σ² = Γ(n/2) (π S)^{−n/2} Π (1 + vₜ)^{−1/2}."""
-        if not self._learns_noise():
-            return float(state.log_evidence)
-        n, total = float(state.rows), float(state.innovations)
-        if n == 0 or total <= 0:
-            return float(state.log_evidence)
-        spread = float(state.log_evidence) + n * np.log(2 * np.pi) / 2 + total / 2
-        return float(gammaln(n / 2)) - n / 2 * np.log(np.pi * total) + spread
+        fit = self._fitted("noise_scale_")
+        assert isinstance(fit.family, NormalFamily)
+        return float(np.sqrt(fit.family.noise_variance(fit.predicting.best)))
 
 
-@documented
-class LogisticRegression(ClassifierMixin, FixedLikelihood):
+@documented(PARAMETERS)
+class LogisticRegression(ClassifierMixin, LinearEstimator):
     """Bayesian logistic regression, by R-VGA; the softmax of several predictors for three classes or more.
 
     `partial_fit` streams: one pass, exactly the recursive algorithm. `fit` has the table at hand and,
@@ -200,30 +153,31 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
     [[ 2. -1.]] [0.2 0.1]
     """
 
+    classes_: np.ndarray
+
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "LogisticRegression":
         """Forget everything and learn from a table."""
-        X, y = self._check_rows(X, y, reset=True, y_numeric=False)
+        X, y = self._check_rows(X, y, reset=True)
         self.classes_ = self._labels(y, None)
-        self.__dict__.pop("state_", None)
-        return self._learn(X, self._targets(y), sample_weight, revisit=True)
+        return self._learn_table(X, self._targets(y), sample_weight)
 
     @all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
         """Learn from further rows; the first call needs all labels, in y or in `classes`."""
-        first = not hasattr(self, "state_")
-        X, y = self._check_rows(X, y, reset=first, y_numeric=False)
+        first = "fit_" not in vars(self)
+        X, y = self._check_rows(X, y, reset=first)
         if first:
             self.classes_ = self._labels(y, classes)
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
                 f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
             )
-        return self._learn(X, self._targets(y), sample_weight, revisit=False)
+        return self._learn_more(X, self._targets(y), sample_weight)
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the coefficients averaged over."""
-        found = np.clip(self._predictive(X)[0].astype(np.float64), 0, 1)
+        found = np.clip(self._predict(X)[0].astype(np.float64), 0, 1)
         if found.ndim == 1:
             return np.column_stack([1 - found, found])
         return found / found.sum(axis=1, keepdims=True)
@@ -236,22 +190,30 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
 
     def decision_function(self, X) -> np.ndarray:
         """The posterior mean of the log-odds, or of the predictor of each class."""
-        return self._predictive(X)[2]
+        return self._predict(X)[2]
 
     @property
     def coef_(self) -> np.ndarray:
-        return self._table()[:, : self.n_features_in_]
+        return self._coefficients("coef_")[:, : self.n_features_in_]
 
     @property
     def intercept_(self) -> np.ndarray:
-        table = self._table()
-        return table[:, -1] if self.fit_intercept else np.zeros(len(table))
+        table = self._coefficients("intercept_")
+        return table[:, -1] if self.fit_.settings.fit_intercept else np.zeros(len(table))
 
-    def _table(self) -> np.ndarray:
-        return np.asarray(self._on_host()[2].mean).reshape(self._outputs(), -1)
+    def _coefficients(self, name: str) -> np.ndarray:
+        fit = self._fitted(name)
+        return np.asarray(fit.on_host.posterior.mean).reshape(fit.family.outputs, -1)
 
-    def _outputs(self) -> int:
-        return len(self.classes_) if len(self.classes_) > 2 else 1
+    def family(self) -> Family:
+        classes = len(self.classes_)
+        return FixedFamily(Bernoulli() if classes == 2 else Softmax.of(classes))
+
+    def _is_exact(self) -> bool:
+        return False
+
+    def _check_model(self) -> None:
+        pass
 
     def _labels(self, y: np.ndarray, classes) -> np.ndarray:
         """The labels, from y or as given."""
@@ -276,16 +238,9 @@ class LogisticRegression(ClassifierMixin, FixedLikelihood):
             )
         return np.searchsorted(self.classes_, y).astype(float)
 
-    def _check_model(self) -> None:
-        pass
 
-    def _stream_likelihood(self) -> Bernoulli | Softmax:
-        classes = len(self.classes_)
-        return Bernoulli() if classes == 2 else Softmax.of(classes)
-
-
-@documented
-class PoissonRegression(StreamingRegressor, FixedLikelihood):
+@documented(PARAMETERS)
+class PoissonRegression(LinearRegressor):
     """Bayesian regression of counts with a logarithmic link, by R-VGA.
 
     PARAMETERS
@@ -311,6 +266,12 @@ class PoissonRegression(StreamingRegressor, FixedLikelihood):
     [0.5] 1.0
     """
 
+    def family(self) -> Family:
+        return FixedFamily(Poisson())
+
+    def _is_exact(self) -> bool:
+        return False
+
     def _check_model(self) -> None:
         if self.scheme == "qkf":
             raise ValueError(
@@ -323,9 +284,6 @@ class PoissonRegression(StreamingRegressor, FixedLikelihood):
         if bad.size:
             raise ValueError(f"y must hold counts, 0 or more; row {bad[0]} has {y[bad[0]]:g}.")
         return y
-
-    def _stream_likelihood(self) -> Likelihood:
-        return Poisson()
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

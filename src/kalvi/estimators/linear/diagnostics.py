@@ -1,0 +1,114 @@
+"""Draws of a linear model's coefficients, and how good its Gaussian is.
+
+The true posterior is prior · Π p(yᵢ | xᵢᵀθ)^wᵢ up to a constant, so draws θ of the Gaussian q have
+
+    log r(θ) = log prior(θ) + Σ wᵢ log p(yᵢ | xᵢᵀθ) − log q(θ),
+
+and `psis` says from these ratios how far q is from it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from sklearn.utils import check_random_state
+
+from kalvi import streams
+from kalvi.estimators.linear.fit import LinearFit, Rows
+from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.evaluation.psis import FEWEST, Diagnosis, diagnosis, psis
+from kalvi.gaussians import Gaussian
+from kalvi.likelihoods import Likelihood
+from kalvi.numerics.precision import matching
+from kalvi.predictors import Predictor
+from kalvi.rules.base import Batch, weighted
+from kalvi.streams import run
+
+ROWS, NUMBERS = 256, 2**24
+"""Ratios are summed over blocks of so many rows, for draws of at most so many numbers at once."""
+
+
+def draw_key(random_state: Any) -> PRNGKeyArray:
+    """A key for draws, from whatever scikit-learn takes as a random state."""
+    return jr.key(check_random_state(random_state).randint(2**31 - 1))
+
+
+def check_judged(settings: LinearSettings, n_draws: int) -> None:
+    """Refuse to judge a model that forgets, and too few draws."""
+    if settings.forgetting != 1 or settings.process_noise != 0:
+        raise ValueError(
+            "diagnose needs forgetting=1 and process_noise=0; a model that forgets has no other posterior "
+            "to be compared with."
+        )
+    if n_draws < FEWEST:
+        raise ValueError(f"n_draws must be at least {FEWEST}; got {n_draws}.")
+
+
+def diagnose(fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray) -> Diagnosis:
+    """How good the posterior of a fit is, given the rows that it has learned."""
+    ratios = log_ratios(fit, rows, n_draws, key)
+    shift = mean_shifts(fit.current.posterior, psis(ratios).log_weights, key)
+    return diagnosis(ratios, int(np.sum(rows[2] > 0)), shift)
+
+
+def log_ratios(
+    fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray
+) -> Float[np.ndarray, " s"]:
+    """log r of draws of a fit's posterior, in float64 and in as many pieces as memory asks for."""
+    likelihood = fit.family.fitted_likelihood(fit.predicting.best, fit.settings.dtype)
+    layout = fit.settings.layout | {"dtype": np.float64}
+    with matching(np.float64):
+        posterior, prior = _in_double(fit.current.posterior), _in_double(fit.fitted_prior())
+        parts = []
+        for theta in _draws(posterior, n_draws, key):
+            total = run.call(_densities, prior, theta) - run.call(_densities, posterior, theta)
+            for batch in streams.array_batches(*rows, block_size=ROWS, **layout):
+                total = total + run.call(_log_likelihoods, likelihood, fit.predictor, theta, batch)
+            parts.append(np.asarray(total))
+    return np.concatenate(parts)
+
+
+def mean_shifts(
+    posterior: Gaussian, log_weights: Float[np.ndarray, " s"], key: PRNGKeyArray
+) -> Float[np.ndarray, " d"]:
+    """How far weighting the draws of `log_ratios` moves each mean, in standard deviations.
+
+    Against the mean of the same draws: equal weights move nothing, whatever was drawn.
+    """
+    extra, done = np.exp(log_weights) - 1 / len(log_weights), 0
+    with matching(np.float64):
+        posterior = _in_double(posterior)
+        total = np.zeros(posterior.dim)
+        for theta in _draws(posterior, len(extra), key):
+            total += extra[done : done + len(theta)] @ np.asarray(theta - posterior.mean[None, :])
+            done += len(theta)
+        return total / np.sqrt(np.asarray(posterior.variance()))
+
+
+def _draws(posterior: Gaussian, n_draws: int, key: PRNGKeyArray) -> Iterator[Float[Array, "s d"]]:
+    """Draws of a posterior, in as many pieces as memory asks for."""
+    size = int(np.clip(NUMBERS // posterior.dim, 1, n_draws))
+    for number, first in enumerate(range(0, n_draws, size)):
+        yield posterior.sample(jr.fold_in(key, number), min(size, n_draws - first))
+
+
+def _in_double(q: Gaussian) -> Any:
+    """The same Gaussian in float64."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), q)
+
+
+def _densities(q: Gaussian, theta: Float[Array, "s d"]) -> Float[Array, " s"]:
+    return jax.vmap(lambda one: q.log_prob(one))(theta)
+
+
+def _log_likelihoods(
+    likelihood: Likelihood, predictor: Predictor, theta: Float[Array, "s d"], batch: Batch
+) -> Float[Array, " s"]:
+    """Σ wᵢ log p(yᵢ | θ) of each draw."""
+    f = jnp.swapaxes(jax.vmap(lambda one: predictor.values(one, batch.x))(theta), 0, 1)
+    terms = jax.vmap(lambda row, y: jax.vmap(lambda one: likelihood.log_prob(one, y))(row))
+    return jnp.sum(weighted(batch.weight, terms(f, batch.y)), axis=0)

@@ -1,0 +1,467 @@
+"""What the linear estimators share: parameters and rows are checked, a fit is made and published."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+from warnings import warn
+
+import numpy as np
+from sklearn.base import RegressorMixin, clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from kalvi.estimators.constraints import Constraint
+from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.input_checks import checked_weights, name_bad_entry, require_consistent
+from kalvi.estimators.linear import diagnostics, refinement
+from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
+from kalvi.estimators.linear.restoring import parts_of, restored
+from kalvi.estimators.linear.settings import (
+    CONSTRAINTS,
+    VARIATIONAL,
+    LinearSettings,
+    check_settings,
+)
+from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.evaluation.psis import Diagnosis
+from kalvi.gaussians import Gaussian
+from kalvi.numerics.precision import matching
+from kalvi.rules.rvga import Streaming
+
+PARAMETERS = """rank : int or None, default None
+        None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
+        diagonal, d (rank + 2) numbers; 0 keeps variances only.
+    prior_mean : float or array, default 0
+        Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
+    prior_scale : float, array or "auto", default 1 (LinearRegression: 1000)
+        Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
+        an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
+        keeps the one with the most evidence, `prior_scale_`.
+    prior : Gaussian or None
+        The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
+    method : {"rvga", "klprox"}, default "rvga"
+        How `fit` learns: "rvga" streams the rows once and goes on from there as `passes` says; "klprox"
+        goes to the optimum of the variational bound from the prior, in the space of the coefficients or,
+        where there are fewer rows, in that of the rows; its posterior then is a precision of as many
+        factors as rows. prior_scale="auto" takes the scale with the highest bound. Rows of `partial_fit`
+        are streamed by either.
+    scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
+        How a row updates the posterior; "implicit" is the optimal one.
+    fit_intercept : bool, default True
+    forgetting : float in (0, 1], default 1
+        Factor on the precision before each row; below 1 the past fades, with a memory of about
+        1/(1 − forgetting) rows.
+    process_noise : float, default 0
+        Variance added to every coefficient before each row (applied block by block).
+    passes : "auto" or int, default "auto"
+        Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
+        one steps more towards the optimum of the variational bound, among Gaussians of that rank if
+        there is one; "auto" goes on until the bound has converged if nothing is forgotten, the scheme
+        is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
+        one pass otherwise. `n_passes_` says what was done.
+    block_size : "auto" or int
+        Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
+        precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
+        with the stream. However `partial_fit` is given the rows, the blocks are the same: rows that do
+        not fill one wait for the next call, and count in every result meanwhile.
+    dtype : {"float64", "float32"}
+        float64 needs no global JAX setting.
+    random_state : int, RandomState or None
+        For `sample_posterior`.
+    verbose : bool, default False
+        Show a progress bar."""
+
+SAME_WEIGHT = 1e-6
+"""Total weights that differ by less than this share are those of the same rows."""
+
+
+class LinearEstimator(PickledAsNumPy):
+    """A Gaussian posterior over linear coefficients, learned from rows as they come."""
+
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
+
+    n_features_in_: int
+    fit_: LinearFit
+
+    def __init__(
+        self,
+        *,
+        rank=None,
+        prior_mean=0.0,
+        prior_scale=1.0,
+        prior=None,
+        method="rvga",
+        scheme="implicit",
+        fit_intercept=True,
+        forgetting=1.0,
+        process_noise=0.0,
+        passes="auto",
+        block_size="auto",
+        dtype="float64",
+        random_state=None,
+        verbose=False,
+    ):
+        self.rank = rank
+        self.prior_mean = prior_mean
+        self.prior_scale = prior_scale
+        self.prior = prior
+        self.method = method
+        self.scheme = scheme
+        self.fit_intercept = fit_intercept
+        self.forgetting = forgetting
+        self.process_noise = process_noise
+        self.passes = passes
+        self.block_size = block_size
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def family(self) -> Family:
+        """What is special about this model's y."""
+
+    def settings(self) -> LinearSettings:
+        """The parameters as a fit uses them."""
+        return LinearSettings.of(self.get_params())
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """y as the likelihood takes it, if the model can observe it."""
+
+    @abstractmethod
+    def _is_exact(self) -> bool:
+        """Whether one pass ends at the optimum, by the parameters alone."""
+
+    # learning --------------------------------------------------------------------------------------
+
+    @all_or_nothing
+    def climb_to_optimum(self, X, y, sample_weight=None) -> Any:
+        """Go on from what was streamed to the optimum of the variational bound over the same rows.
+
+        The rows must be all that the model has learned from, such as those of several calls of
+        `partial_fit`; the result is that of `fit` on them. `passes` limits the passes, if it is a number.
+        """
+        check_is_fitted(self, "fit_")
+        rows = self.checked_rows(X, y, sample_weight)
+        self._check_climb(float(rows[2].sum()))
+        fit = replace(self.fit_, settings=self.settings())
+        with matching(self.dtype):
+            if self.method == "klprox":
+                self.fit_ = refinement.solve(fit.settings, fit.family, rows)
+            else:
+                self.fit_ = refinement.climb(fit, rows)
+        self.warn_of_problems()
+        return self
+
+    @all_or_nothing
+    def widen(self, n_features: int) -> "LinearEstimator":
+        """More features, `n_features` in all: as if they had been there before, zero in every row."""
+        check_is_fitted(self, "fit_")
+        if n_features < self.n_features_in_ or self.prior is not None:
+            raise ValueError(
+                f"widen needs {self.n_features_in_} features or more and a model without prior=; "
+                f"got n_features={n_features}, prior={self.prior!r}."
+            )
+        with matching(self.dtype):
+            self.fit_ = self.fit_.widen(n_features)
+        self.n_features_in_ = n_features
+        return self
+
+    def revisits(self, n_rows: int, n_features: int) -> bool:
+        """Whether `fit` goes on to the optimum after one pass over a table of this size."""
+        settings = self.settings()
+        return refinement.climbs(settings, self.family(), n_rows, n_features)
+
+    def has_optimum(self) -> bool:
+        """Whether the stream approaches the optimum of a bound, which further passes can reach."""
+        return self.settings().has_optimum
+
+    def exact_in_one_pass(self) -> bool:
+        """Whether one pass is at the optimum, so that others could change nothing."""
+        return self.has_optimum() and self._is_exact()
+
+    def _learn_table(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
+        """Forget everything and learn from checked rows, by as many passes as the parameters ask for."""
+        rows = x, y, checked_weights(sample_weight, x)
+        settings, family = self.settings(), self.family()
+        with matching(self.dtype):
+            if self.method == "klprox":
+                self.fit_ = refinement.solve(settings, family, rows)
+            else:
+                self.fit_ = LinearFit.begin(settings, family, x.shape[1]).learn(rows)
+                if refinement.climbs(settings, family, *x.shape):
+                    self.fit_ = refinement.climb(self.fit_, rows)
+        self.warn_of_problems()
+        return self
+
+    def _learn_more(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
+        """Go on with the stream, or begin one, with checked rows."""
+        rows = x, y, checked_weights(sample_weight, x)
+        settings, family = self.settings(), self.family()
+        with matching(self.dtype):
+            if "fit_" in vars(self):
+                before = replace(self.fit_, settings=settings, family=family)
+                before.__dict__.update(_ahead=self.fit_.known_ahead)
+            else:
+                before = LinearFit.begin(settings, family, x.shape[1])
+            self.fit_ = before.learn(rows)
+        self._warn_of(self.fit_.best(self.fit_.state))
+        return self
+
+    def warn_of_problems(self) -> None:
+        """Warn of what the user must know of the fit, the waiting rows included."""
+        found = self.fit_.optimum
+        if found is not None and self.passes == "auto" and not found.converged:
+            _warn(
+                f"the variational bound had not converged after {found.passes} passes "
+                f"(elbo_gap_ = {found.gap:.2g} nats)."
+            )
+        self._warn_of(self.fit_.current.best)
+
+    def _warn_of(self, state: Streaming) -> None:
+        if int(state.unsolved):
+            unsolved = int(state.unsolved)
+            _warn(f"the implicit equations of {unsolved} rows were not solved to precision.")
+        if complaint := self.fit_.family.complaint(state):
+            _warn(complaint)
+
+    # checks ----------------------------------------------------------------------------------------
+
+    def check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
+        check_settings(self.get_params(), self.constraints, self._is_exact())
+        self._check_model()
+
+    @abstractmethod
+    def _check_model(self) -> None:
+        """Refuse parameters that mean nothing to this model."""
+
+    def check_structure(self) -> None:
+        """Refuse parameters that differ from those of the fit and that its state depends on."""
+        now = replace(self.fit_, settings=self.settings()).structure()
+        before = self.fit_.structure()
+        for name, value in now.items():
+            if name in before and value != before[name]:
+                raise ValueError(
+                    f"{name} was {before[name]!r} when this model was fitted and is {value!r} now; "
+                    "call fit to start again, or set it back."
+                )
+
+    def checked_rows(self, X, y, sample_weight=None) -> Rows:
+        """Rows for a fitted model as its likelihood takes them, refused like those of `partial_fit`."""
+        x, y = self._check_rows(X, y, reset=False)
+        return x, self._targets(y), checked_weights(sample_weight, x)
+
+    def _check_rows(self, x, y, *, reset: bool) -> tuple[Any, np.ndarray]:
+        """X and y as scikit-learn wants them; parameters are checked first."""
+        self.check_settings()
+        if "fit_" in vars(self) and not reset:
+            self.check_structure()
+        how = {"reset": reset, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
+        with name_bad_entry(X=x, y=y):
+            checked: Any = validate_data(self, x, y, y_numeric=not is_classifier(self), **how)
+        return checked
+
+    def _check_climb(self, given: float) -> None:
+        if not self.has_optimum():
+            raise ValueError(
+                "only a model with forgetting=1, process_noise=0, a variational scheme "
+                f"({', '.join(VARIATIONAL)}) and rank other than 0 has an optimum to go on to."
+            )
+        seen = float(self.fit_.current.best.rows)
+        if not abs(given - seen) <= SAME_WEIGHT * seen:
+            raise ValueError(
+                "climb_to_optimum needs all rows that the model has learned from, of a total weight of "
+                f"{seen:g}; got {given:g}."
+            )
+
+    # results ---------------------------------------------------------------------------------------
+
+    @property
+    def posterior_(self) -> Gaussian:
+        """Over the coefficients, the intercept last when there is one."""
+        return self._fitted("posterior_").current.posterior
+
+    @property
+    def log_evidence_(self) -> float:
+        """The log evidence of the rows."""
+        return self._fitted("log_evidence_").log_evidence
+
+    @property
+    def prior_scale_(self) -> Any:
+        """The prior scale, the one with the most evidence if it was chosen."""
+        return self._fitted("prior_scale_").prior_scale
+
+    @property
+    def state_(self) -> Any:
+        """The state of the stream after its last full block; of a grid of prior scales, all of them."""
+        return self._fitted("state_").state
+
+    @property
+    def buffer_(self) -> Any:
+        """The rows that wait for their block to fill."""
+        return self._fitted("buffer_").buffer
+
+    @property
+    def n_passes_(self) -> int:
+        """Passes over the rows."""
+        found = self._fitted("n_passes_").optimum
+        return 1 if found is None else found.passes
+
+    @property
+    def elbo_(self) -> float:
+        """The variational bound on log p(y), after more than one pass."""
+        return self._optimum("elbo_").elbo
+
+    @property
+    def elbo_gap_(self) -> float:
+        """How far the bound is from its optimum, in nats, after more than one pass."""
+        return self._optimum("elbo_gap_").gap
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the passes came to the optimum of the bound."""
+        return self._optimum("converged_").converged
+
+    def _optimum(self, name: str) -> Optimum:
+        found = self._fitted(name).optimum
+        if found is None:
+            raise AttributeError(f"{name} is there after a fit that goes on to the optimum.")
+        return found
+
+    def _fitted(self, name: str) -> LinearFit:
+        if "fit_" not in vars(self):
+            raise AttributeError(f"{name} is there after fit or partial_fit.")
+        return self.fit_
+
+    def _predict(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance of y, and the mean of the linear predictor, for each row."""
+        check_is_fitted(self, "fit_")
+        self.check_structure()
+        how = {"reset": False, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
+        with name_bad_entry(X=x):
+            rows: Any = validate_data(self, x, **how)
+        return self.fit_.predict(rows)
+
+    # draws -----------------------------------------------------------------------------------------
+
+    def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws of the coefficients, the intercept last when there is one, one a row."""
+        check_is_fitted(self, "fit_")
+        key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
+        return np.asarray(self.posterior_.sample(key, n_samples))
+
+    def to_arviz(self, n_draws: int = 1000, random_state: Any = None) -> Any:
+        """Draws of the coefficients as ArviZ takes them, by the names of the columns.
+
+        The variable is "coef"; its coordinates are the columns of X, "intercept" the last, and for three
+        classes or more each of them after the class and a colon. Needs `pip install 'kalvi[arviz]'`.
+        """
+        check_is_fitted(self, "fit_")
+        key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
+        return self.posterior_.to_arviz(n_draws, self._coefficient_names(), "coef", key=key)
+
+    def diagnose(
+        self, X, y, sample_weight=None, n_draws: int = 1000, random_state: Any = None
+    ) -> Diagnosis:
+        """How good the Gaussian is, by importance ratios of the true posterior to it.
+
+        The rows must be those the model has learned from, or a sample of them: then a model with the same
+        parameters learns from the sample alone, by `partial_fit`, and is judged in place of this one.
+        Where prior_scale or noise_scale were "auto", the posterior meant is that given the values learned.
+        The verdict is "good" below a Pareto k of 0.5, or where weighting the draws costs less than a tenth
+        of them, if the weighted means are within 0.2 deviations of the Gaussian's; "poor" where weighted
+        averages could not be trusted, beyond min(1 − 1/log₁₀ n_draws, 0.7); and "usable" between.
+        """
+        check_is_fitted(self, "fit_")
+        diagnostics.check_judged(self.fit_.settings, n_draws)
+        rows = self.checked_rows(X, y, sample_weight)
+        seen, given = float(self.fit_.current.best.rows), float(rows[2].sum())
+        if given > seen * (1 + SAME_WEIGHT) or not given > 0:
+            raise ValueError(
+                f"diagnose needs rows that the model has learned from, of a total weight up to {seen:g}; "
+                f"got {given:g}."
+            )
+        fit = self.fit_
+        if given < seen * (1 - SAME_WEIGHT):
+            fit = learned_alone(self, X, y, sample_weight).fit_
+        key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
+        return diagnostics.diagnose(fit, rows, int(n_draws), key)
+
+    def _coefficient_names(self) -> list[str]:
+        given = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        names = [name if isinstance(name, str) else f"x{name}" for name in given]
+        names += ["intercept"] * bool(self.fit_.settings.fit_intercept)
+        if self.fit_.family.outputs == 1:
+            return names
+        return [f"{label}: {name}" for label in vars(self)["classes_"] for name in names]
+
+    # files -----------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept: Any = super().__getstate__()
+        return as_numpy(kept | {"fit_": parts_of(self.fit_)}) if "fit_" in kept else kept
+
+    def _restore(self) -> None:
+        """Make the fit of its parts; the arrays stay NumPy's until more rows are learned."""
+        parts = vars(self).pop("fit_", None)
+        if parts is None:
+            return
+        self._check_restored()
+        check_settings(self.get_params(), self.constraints, self._is_exact())
+        self.fit_ = restored(self, parts, self.settings(), self.family())
+
+    def _check_restored(self) -> None:
+        """Refuse labels that no fit has left."""
+        labels = np.asarray(vars(self).get("classes_", [0, 1]))
+        require_consistent(labels.ndim == 1 and len(labels) > 1, self, "classes_")
+        require_consistent(bool(np.all(labels[:-1] < labels[1:])), self, "the order of classes_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def learned_alone(model: LinearEstimator, x: Any, y: Any, sample_weight: Any) -> Any:
+    """A model with the same parameters that knows these rows alone, learned in one pass."""
+    fresh: Any = clone(model)
+    if not isinstance(model.prior_scale_, str) and model.prior is None:
+        fresh.set_params(prior_scale=model.prior_scale_)
+    classes = {"classes": vars(model)["classes_"]} if is_classifier(model) else {}
+    return fresh.partial_fit(x, y, sample_weight=sample_weight, **classes)
+
+
+def _warn(text: str) -> None:
+    warn(text, ConvergenceWarning, stacklevel=2)
+
+
+class LinearRegressor(RegressorMixin, LinearEstimator):
+    """What the regressors share: numbers as targets, predictions with a standard deviation."""
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "LinearRegressor":
+        """Forget everything and learn from a table."""
+        X, y = self._check_rows(X, y, reset=True)
+        return self._learn_table(X, self._targets(y), sample_weight)
+
+    @all_or_nothing
+    def partial_fit(self, X, y, sample_weight=None) -> "LinearRegressor":
+        """Learn from further rows."""
+        X, y = self._check_rows(X, y, reset="fit_" not in vars(self))
+        return self._learn_more(X, self._targets(y), sample_weight)
+
+    def predict(self, X, return_std: bool = False):
+        """The mean of y and, if asked, its standard deviation, noise included."""
+        mean, variance, _ = self._predict(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return np.asarray(self._fitted("coef_").on_host.posterior.mean)[: self.n_features_in_]
+
+    @property
+    def intercept_(self) -> float:
+        fit = self._fitted("intercept_")
+        return float(fit.on_host.posterior.mean[-1]) if fit.settings.fit_intercept else 0.0

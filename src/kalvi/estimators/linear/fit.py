@@ -1,0 +1,371 @@
+"""A fit of a linear model: the state of its stream, rows that wait, the posterior in the user's units."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from tqdm import tqdm
+
+from kalvi import streams
+from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
+from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
+from kalvi.estimators.progress import with_progress
+from kalvi.gaussians import Gaussian, Updatable
+from kalvi.numerics.namespaces import is_jax, on_device, on_host
+from kalvi.numerics.precision import matching
+from kalvi.predictors import Predictor, linear
+from kalvi.rules.base import Batch, Rule
+from kalvi.rules.grid import SideBySide, stack, take
+from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.streams import run
+
+MOST_AHEAD = 1024
+"""Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
+
+Rows = tuple[Any, np.ndarray, np.ndarray]
+"""x, y and the weights of some rows, checked."""
+
+
+class Optimum(NamedTuple):
+    """Where an ascent of the variational bound ended."""
+
+    passes: int
+    elbo: float
+    gap: float  # squared natural-gradient norm; of a low rank, what the last pass gained, or rounding
+    converged: bool
+
+
+class Reading(NamedTuple):
+    """What results are read from."""
+
+    state: Any  # a Streaming, or those of a grid of prior scales
+    best: Streaming  # the one with the most evidence
+    posterior: Gaussian  # its posterior in the user's units
+
+
+class Ahead(NamedTuple):
+    """A state of low rank with its first waiting rows absorbed, in a full covariance.
+
+    A block of rows is projected onto the rank when it is full. Until then predictions are made from what
+    its rows say without the projection: each is absorbed once, where projecting them anew with every
+    prediction would cost as much as the whole block.
+    """
+
+    base: Any  # the state after the last full block
+    count: int  # rows absorbed since
+    state: Any
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A linear model that has learned some rows; methods that learn give another fit.
+
+    Results are computed when they are first read, and kept.
+    """
+
+    settings: LinearSettings
+    family: Family
+    n_features: int
+    state: Any  # Streaming, with a leading axis over the grid when the prior scale is sought
+    buffer: streams.Buffer
+    optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
+    member: int | None = None  # of the grid, if an ascent has gone on with it
+    klprox_scale: Any = None  # the prior scale of a fit that began at the optimum
+    ahead: Ahead | None = None  # what is known of the waiting rows
+    with_waiting: Any = None  # of a file: the state after the waiting rows
+    without_projection: Any = None  # of a file: the same for predictions
+
+    @classmethod
+    def begin(cls, settings: LinearSettings, family: Family, n_features: int) -> "LinearFit":
+        """Before the first row."""
+        empty = cls(settings, family, n_features, None, streams.Buffer())
+        return replace(empty, state=empty.rule.init(empty.prior()))
+
+    # what is run -----------------------------------------------------------------------------------
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the stream runs with several prior scales side by side."""
+        return self.settings.seeks_scale and self.klprox_scale is None
+
+    @property
+    def predictor(self) -> Predictor:
+        """How coefficients and a row make its predictors."""
+        return linear(self.family.outputs)
+
+    @property
+    def schedule(self) -> streams.Schedule:
+        """How many rows are absorbed at once."""
+        return self.settings.schedule(self.n_features, self.family.outputs)
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the stream."""
+        given = self.settings
+        rule = RVGA(
+            self.family.stream_likelihood,
+            SCHEMES[given.scheme],
+            forgetting=None if given.forgetting == 1 else given.forgetting,
+            process_noise=None if given.process_noise == 0 else float(given.process_noise),
+            block_size=self.schedule.largest,
+            predictor=self.predictor,
+        )
+        return SideBySide(rule) if self.on_grid else rule
+
+    def prior(self, n_features: int | None = None) -> Any:
+        """The prior of the stream, one for each scale of a grid; for more features if asked."""
+        width = self.n_features if n_features is None else n_features
+        scales = self.family.scales if self.on_grid else [self.settings.prior_scale]
+        made = [self.settings.make_prior(scale, width, self.family.outputs) for scale in scales]
+        return stack(made) if self.on_grid else made[0]
+
+    def structure(self) -> dict[str, Any]:
+        """The settings that must not change while a stream goes on."""
+        return self.settings.structure(self.on_grid)
+
+    # learning --------------------------------------------------------------------------------------
+
+    def learn(self, rows: Rows) -> "LinearFit":
+        """The fit after further rows; those that fill no block of a low rank wait."""
+        streaming = replace(
+            self,
+            state=self.streamable(self.state),
+            optimum=None,
+            member=None,
+            ahead=self.known_ahead,
+            with_waiting=None,
+            without_projection=None,
+        )
+        batches, after = streaming._cut(rows)
+        if after.seen == self.buffer.seen and after is not self.buffer:  # no block is full
+            return replace(streaming, buffer=after)
+        state = streaming._run(batches, rows[0].shape[0])
+        return replace(streaming, state=state, buffer=after)
+
+    def _cut(self, rows: Rows) -> tuple[Iterator[Batch], streams.Buffer]:
+        """The batches that the rows complete, and the buffer after them."""
+        layout = self.settings.layout
+        if (
+            self.settings.rank is None
+        ):  # however the rows are cut into blocks, the posterior is the same
+            size = self.schedule.largest
+            return streams.array_batches(*rows, block_size=size, **layout), self.buffer
+        return self.buffer.push(drop_zero_weight(*rows), self.schedule, **layout)
+
+    def _run(self, batches: Iterator[Batch], n_rows: int) -> Any:
+        if not self.settings.verbose:
+            return run.resume(self.rule, self.state, batches)
+
+        def tell(state: Any) -> None:
+            best = self.best(state)
+            loss = -float(best.log_evidence) / max(float(best.rows), 1)
+            bar.set_postfix(log_loss=f"{loss:.4f}", refresh=False)
+
+        with tqdm(total=n_rows, unit=" rows", unit_scale=True) as bar:
+            counted = with_progress(batches, bar, n_rows)
+            return run.resume(self.rule, self.state, counted, after_block=tell)
+
+    def streamable(self, state: Any) -> Any:
+        """A state of JAX arrays whose posterior has the structure that a stream goes on with."""
+        state = on_device(state)
+        if self.settings.rank is not None:
+            return state
+        return eqx.tree_at(lambda s: s.posterior, state, state.posterior.to_dense())
+
+    def widen(self, n_features: int) -> "LinearFit":
+        """The fit with so many features in all.
+
+        A feature that was zero in every row leaves its coefficient at the prior, independent of all others:
+        the result is what learning from the wider rows would have given, with a low rank up to its
+        projection, which counts the features.
+        """
+        state, prior = self.streamable(self.state), self.prior(n_features)
+        places = self.parameter_places(np.arange(self.n_features), n_features)
+        embed = eqx.filter_vmap(_embed, in_axes=(0, 0, None)) if self.on_grid else _embed
+        state = eqx.tree_at(lambda s: s.posterior, state, embed(state.posterior, prior, places))
+        return replace(
+            self,
+            n_features=n_features,
+            state=state,
+            buffer=_widened(self.buffer, n_features),
+            ahead=None,
+            with_waiting=None,
+            without_projection=None,
+        )
+
+    def parameter_places(self, features: np.ndarray, n_features: int) -> Any:
+        """Where the parameters of features, the intercept last, are among those of more features."""
+        intercept = bool(self.settings.fit_intercept)
+        own = np.append(features, [n_features] * intercept).astype(int)
+        outputs, width = range(self.family.outputs), n_features + intercept
+        return jnp.asarray(np.concatenate([own + width * k for k in outputs]))
+
+    def at(self, posterior: Updatable, prior: Any, rows: Rows, optimum: Optimum) -> "LinearFit":
+        """The fit at another posterior of its best state: where an ascent over all its rows ended."""
+        state, best, _ = self.current
+        index = self.best_index(state)
+        best = eqx.tree_at(lambda s: s.posterior, best, posterior)
+        best = self.family.refitted(best, prior, rows, bool(self.settings.fit_intercept))
+        if self.on_grid:
+            best = jax.tree.map(lambda many, one: many.at[index].set(one), state, best)
+        return self.settled_at(best, int(np.sum(rows[2] > 0)), optimum, index)
+
+    def settled_at(
+        self, state: Any, n_rows: int, optimum: Optimum | None, member: int | None = None
+    ) -> "LinearFit":
+        """A fit with this state, of which no row waits."""
+        return replace(
+            self,
+            state=state,
+            buffer=streams.Buffer(n_rows),
+            optimum=optimum,
+            member=member,
+            ahead=None,
+            with_waiting=None,
+            without_projection=None,
+        )
+
+    # results ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def current(self) -> Reading:
+        """The fit with the waiting rows absorbed as a block."""
+        with matching(self.settings.dtype):
+            rest = self.buffer.rest(self.schedule, **self.settings.layout)
+            state = self.state if rest is None else run.resume(self.rule, self.state, [rest])
+            return self.read(on_device(state))
+
+    @cached_property
+    def on_host(self) -> Reading:
+        """The same as NumPy arrays, without JAX if they came out of a file; JAX's if on an accelerator."""
+        state = self.state if self.buffer.waiting is None else self.with_waiting
+        if state is None or is_jax(state):
+            state = on_host(self.current.state)
+        return self.current if is_jax(state) else self.read(state)
+
+    @cached_property
+    def predicting(self) -> Reading:
+        """What predictions are made from: as `on_host`, but rows that wait are not projected."""
+        if self.buffer.waiting is None or not self.may_look_ahead:
+            return self.on_host
+        if self.without_projection is not None:
+            return self.read(self.without_projection)
+        with matching(self.settings.dtype):
+            return self.read(on_host(self._ahead.state))
+
+    @property
+    def may_look_ahead(self) -> bool:
+        """Whether there are so few parameters that waiting rows are absorbed in a full covariance."""
+        return self.state.posterior.mean.shape[-1] <= MOST_AHEAD
+
+    @property
+    def known_ahead(self) -> Ahead | None:
+        """What was found out about the waiting rows, if any result needed it."""
+        return self.__dict__.get("_ahead", self.ahead)
+
+    @cached_property
+    def _ahead(self) -> Ahead:
+        """The state with all waiting rows, from what is known of the first of them."""
+        known = self.ahead
+        if known is None or known.base is not self.state:
+            known = Ahead(self.state, 0, self._in_full(on_device(self.state)))
+        rows = self.buffer.since(known.count, self.schedule, self.settings.layout)
+        if rows is None:
+            return known
+        rule = self.rule
+        count = known.count + int(np.sum(np.asarray(rows.weight) > 0))
+        return Ahead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
+
+    def _in_full(self, state: Any) -> Any:
+        """The state with a full covariance; of a grid, each of its members."""
+        q = state.posterior
+        members = [take(q, i) for i in range(q.mean.shape[0])] if self.on_grid else [q]
+        dense = [member.to_dense() for member in members]
+        return eqx.tree_at(lambda s: s.posterior, state, stack(dense) if self.on_grid else dense[0])
+
+    def read(self, state: Any) -> Reading:
+        """A state, its best member, and the posterior in the user's units."""
+        best = self.best(state)
+        return Reading(state, best, self.in_units(best.posterior, best))
+
+    def in_units(self, q: Any, state: Streaming) -> Gaussian:
+        """A Gaussian of the stream in the user's units."""
+        return self.family.in_units(q, state, self.settings.dtype)
+
+    def best(self, state: Any) -> Streaming:
+        """The member of the grid with the most evidence; the state itself if there is no grid."""
+        return take(state, self.best_index(state)) if self.on_grid else state
+
+    def best_index(self, state: Any) -> int:
+        """Its number in the grid."""
+        if not self.on_grid:
+            return 0
+        if self.member is not None:
+            return self.member
+        members = [take(state, i) for i in range(len(self.family.scales))]
+        return int(np.argmax([self.family.evidence(member) for member in members]))
+
+    @property
+    def log_evidence(self) -> float:
+        """The log evidence of the rows."""
+        return self.family.evidence(self.on_host.best)
+
+    @property
+    def prior_scale(self) -> Any:
+        """The prior scale, the one with the most evidence if it was sought."""
+        if self.on_grid:
+            return float(self.family.scales[self.best_index(self.on_host.state)])
+        return self.klprox_scale if self.settings.seeks_scale else self.settings.prior_scale
+
+    def fitted_prior(self) -> Gaussian:
+        """The prior with the scale that was found, in the units of the posterior."""
+        prior = self.settings.make_prior(self.prior_scale, self.n_features, self.family.outputs)
+        return self.in_units(prior, self.current.best)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows with a weight were learned, those that wait included."""
+        return self.buffer.seen + self.buffer.count
+
+    # predictions -----------------------------------------------------------------------------------
+
+    def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and (co)variance of y, and the mean of the linear predictors, for each row."""
+        likelihood = self.family.fitted_likelihood(self.predicting.best, self.settings.dtype)
+        return predict_rows(likelihood, self.predicting.posterior, x, self.settings.layout)
+
+    def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the linear predictor of each row; of several, their covariances."""
+        q, outputs = self.predicting.posterior, self.family.outputs
+        return predictor_laws(q, outputs, x, self.settings.layout)
+
+
+def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray) -> Rows:
+    """The rows that have a weight: others must not fill a block."""
+    if np.all(weight > 0):
+        return x, y, weight
+    which = np.flatnonzero(weight > 0)
+    return x[which], y[which], weight[which]
+
+
+def _embed(posterior: Any, prior: Any, places: Any) -> Any:
+    return posterior.embed(prior, places)
+
+
+def _widened(buffer: streams.Buffer, n_features: int) -> streams.Buffer:
+    """The waiting rows with zeros for the new features."""
+    if buffer.waiting is None:
+        return buffer
+    x, y, weight = buffer.waiting
+    if sp.issparse(x):
+        x = sp.csr_array((x.data, x.indices, x.indptr), shape=(x.shape[0], n_features))
+    else:
+        x = np.pad(x, [(0, 0), (0, n_features - x.shape[1])])
+    return buffer._replace(waiting=(x, y, weight))

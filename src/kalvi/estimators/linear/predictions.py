@@ -1,0 +1,60 @@
+"""Predictions of linear models, a block of rows at a time: with NumPy, or with JAX on accelerators."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from kalvi import streams
+from kalvi.estimators.prediction_blocks import predict_in_blocks, rows_at_once
+from kalvi.gaussians import Gaussian
+from kalvi.likelihoods import Likelihood
+from kalvi.numerics.namespaces import is_jax
+from kalvi.numerics.precision import matching
+from kalvi.predictors import Predictor, linear, predictor_moments
+from kalvi.streams import run
+
+CLASS_ROWS = 64
+"""NumPy predicts so many rows at once where each has several predictors, integrated over many points."""
+
+
+def predict_rows(
+    likelihood: Likelihood, posterior: Gaussian, x: Any, layout: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and (co)variance of y, and the mean of the linear predictors, for each row of x."""
+    parts = likelihood, posterior, linear(likelihood.outputs)
+    return _by_blocks(_predict, parts, x, likelihood.outputs, layout)
+
+
+def predictor_laws(
+    posterior: Gaussian, outputs: int, x: Any, layout: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the linear predictor of each row of x; of several, their covariances."""
+    parts = posterior, linear(outputs)
+    return _by_blocks(predictor_moments, parts, x, outputs, layout)
+
+
+def _by_blocks(
+    function: Callable[..., tuple], parts: tuple, x: Any, outputs: int, layout: dict[str, Any]
+) -> Any:
+    """function(*parts, rows) over blocks of the rows of x."""
+    n = x.shape[0]
+    size = rows_at_once(n, outputs**2 * (x.shape[1] + 1))
+    if is_jax(parts):
+        with matching(layout["dtype"]):
+            batches = streams.array_batches(x, np.zeros(n), block_size=size, **layout)
+            blocks = (batch.x for batch in batches)
+            return predict_in_blocks(lambda block: run.call(function, *parts, block), blocks, n)
+    size = size if outputs == 1 else min(size, CLASS_ROWS)
+    with np.errstate(all="ignore"):  # infinite rates are no news, as in JAX
+        blocks = streams.dense_blocks(x, size=size, **layout)
+        return predict_in_blocks(lambda block: function(*parts, block), blocks, n)
+
+
+def _predict(likelihood: Likelihood, posterior: Gaussian, predictor: Predictor, x: Any) -> tuple:
+    """The law of y and the predictors of each row: JAX takes one row at a time, NumPy all of them."""
+    mean, var = predictor_moments(posterior, predictor, x)
+    if is_jax(mean):
+        return *jax.vmap(lambda m, v: likelihood.predict(m, v))(mean, var), mean
+    return *likelihood.predict(mean, var), mean

@@ -1,0 +1,158 @@
+"""From one pass over the rows to the optimum of the variational bound, where the rows are at hand.
+
+`climb` goes on from the posterior of a stream; `solve` begins at the prior, without a stream
+(method="klprox").
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from kalvi import streams
+from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
+from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.gaussians import Dense, Gaussian
+from kalvi.likelihoods import Likelihood
+from kalvi.numerics.natural_gradient import MEMORY
+from kalvi.predictors import Predictor
+from kalvi.predictors.models import Model
+from kalvi.rules.base import Batch
+from kalvi.rules.grid import take
+from kalvi.rules.klprox.weights import Weights, in_function_space, in_weight_space
+from kalvi.rules.revisit import Revisit, Revisiting
+from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.rules.vga import VGA, vga
+from kalvi.streams import run
+
+REVISIT_BYTES = 2**31
+"""Tables larger than this are passed over once by passes="auto"."""
+MOST_PASSES, MOST_LOW_RANK = 2000, 100
+"""Where a climb without a limit of its own stops, even if the bound still rises."""
+TOLERANCE = 1e-3
+"""Nats that a pass over the rows must gain for a low-rank posterior to go on."""
+VISITED_ROWS, VISITED_NUMBERS = 1024, 2**25
+"""Rows are visited in blocks of at most so many, and so many numbers in them."""
+GAP = 1e-12
+"""Squared natural-gradient norm, in nats, at which the ascent of method="klprox" stops."""
+
+
+def climbs(settings: LinearSettings, family: Family, n_rows: int, n_features: int) -> bool:
+    """Whether `fit` goes on to the optimum after one pass over a table of this size."""
+    square = (family.outputs * n_features) ** 2 if settings.rank is None else 0
+    numbers = n_rows * n_features + 3 * MEMORY * square
+    small = numbers * np.dtype(settings.dtype).itemsize <= REVISIT_BYTES
+    wanted = small if settings.pass_limit is None else settings.pass_limit > 1
+    return wanted and settings.has_optimum and not family.is_exact(settings.rank)
+
+
+def climb(fit: LinearFit, rows: Rows) -> LinearFit:
+    """The fit at the optimum of the bound over all its rows, from where their stream ended."""
+    state, best, _ = fit.current
+    prior = fit.prior()
+    prior = take(prior, fit.best_index(state)) if fit.on_grid else prior
+    ascend = _climb_dense if fit.settings.rank is None else _climb_low_rank
+    posterior, optimum = ascend(fit, prior, best.posterior, rows)
+    return fit.at(posterior, prior, rows, optimum)
+
+
+def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Gaussian, Optimum]:
+    """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
+    batch = streams.whole_batch(*rows, **fit.settings.layout)
+    most = jnp.asarray(fit.settings.pass_limit or MOST_PASSES)
+    parts = fit.family.stream_likelihood, fit.predictor, prior, batch, start, most
+    found: VGA = run.call(_maximise, *parts)
+    return found.posterior, _optimum(found)
+
+
+def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Gaussian, Optimum]:
+    """The best Gaussian of the rank of `start`."""
+    settings = fit.settings
+    most = settings.pass_limit or MOST_LOW_RANK
+    rule = Revisit(Model(fit.predictor, fit.family.stream_likelihood))
+    state: Revisiting = rule.init(prior, start=start)
+    size = visited_rows(start.dim)
+    with tqdm(total=most, unit=" passes", disable=not settings.verbose) as bar:
+        ascent = state.ascent
+        while ascent.going(TOLERANCE) and int(ascent.passes) < most:
+            batches = streams.array_batches(*rows, block_size=size, **settings.layout)
+            state = run.call(Revisit.turn, rule, run.resume(rule, state, batches))
+            ascent = state.ascent
+            bar.set_postfix(elbo=f"{float(ascent.elbo):.3f}")
+            bar.update()
+    gap = float(ascent.remaining())
+    done = bool(ascent.converged(TOLERANCE))
+    return ascent.posterior, Optimum(int(ascent.passes), float(ascent.elbo), gap, done)
+
+
+def visited_rows(dim: int) -> int:
+    """How many rows are visited at once."""
+    return int(np.clip(VISITED_NUMBERS // dim, 1, VISITED_ROWS))
+
+
+def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
+    """The fit at the optimum, for the prior scale with the most evidence if it is sought.
+
+    Each ascent but the first begins at the optimum before it.
+    """
+    scales = list(family.scales) if settings.seeks_scale else [settings.prior_scale]
+    n, n_features = rows[0].shape
+    batch = streams.whole_batch(*rows, **settings.layout)
+    several = settings.verbose and len(scales) > 1
+    empty = LinearFit(settings, family, n_features, None, streams.Buffer())
+    few_rows = family.outputs == 1 and n < batch.x.shape[1]
+    ascend: Callable = _in_function_space if few_rows else _in_weight_space
+    most = jnp.asarray(settings.pass_limit or MOST_PASSES)
+    best, start = None, None
+    for scale in tqdm(scales, unit=" priors", disable=not several):
+        prior = settings.make_variances(scale, n_features, family.outputs)
+        found: Weights = run.call(ascend, family.stream_likelihood, prior, batch, start, most)
+        posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
+        start = posterior.compact()
+        state = _solved_state(empty, prior, start, found.elbo, rows)
+        evidence = family.evidence(state)  # with a learned noise, integrated over it
+        if best is None or evidence > best.optimum.elbo:
+            optimum = _optimum(found)._replace(elbo=evidence)
+            at_scale = replace(empty, klprox_scale=scale)
+            best = at_scale.settled_at(state, int(np.sum(rows[2] > 0)), optimum)
+    assert best is not None
+    return best
+
+
+def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: Rows) -> Streaming:
+    """What a stream would have left: the bound is the evidence of the rows."""
+    total = jnp.asarray(rows[2].sum(), elbo.dtype)
+    rule = RVGA(fit.family.stream_likelihood, predictor=fit.predictor)
+    state = rule.init(posterior)
+    state = eqx.tree_at(lambda s: (s.log_evidence, s.rows), state, (elbo, total))
+    state = fit.family.refitted(state, prior, rows, bool(fit.settings.fit_intercept))
+    return eqx.tree_at(lambda s: s.log_evidence, state, elbo)
+
+
+def _optimum(found: VGA | Weights) -> Optimum:
+    numbers = int(found.passes), float(found.elbo), float(found.gap)
+    return Optimum(*numbers, bool(found.converged))
+
+
+def _maximise(
+    likelihood: Likelihood,
+    predictor: Predictor,
+    prior: Dense,
+    batch: Batch,
+    start: Dense,
+    most: Any,
+) -> VGA:
+    return vga(likelihood, prior, batch, start, predictor=predictor, max_passes=most)
+
+
+def _in_weight_space(likelihood: Any, prior: Any, batch: Batch, start: Any, most: Any) -> Weights:
+    return in_weight_space(likelihood, prior, batch, start, max_passes=most, tolerance=GAP)
+
+
+def _in_function_space(likelihood: Any, prior: Any, batch: Batch, start: Any, most: Any) -> Weights:
+    return in_function_space(likelihood, prior, batch, start, max_passes=most, tolerance=GAP)

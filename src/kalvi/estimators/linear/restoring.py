@@ -1,0 +1,99 @@
+"""Linear fits in files and pickles: a fit as its parts, and the fit that checked parts belong to."""
+
+from numbers import Real
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from kalvi.estimators.input_checks import check_feature_names, require_consistent
+from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.fit import LinearFit, Optimum
+from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.gaussians import Dense
+from kalvi.rules.rvga import Streaming
+from kalvi.streams import Buffer
+
+STRUCTURAL = {"rank", "fit_intercept", "dtype", "prior_scale"}
+"""What a file says of the structure of its state."""
+PARTS = (
+    *("state", "buffer", "optimum", "member", "klprox_scale"),
+    *("with_waiting", "without_projection"),
+)
+"""The fields of a fit that a file has."""
+NAMES = {"structure", *PARTS}
+
+
+def parts_of(fit: LinearFit) -> dict[str, Any]:
+    """A fit as a file or a pickle has it: settings and family are those of the estimator."""
+    parts: dict[str, Any] = {name: getattr(fit, name) for name in PARTS}
+    parts["structure"] = fit.structure()
+    parts["optimum"] = fit.optimum and tuple(fit.optimum)
+    if fit.buffer.waiting is not None:  # so that predictions need not absorb the waiting rows again
+        parts["with_waiting"] = fit.on_host.state
+        parts["without_projection"] = fit.predicting.state if fit.may_look_ahead else None
+    return parts
+
+
+def restored(model: Any, parts: Any, settings: LinearSettings, family: Family) -> LinearFit:
+    """The fit that these are parts of; what no fit has left is refused."""
+    check_feature_names(model)
+    require_consistent(isinstance(parts, dict) and set(parts) == NAMES, model, "fit_")
+    structure = parts["structure"]
+    kept = {name: parts[name] for name in PARTS}
+    _check_kinds(model, kept, structure)
+    kept["optimum"] = kept["optimum"] and Optimum(*kept["optimum"])
+    fit = LinearFit(settings, family, model.n_features_in_, **kept)
+    _check_sizes(model, fit, structure)
+    return fit
+
+
+def _check_kinds(model: Any, kept: dict[str, Any], structure: Any) -> None:
+    whole = isinstance(kept["state"], Streaming) and isinstance(kept["buffer"], Buffer)
+    require_consistent(whole, model, "state_ and buffer_")
+    known = isinstance(structure, dict) and set(structure) >= STRUCTURAL
+    require_consistent(known, model, "structure")
+    optimum = kept["optimum"]
+    numbers = isinstance(optimum, tuple) and all(isinstance(n, Real | bool) for n in optimum)
+    complete = optimum is None or (numbers and len(optimum) == len(Optimum._fields))
+    require_consistent(complete, model, "n_passes_, elbo_, elbo_gap_ and converged_")
+
+
+def _check_sizes(model: Any, fit: LinearFit, structure: dict[str, Any]) -> None:
+    state, stored, unprojected = fit.state, fit.with_waiting, fit.without_projection
+    dim = (fit.n_features + structure["fit_intercept"]) * fit.family.outputs
+    size = state.posterior.mean.shape[-1] == dim
+    require_consistent(size, model, "n_features_in_ and state_")
+    alike = stored is None or _alike(stored, state)
+    require_consistent(alike, model, "state_ and the rows that wait")
+    full = unprojected is None or _alike_in_full(unprojected, state)
+    require_consistent(full, model, "state_ and what predictions are made from")
+    require_consistent(fit.buffer.seen >= 0, model, "rows seen")
+    if fit.buffer.waiting is not None:
+        x, y, weight = fit.buffer.waiting
+        rows = (x.shape[0],)
+        shapes = x.shape == (*rows, fit.n_features) and y.shape == rows and weight.shape == rows
+        require_consistent(shapes, model, "the rows that wait")
+
+
+def _alike_in_full(one: Any, other: Any) -> bool:
+    """Whether two states are alike but that the first has a full covariance."""
+    if not isinstance(one, Streaming) or not isinstance(one.posterior, Dense):
+        return False
+    q, shape = one.posterior, np.shape(other.posterior.mean)
+    square = q.mean.shape == shape and q.root.shape == (*shape, shape[-1])
+    same = q.mean.dtype == q.root.dtype == other.posterior.mean.dtype
+    return square and same and _alike(_without_posterior(one), _without_posterior(other))
+
+
+def _without_posterior(state: Any) -> Any:
+    return eqx.tree_at(lambda s: s.posterior, state, None)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two trees have the same structure and arrays of the same shapes and types."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)

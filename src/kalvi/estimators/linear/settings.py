@@ -1,0 +1,249 @@
+"""The parameters of a linear estimator as a fit uses them: priors, blocks and the rule of the stream."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kalvi.estimators.constraints import (
+    DTYPE,
+    Constraint,
+    auto,
+    check_parameters,
+    integer,
+    number,
+    one_of,
+)
+from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
+from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import on_device
+from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
+from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
+
+SCHEMES: dict[str, Scheme] = {
+    "implicit": Implicit(),
+    "explicit": Explicit(),
+    "mirror_prox": MirrorProx(),
+    "ekf": EKF(),
+    "qkf": QKF(),
+}
+VARIATIONAL = ("implicit", "explicit", "mirror_prox")
+"""Schemes whose common fixed point is the variational optimum that further passes reach."""
+INTERCEPT_WIDTH = 10.0
+"""The intercept's prior is this much wider than a coefficient's."""
+
+BLOCK_BYTES = 2**29
+"""A block of dense rows for a low-rank posterior takes at most this much memory."""
+PREDICTORS_AT_ONCE = 96
+"""Predictors of several classes that a block of rows for a full covariance has."""
+LARGEST_BLOCK, MANY = 256, 4096
+"""Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
+about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
+
+
+def _all_positive(value: Any) -> bool:
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        return False
+    return bool(np.all(np.isfinite(array) & (array > 0)))
+
+
+SCALE = Constraint(
+    "positive and finite, or 'auto'",
+    lambda value: value == "auto" if isinstance(value, str) else _all_positive(value),
+    "It is a standard deviation.",
+)
+CONSTRAINTS = {
+    "scheme": one_of(SCHEMES),
+    "prior_scale": SCALE,
+    "forgetting": number("a number in (0, 1]", lambda value: 0 < value <= 1),
+    "process_noise": number("a non-negative number", lambda value: value >= 0),
+    "dtype": DTYPE,
+    "passes": auto(integer(1)),
+    "block_size": auto(integer(1)),
+    "rank": Constraint(
+        "None (full covariance), 0 (diagonal) or a positive integer",
+        lambda value: value is None or integer(0).allows(value),
+    ),
+    "method": Constraint("'rvga' or 'klprox'", lambda value: value in ("rvga", "klprox")),
+}
+"""What each parameter may be, whatever the others are."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSettings:
+    """The parameters of a linear estimator at the time of a fit."""
+
+    rank: int | None
+    prior_mean: Any
+    prior_scale: Any
+    prior: Any  # a Gaussian or None
+    method: str
+    scheme: str
+    fit_intercept: Any
+    forgetting: Any
+    process_noise: Any
+    passes: Any
+    block_size: Any
+    dtype: Any
+    verbose: Any
+
+    @classmethod
+    def of(cls, parameters: dict[str, Any]) -> "LinearSettings":
+        """From the parameters of an estimator, which may have others too."""
+        return cls(**{field.name: parameters[field.name] for field in fields(cls)})
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """How rows become numbers: with a column of ones or without, and in which precision."""
+        return {"intercept": bool(self.fit_intercept), "dtype": self.dtype}
+
+    @property
+    def seeks_scale(self) -> bool:
+        """Whether the prior scale is chosen by the evidence."""
+        return isinstance(self.prior_scale, str) and self.prior is None
+
+    @property
+    def has_optimum(self) -> bool:
+        """Whether the stream approaches the optimum of a bound, which further passes can reach."""
+        still = self.forgetting == 1 and self.process_noise == 0
+        return self.rank != 0 and self.scheme in VARIATIONAL and still
+
+    @property
+    def pass_limit(self) -> int | None:
+        """How many passes over a table there may be; None for as many as the optimum takes."""
+        return None if self.passes == "auto" else int(self.passes)
+
+    def width(self, n_features: int) -> int:
+        """Parameters of one predictor."""
+        return n_features + bool(self.fit_intercept)
+
+    def structure(self, on_grid: bool) -> dict[str, Any]:
+        """The parameters that a state's shape depends on, or how its rows wait."""
+        waits = {} if self.rank is None else {"block_size": self.block_size}
+        return waits | {
+            "rank": self.rank,
+            "fit_intercept": bool(self.fit_intercept),
+            "dtype": np.dtype(self.dtype).name,
+            "prior_scale": "auto" if on_grid else "given",
+        }
+
+    def schedule(self, n_features: int, outputs: int) -> Schedule:
+        """Blocks of the given size, or of sizes that suit the number of parameters."""
+        if self.block_size != "auto":
+            return Schedule(int(self.block_size), growing=False)
+        dim = self.width(n_features)
+        if self.rank is None:
+            few = 16 if dim < 256 else 32
+            size = few if outputs == 1 else max(PREDICTORS_AT_ONCE // outputs, 1)
+            return Schedule(size, growing=False)
+        fitting = BLOCK_BYTES // (np.dtype(self.dtype).itemsize * dim * outputs**2)
+        size = 1 << (max(fitting, 1).bit_length() - 1)
+        cheap = LARGEST_BLOCK if dim < MANY else max(2 << self.rank.bit_length(), SMALL_SHAPE)
+        most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
+        return Schedule(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
+
+    def make_prior(self, scale: Any, n_features: int, outputs: int) -> Updatable:
+        """The Gaussian over the coefficients, the intercept last, for one value of the prior scale.
+
+        All predictors of a row have the same prior.
+        """
+        dim = self.width(n_features)
+        if self.rank is not None and self.rank > dim * outputs:
+            raise ValueError(
+                f"rank={self.rank} exceeds the {dim * outputs} parameters; "
+                f"choose rank ≤ {dim * outputs}, or None for a full covariance."
+            )
+        if self.prior is not None:
+            return self._given_prior(on_device(self.prior), dim * outputs)
+        mean, std = self._prior_numbers(scale, n_features, outputs)
+        if self.rank is None:
+            return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
+        sharding.check_divides(len(mean), "this model")
+        if self.rank == 0:
+            return Diagonal(sharding.rows(mean), sharding.rows(std**2))
+        factor = sharding.zeros((len(mean), self.rank), mean.dtype)
+        return LowRankPrecision(sharding.rows(mean), factor, sharding.rows(std**-2))
+
+    def make_variances(self, scale: Any, n_features: int, outputs: int) -> Updatable:
+        """The same prior as variances alone, unless the prior itself was given."""
+        if self.prior is not None:
+            return self.make_prior(scale, n_features, outputs)
+        mean, std = self._prior_numbers(scale, n_features, outputs)
+        return Diagonal(sharding.rows(mean), sharding.rows(std**2))
+
+    def _prior_numbers(
+        self, scale: Any, n_features: int, outputs: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        dim = self.width(n_features)
+        mean = _per_feature("prior_mean", self.prior_mean, n_features, dim, 0.0)
+        intercept = INTERCEPT_WIDTH * float(np.max(scale))
+        std = _per_feature("prior_scale", scale, n_features, dim, intercept)
+        return tuple(np.tile(a, outputs).astype(self.dtype) for a in (mean, std))
+
+    def _given_prior(self, prior: Any, dim: int) -> Updatable:
+        if prior.dim != dim:
+            raise ValueError(
+                f"prior has {prior.dim} parameters but this model has {dim} (one a feature, and the "
+                "intercept last if there is one; for each class if there are several)."
+            )
+        if self.rank is None:
+            dense = prior.to_dense()
+            return Dense.from_root(dense.mean.astype(self.dtype), dense.root.astype(self.dtype))
+        ranked = prior if prior.rank == self.rank else prior.with_rank(self.rank)
+        return sharding.spread(jax.tree.map(lambda leaf: leaf.astype(self.dtype), ranked))
+
+
+def check_settings(
+    parameters: dict[str, Any], constraints: dict[str, Constraint], exact: bool
+) -> None:
+    """Refuse parameters that mean nothing, by themselves or beside the others.
+
+    `exact` says that one pass is at the optimum already.
+    """
+    check_parameters(parameters, constraints)
+    settings = LinearSettings.of(parameters)
+    schemes = ", ".join(VARIATIONAL)
+    if not settings.has_optimum and not exact and (settings.pass_limit or 1) > 1:
+        raise ValueError(
+            f"passes={settings.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
+            f"of the schemes {schemes}; use passes='auto' or 1."
+        )
+    if settings.method == "klprox" and not (settings.has_optimum and settings.rank is None):
+        raise ValueError(
+            "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
+            f"{schemes}; use method='rvga' for others."
+        )
+    if settings.prior is not None and not isinstance(settings.prior, Gaussian):
+        raise TypeError(
+            "prior must be a Gaussian, such as another model's posterior_; "
+            f"got {type(settings.prior).__name__}."
+        )
+    _numbers("prior_mean", settings.prior_mean)
+
+
+def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:
+    """One number a parameter, from a scalar or an array without or with the intercept's."""
+    value = _numbers(name, value)
+    if value.ndim == 0:
+        value = np.full(n_features, float(value))
+    if value.shape == (n_features,) and dim > n_features:
+        value = np.append(value, intercept)
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite; got {value.tolist()}.")
+    if value.shape != (dim,):
+        raise ValueError(
+            f"{name} must be a number or have one entry for each of the {n_features} features; "
+            f"got shape {value.shape}."
+        )
+    return value
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or an array of them; got {value!r}.") from None
