@@ -134,20 +134,20 @@ class LinearFit:
 
     def learn(self, rows: Rows) -> "LinearFit":
         """The fit after further rows; those that fill no block of a low rank wait."""
-        streaming = replace(
+        batches, after = self._cut(rows)
+        state = self.streamable(self.state)
+        if after.seen != self.buffer.seen or after is self.buffer:  # otherwise no block is full
+            state = self._run(state, batches, rows[0].shape[0])
+        return replace(
             self,
-            state=self.streamable(self.state),
+            state=state,
+            buffer=after,
             optimum=None,
             member=None,
             ahead=self.known_ahead,
             with_waiting=None,
             without_projection=None,
         )
-        batches, after = streaming._cut(rows)
-        if after.seen == self.buffer.seen and after is not self.buffer:  # no block is full
-            return replace(streaming, buffer=after)
-        state = streaming._run(batches, rows[0].shape[0])
-        return replace(streaming, state=state, buffer=after)
 
     def _cut(self, rows: Rows) -> tuple[Iterator[Batch], streams.Buffer]:
         """The batches that the rows complete, and the buffer after them."""
@@ -159,9 +159,9 @@ class LinearFit:
             return streams.array_batches(*rows, block_size=size, **layout), self.buffer
         return self.buffer.push(drop_zero_weight(*rows), self.schedule, **layout)
 
-    def _run(self, batches: Iterator[Batch], n_rows: int) -> Any:
+    def _run(self, state: Any, batches: Iterator[Batch], n_rows: int) -> Any:
         if not self.settings.verbose:
-            return run.resume(self.rule, self.state, batches)
+            return run.resume(self.rule, state, batches)
 
         def tell(state: Any) -> None:
             best = self.best(state)
@@ -170,7 +170,7 @@ class LinearFit:
 
         with tqdm(total=n_rows, unit=" rows", unit_scale=True) as bar:
             counted = with_progress(batches, bar, n_rows)
-            return run.resume(self.rule, self.state, counted, after_block=tell)
+            return run.resume(self.rule, state, counted, after_block=tell)
 
     def streamable(self, state: Any) -> Any:
         """A state of JAX arrays whose posterior has the structure that a stream goes on with."""
