@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from kalvi.columns.encoder import FREE, Encoder, Settings, kinds_of
 from kalvi.columns.groups import hashed
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 
 rng = np.random.default_rng(0)
 FRAME = pd.DataFrame(

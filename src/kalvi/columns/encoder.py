@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
 from kalvi.columns.numbers import Moments, Numbers, Place
 from kalvi.columns.words import HashedText, Text
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 
 FREE = "(free)"
 KINDS = {"double": "number", "bool": "flag", "string": "category"}

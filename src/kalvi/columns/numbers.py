@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 
 LARGEST = 1e300
 """Numbers beyond this are refused: their squares in any unit could not be compared."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kalvi.columns.numbers import FAR, LARGEST, Place
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 from kalvi.readers.notation import FALSE, TRUE, Notation, parse
 
 MOST_CLASSES = 100

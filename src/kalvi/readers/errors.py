@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from kalvi.system.files import BadData as BadData
+from kalvi.readers.files import BadData as BadData
 
 FAILURES = (
     pa.ArrowException,

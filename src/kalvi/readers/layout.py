@@ -8,8 +8,18 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalvi.readers.column_types import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    cast,
+    decoded,
+    fits,
+    is_text,
+    type_in_words,
+)
 from kalvi.readers.errors import FAILURES, BadData, first_failure, listed, shorten
-from kalvi.readers.kinds import FLAG, NUMBER, TEXT, TIME, called, cast, decoded, fits, is_text
 from kalvi.readers.notation import Notation, parse
 
 NAMED = 5
@@ -17,12 +27,12 @@ NAMED = 5
 Where = Callable[[int], str]
 
 
-def refuse_all(name: str) -> str:
+def refuse_strays(name: str) -> str:
     """What becomes of stray entries where nobody says otherwise."""
     return "refuse"
 
 
-class Ask(NamedTuple):
+class ReadOptions(NamedTuple):
     """What the user says about the columns: their words, those to leave out, the size of the sample.
 
     `strays` says of a column what becomes of an entry that is not of its kind: "refuse" it, count it as
@@ -34,20 +44,20 @@ class Ask(NamedTuple):
     drop: frozenset[str]
     rows: int
     strict: bool = True  # whether all columns of `types` must be there
-    strays: Callable[[str], str] = refuse_all
+    strays: Callable[[str], str] = refuse_strays
     advice: str = (
         "or read the column otherwise (--as NAME=category, --drop NAME)"  # where one is refused
     )
 
 
-class About(NamedTuple):
+class ColumnReason(NamedTuple):
     """Why a column was taken for what it is, and what a person should know of it."""
 
     why: str
     notes: tuple[str, ...] = ()
 
 
-class Strays:
+class StrayEntries:
     """How many entries of a column were not of its kind, and a few of them."""
 
     def __init__(self):
@@ -62,7 +72,7 @@ class Strays:
         self.count += len(found)
 
 
-class Layout(NamedTuple):
+class ColumnLayout(NamedTuple):
     """The columns of a source: their kinds, the types they are first read as, those left out.
 
     `first` is the name of the file they come from; `strays` counts the entries that were not of the kind
@@ -74,14 +84,14 @@ class Layout(NamedTuple):
     drop: frozenset[str]
     first: str
     notations: dict[str, Notation]
-    about: dict[str, About]
+    about: dict[str, ColumnReason]
     lenient: set[str]  # columns whose stray entries count as missing
     advice: dict[str, str]  # what a user can do about stray entries of other columns
     whole: set[str]  # columns of whole numbers without a leading zero, as far as was seen
-    strays: dict[str, Strays]
+    strays: dict[str, StrayEntries]
 
     @classmethod
-    def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "Layout":
+    def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "ColumnLayout":
         """All columns as the text that stands in the file."""
         schema, read = pa.schema([(name, TEXT) for name in names]), dict.fromkeys(names, TEXT)
         return cls(schema, read, drop, first, {}, {}, set(), {}, set(), {})
@@ -115,15 +125,17 @@ class Layout(NamedTuple):
             return values
         if name not in self.lenient:
             row = pc.index(strays, True).as_py()
-            raise stray(where(row), name, notation, column[row].as_py(), self.advice.get(name))
-        self.strays.setdefault(name, Strays()).add(column.filter(strays))
+            raise wrong_notation(
+                where(row), name, notation, column[row].as_py(), self.advice.get(name)
+            )
+        self.strays.setdefault(name, StrayEntries()).add(column.filter(strays))
         return values
 
     def notes(self) -> list[str]:
         """What a person should know of the entries that were not of the kind of their column."""
         return [
-            f"column {shorten(name)}: entries that are not {called(self.notations[name].type)} count as "
-            f"missing, {seen.count:,} of those read: "
+            f"column {shorten(name)}: entries that are not {type_in_words(self.notations[name].type)} "
+            f"count as missing, {seen.count:,} of those read: "
             + ", ".join(map(shorten, seen.examples))
             + (" ..." if seen.more else "")
             for name, seen in self.strays.items()
@@ -141,9 +153,11 @@ def _check_zeros(name: str, column: pa.ChunkedArray, where: Where) -> None:
         )
 
 
-def stray(where: str, name: str, notation: Notation, value: object, advice: str | None) -> BadData:
+def wrong_notation(
+    where: str, name: str, notation: Notation, value: object, advice: str | None
+) -> BadData:
     """The refusal of an entry that is not written as its column is."""
-    kind = called(notation.type)
+    kind = type_in_words(notation.type)
     as_what = f"{kind} ({notation.word.partition(':')[2]})" if ":" in notation.word else kind
     return BadData(
         f"{where}: column {shorten(name)} is read as {as_what}, but {shorten(value)} stands here; mend the "
@@ -157,20 +171,20 @@ def _cast(field: pa.Field, column: pa.ChunkedArray, where: Where) -> pa.ChunkedA
         return cast(column, field.type)
     except FAILURES as error:
         row = first_failure(len(column), lambda n: fits(column[:n], field.type))
-        raise misfit(where(row), field, _shown(column[row])) from error
+        raise wrong_type(where(row), field, _quotable(column[row])) from error
 
 
-def misfit(where: str, field: pa.Field, value: object) -> BadData:
+def wrong_type(where: str, field: pa.Field, value: object) -> BadData:
     """The refusal of a value that is not of its column's kind."""
     simple = field.type in (NUMBER, FLAG, TIME)
     remedy = f" (--as {field.name}=category reads the column as text)" if simple else ""
     return BadData(
-        f"{where}: column {shorten(field.name)} is read as {called(field.type)}, "
+        f"{where}: column {shorten(field.name)} is read as {type_in_words(field.type)}, "
         f"but {shorten(value)} stands here{remedy}."
     )
 
 
-def _shown(entry: pa.Scalar) -> object:
+def _quotable(entry: pa.Scalar) -> object:
     """An entry to be quoted in a message, whatever it is."""
     try:
         return entry.as_py()

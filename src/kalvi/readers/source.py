@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kalvi.readers import sniff
-from kalvi.readers.base import Format, Sample
 from kalvi.readers.errors import BadData, place
+from kalvi.readers.files import Data, expand
 from kalvi.readers.inputs import Input
-from kalvi.readers.layout import Ask, Layout, refuse_all
-from kalvi.readers.memory import Held, InMemory
-from kalvi.system.files import Data, expand
+from kalvi.readers.layout import ColumnLayout, ReadOptions, refuse_strays
+from kalvi.readers.memory import TableInput, TableReader
+from kalvi.readers.reader import Reader, first_rows
+from kalvi.readers.recognition import reader_for
 
 
 class Piece(NamedTuple):
@@ -30,8 +30,8 @@ class Piece(NamedTuple):
 class Source:
     """Rows in files, of one schema: float64, bool, string, timestamp, vector or sparse columns."""
 
-    def __init__(self, inputs: list[Any], form: Format, layout: Layout, sample_rows: int):
-        self._inputs, self._format, self._layout = inputs, form, layout
+    def __init__(self, inputs: list[Any], reader: Reader, layout: ColumnLayout, sample_rows: int):
+        self._inputs, self._reader, self._layout = inputs, reader, layout
         self._done, self._current = 0, inputs[0]
         self.name = inputs[0].name
         self.files = tuple(source.path for source in inputs)
@@ -90,29 +90,27 @@ class Source:
             source.end()
 
     def _count(self) -> int | None:
-        counts = [self._format.n_rows(source) for source in self._inputs]
+        counts = [self._reader.n_rows(source) for source in self._inputs]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def _sample(self, rows: int) -> pa.Table:
-        sample = Sample(rows)
-        for _, _, table in self._tables(0, last=False):
-            if sample.add(table):
-                break
-        if not sample.count:
+        tables = (table for _, _, table in self._tables(0, last=False))
+        sample = first_rows(tables, rows, self.schema)
+        if not sample.num_rows:
             raise BadData(f"{self._inputs[0].name}: has no rows.")
         self._done = 0
-        return sample.table(self.schema)
+        return sample
 
     def _tables(self, skip: int, *, last: bool) -> Iterator[tuple[str, int, pa.Table]]:
         """The tables of all files after the first rows: the file, the rows of it before, the table."""
         for i, source in enumerate(self._inputs):
             self._done, self._current = i, source
-            size = self._format.n_rows(source) if skip else None
+            size = self._reader.n_rows(source) if skip else None
             if size is not None and size <= skip:
                 skip -= size
                 continue
             end = 0
-            for start, table in self._format.tables(source, self._layout, skip=skip, last=last):
+            for start, table in self._reader.tables(source, self._layout, skip=skip, last=last):
                 end = start + table.num_rows
                 if end > skip:
                     cut = max(skip - start, 0)
@@ -142,12 +140,12 @@ def open_data(
     drop: Collection[str] = (),
     sample_rows: int = 10_000,
     strict: bool = True,
-    strays: Callable[[str], str] = refuse_all,
+    strays: Callable[[str], str] = refuse_strays,
     advice: str | None = None,
 ) -> Source:
     """The rows in a file, a directory, a pattern, several of them, "-" for standard input, or a table.
 
-    `format` is one of csv, tsv, parquet, feather, arrow, jsonl, libsvm and npz; without it a file is
+    `format` is one of `formats.FORMATS`; without it a file is
     recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
     rows unless `types` says a word for them (`readers.notation`), of columns that must be there if it is
     `strict`; the columns in `drop` are not read. `strays` says of a column what becomes of entries that
@@ -159,15 +157,17 @@ def open_data(
     inputs: list[Any] = []
     try:
         if isinstance(data, pa.Table):
-            inputs, form = [Held(data)], InMemory()
+            inputs, reader = [TableInput(data)], TableReader()
         else:
             inputs.extend(Input(path) for path in expand(data))
-            form = sniff.format_of(inputs, format)
-        ask = Ask(types or {}, frozenset(drop), sample_rows, strict, strays)
-        layout = form.infer(inputs, ask if advice is None else ask._replace(advice=advice))
+            reader = reader_for(inputs, format)
+        options = ReadOptions(types or {}, frozenset(drop), sample_rows, strict, strays)
+        layout = reader.infer(
+            inputs, options if advice is None else options._replace(advice=advice)
+        )
         if not layout.schema.names:
             raise BadData(f"{inputs[0].name}: has no columns.")
-        return Source(inputs, form, layout, sample_rows)
+        return Source(inputs, reader, layout, sample_rows)
     except BaseException:
         for source in inputs:
             source.end()

@@ -8,7 +8,8 @@ import pyarrow as pa
 from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target, label
-from kalvi.readers import BadData, Source
+from kalvi.readers.files import BadData
+from kalvi.readers.source import Source
 from kalvi.tabular.kinds import KINDS, Kind, Prediction, likely_kind
 from kalvi.tabular.progressive import ALL_ROWS, block_size, judged, padded, scored_rows
 from kalvi.tabular.reached import measured, one_pass_error, reached
@@ -47,7 +48,7 @@ class Choices(NamedTuple):
         )
 
     def strays(self, name: str) -> str:
-        """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
+        """What becomes of entries of a column that are not of its kind: `readers.layout.ReadOptions`."""
         if name == self.target:
             return "missing" if self.skip_unlabelled else "refuse"
         if name != self.weight and not is_chosen(name, self.features, self.drop):

@@ -31,7 +31,7 @@ def vector(width: int) -> pa.DataType:
     return pa.list_(pa.float64(), width)
 
 
-def called(kind: pa.DataType) -> str:
+def type_in_words(kind: pa.DataType) -> str:
     """A kind in words, as in "a number"."""
     if pa.types.is_fixed_size_list(kind):
         return f"a vector of {kind.list_size:,} number{'s' * (kind.list_size != 1)}"
@@ -39,11 +39,11 @@ def called(kind: pa.DataType) -> str:
     return words.get(kind, "a sparse row" if kind == SPARSE else str(kind))
 
 
-def kind_of(declared: pa.DataType) -> pa.DataType | None:
+def type_after_reading(declared: pa.DataType) -> pa.DataType | None:
     """The kind of a column of the declared type; None where there is none."""
     types = pa.types
     if types.is_dictionary(declared):
-        return kind_of(declared.value_type)
+        return type_after_reading(declared.value_type)
     if _is_number(declared) or types.is_null(declared):
         return NUMBER
     if types.is_boolean(declared):
@@ -52,10 +52,10 @@ def kind_of(declared: pa.DataType) -> pa.DataType | None:
         return TEXT
     if types.is_timestamp(declared) or types.is_date(declared):
         return TIME
-    return _listed_kind(declared)
+    return _list_type(declared)
 
 
-def _listed_kind(declared: pa.DataType) -> pa.DataType | None:
+def _list_type(declared: pa.DataType) -> pa.DataType | None:
     """The kind of a column of lists; a plain list of numbers is one of vectors of a width yet unknown."""
     types = pa.types
     if types.is_fixed_size_list(declared) and _is_number(declared.value_type):
@@ -138,7 +138,7 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times and dates in microseconds; nanoseconds are dropped."""
-    if not (kind_of(column.type) == TIME or pa.types.is_null(column.type)):
+    if not (type_after_reading(column.type) == TIME or pa.types.is_null(column.type)):
         raise ValueError("not a time")
     column = column.cast(TIME, safe=False)
     ends = pc.min_max(column.cast(pa.int64())).as_py()
@@ -158,7 +158,7 @@ def _cast_lists(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Lists of one width, or of pairs; an entry of a list may not be missing."""
     if column.type == kind:
         pass
-    elif pa.types.is_null(column.type) or kind_of(column.type) is not None:
+    elif pa.types.is_null(column.type) or type_after_reading(column.type) is not None:
         column = column.cast(kind)
     else:
         raise ValueError("not a list of numbers")
