@@ -14,7 +14,7 @@ import pyarrow as pa
 from sklearn.exceptions import ConvergenceWarning
 
 from kalvi import __version__
-from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
+from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.estimators import FactorAnalysis
 from kalvi.numerics.precision import matching
@@ -100,7 +100,9 @@ class FactorModel(NamedTuple):
                 f"{source.files[0]} has no columns of numbers among {', '.join(list(kinds)[:30])}."
             )
         left_out = tuple((name, kind) for name, kind in kinds.items() if name not in numeric)
-        encoder = Encoder.begin(numeric, source.sample, Settings(choices.missing == "impute"))
+        encoder = Encoder.begin(
+            numeric, source.sample, EncoderSettings(choices.missing == "impute")
+        )
         estimator = _estimator(choices)
         if choices.components > encoder.numbers.width:
             raise ValueError(

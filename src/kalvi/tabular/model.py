@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
+from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target, label
 from kalvi.readers.files import BadData
@@ -96,10 +96,10 @@ class TableModel(NamedTuple):
         return begun._replace(notation=source.words(begun.columns()))
 
     @staticmethod
-    def _settings(choices: Choices, kind: Kind) -> Settings:
+    def _settings(choices: Choices, kind: Kind) -> EncoderSettings:
         impute = choices.missing == "impute"
         most = choices.max_width + (2**choices.hash_bits if choices.hash_bits else 0)
-        return Settings(impute, choices.hash_bits, most, not kind.widens())
+        return EncoderSettings(impute, choices.hash_bits, most, not kind.widens())
 
     def fresh(self, *, keep_rows: bool = False, diagnose: bool = False) -> "TableModel":
         """The same columns, units and settings before the first row."""
