@@ -1,11 +1,12 @@
 """Any fitted model, Gaussian, state or tree of plain values as one file; nothing is executed on load.
 
-container    the file: safetensors, its sizes checked, its checksum, replaced all at once
+container    the file: safetensors, signed, replaced all at once
 packing      a value as a tree of JSON and named arrays
-unpacking    and back, nothing trusted
-registry     the classes that a file may speak of
-older        what files of older versions call them, and the fields that they had
-annotations  whether the parts of an object are what its class declares
+unpacking    a tree of JSON and named arrays as a value
+registry     the classes and functions that a file may name
+consistency  whether the parts of a value are what its class declares
+older        names and fields of older versions as they are today
+checkpoints  `kalvi.save` and `kalvi.load`
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any
 from kalvi import __version__
 from kalvi.archives import container
 from kalvi.archives.packing import Packer, Unsaved
-from kalvi.archives.unpacking import Unpacker
+from kalvi.archives.unpacking import Unpacker, parse_structure
 
 FORMAT = 1
 """Of the files written; one of a higher number is from a later kalvi."""
@@ -42,16 +43,15 @@ def write(path: str | Path, value: Any, texts: dict[str, str]) -> None:
 def read(path: str | Path) -> Any:
     """The value that was written to `path`, in its own precision whatever JAX's setting."""
     try:
-        header, arrays = container.read(path)
-        structure = described(header)
+        texts, arrays = container.read(path)
+        structure = structure_of(texts)
         return Unpacker(arrays).unpack(structure)
     except BROKEN as error:
         raise refusal(path, error) from error
 
 
-def described(header: container.Header) -> Any:
-    """The JSON of what a file holds."""
-    texts = header.texts
+def structure_of(texts: dict[str, str]) -> Any:
+    """The JSON tree that describes the value of a file."""
     number = texts.get("format", "")
     if not number.isdecimal() or len(number) > 9 or not {"structure", "sha256"} <= set(texts):
         raise ValueError("it does not say what it holds")
@@ -60,7 +60,7 @@ def described(header: container.Header) -> Any:
         raise ValueError(
             f"it was written by kalvi {writer}, and this is {__version__}; update kalvi"
         )
-    return container.parse(texts["structure"])
+    return parse_structure(texts["structure"])
 
 
 def refusal(path: str | Path, error: BaseException) -> ValueError:
@@ -77,4 +77,4 @@ def _root(value: Any) -> str:
     return "the value" if type(value).__module__ == "builtins" else type(value).__name__
 
 
-__all__ = ["Unsaved", "described", "read", "refusal", "write"]
+__all__ = ["Unsaved", "read", "refusal", "structure_of", "write"]

@@ -39,8 +39,7 @@ def load(path: str | Path, like: Any = None) -> Any:
 
     With `like`, what was saved has to have the structure of it.
     """
-    header = _header(path)
-    if "structure" in header.texts:
+    if "structure" in _texts(path):
         value = archives.read(path)
         if like is None:
             return value
@@ -58,7 +57,7 @@ def load(path: str | Path, like: Any = None) -> Any:
 def metadata(path: str | Path) -> dict[str, Any]:
     """What was said at `save` beside the value."""
     try:
-        found = json.loads(_header(path).texts.get("kalvi", "{}"))
+        found = json.loads(_texts(path).get("kalvi", "{}"))
     except (ValueError, RecursionError) as error:
         raise archives.refusal(path, error) from error
     if not isinstance(found, dict):
@@ -66,9 +65,9 @@ def metadata(path: str | Path) -> dict[str, Any]:
     return found
 
 
-def _header(path: str | Path) -> container.Header:
+def _texts(path: str | Path) -> dict[str, str]:
     try:
-        return container.read_header(path)
+        return container.read_texts(path)
     except ValueError as error:
         raise archives.refusal(path, error) from error
 

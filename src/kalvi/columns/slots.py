@@ -4,6 +4,8 @@ A column of x is called a slot, to tell it from a column of the table. There may
 slot, which no row of the stream ever takes: keys seen for the first time when predicting go there, so that
 the prediction is as uncertain as the prior of a new key makes it. Without one, such keys are left out.
 """
+# pyarrow.compute makes its functions at run time
+# pyright: reportAttributeAccessIssue=false
 
 import hashlib
 from abc import abstractmethod
@@ -13,6 +15,8 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kalvi.columns.keys import Key, KeyedRows, Keys
 
@@ -86,8 +90,7 @@ class OwnSlots(Slots):
         return np.append(self.slots, -1)[self._positions(keys)]
 
     def grown(self, keys: Sequence[Key], first: int) -> "OwnSlots":
-        known = set(self.keys)
-        new = tuple(key for key in keys if key not in known)
+        new: Any = tuple(keys[i] for i in np.flatnonzero(self._positions(keys) < 0))
         if not new:
             return self
         return replace(
@@ -132,8 +135,10 @@ class OwnSlots(Slots):
 
     def _positions(self, keys: Sequence[Key]) -> np.ndarray:
         """Where the keys stand among our own, −1 where they do not."""
-        position = {key: i for i, key in enumerate(self.keys)}
-        return np.array([position.get(key, -1) for key in keys], int)
+        if not self.keys or not keys:
+            return np.full(len(keys), -1)
+        found = pc.index_in(pa.array(keys), value_set=pa.array(self.keys))
+        return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(int)
 
 
 class HashedSlots(Slots):
