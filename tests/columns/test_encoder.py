@@ -116,16 +116,6 @@ def test_hashed_levels():
         np.testing.assert_array_equal(row, expected)
 
 
-def test_hashes_spread_and_stay_the_same():
-    found = np.array([hashed(f"level {i}", 6) for i in range(6400)])
-    counts = np.bincount(found, minlength=64)
-    assert counts.size == 64
-    assert np.sum((counts - 100) ** 2 / 100) < 64 + 5 * np.sqrt(
-        2 * 64
-    )  # χ² of 63 degrees, 5 deviations
-    assert hashed("origin=ORD", 18) == 68149
-
-
 def test_missing_values_are_imputed_and_marked():
     table = pa.table(
         {

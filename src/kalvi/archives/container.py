@@ -166,7 +166,7 @@ def _digest(header: bytes, arrays: Iterable[np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _bytes(array: np.ndarray) -> memoryview:
+def _bytes(array: Any) -> memoryview:
     """The bytes of a contiguous array, not copied."""
     return memoryview(array.reshape(-1).view(np.uint8))
 

@@ -70,13 +70,14 @@ class Encoder(NamedTuple):
         bits, keyed = settings.hash_bits, []
         used += 2**bits if bits is not None and len(dense) < len(kinds) else 0
         for name in (name for name in kinds if name not in dense):
-            slots, taken = _first_slots(kinds[name], bits, start, used)
-            keyed.append(KeyedColumn(name, KEYS[kinds[name]], slots))
-            used += taken
+            keys = KEYS[kinds[name]]
+            slots = _first_slots(keys, bits, start, used)
+            keyed.append(KeyedColumn(name, keys, slots))
+            used += slots.unknown is not None
         numbers = numbers.settled(numbers.raw(sample, place))
         encoder = cls(numbers, tuple(keyed), settings, used, used)
         known = encoder._grown([rows.keys for rows in encoder._keyed_rows(sample)])
-        return known._replace(width=known.used if settings.fixed else known._roomy())
+        return known._replace(width=known.used if settings.fixed else known.roomy_width())
 
     def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
         """The rows of x; with `learn` they are counted, and new keys get slots unless fixed."""
@@ -135,15 +136,15 @@ class Encoder(NamedTuple):
         return self._replace(numbers=none, groups=tuple(g.uncounted() for g in self.groups))
 
     def columns(self) -> tuple[str, ...]:
-        """The columns of the table that are read."""
+        """The names of the columns of the table that are read."""
         return (*self.numbers.names, *(group.name for group in self.groups))
 
     def described(self) -> list[dict[str, Any]]:
-        """For each column its kind and what was seen of it."""
+        """For each column its kind and a summary of its entries."""
         return [*self.numbers.described(), *(group.described() for group in self.groups)]
 
     def fixed(self) -> bool:
-        """Whether the width can never change."""
+        """Whether no key can ever need a new slot."""
         return all(group.count() is None for group in self.groups)
 
     def _of_our_kinds(self, table: pa.Table, place: Place) -> pa.Table:
@@ -185,7 +186,7 @@ class Encoder(NamedTuple):
         if used > self.settings.max_width:
             self._refuse_width(found)
         grown = self._replace(groups=tuple(found), used=used)
-        return grown if used <= self.width else grown._replace(width=grown._roomy())
+        return grown if used <= self.width else grown._replace(width=grown.roomy_width())
 
     def _refuse_width(self, found: list[KeyedColumn]) -> None:
         sizes = {group.name: group.count() or 0 for group in found}
@@ -195,7 +196,8 @@ class Encoder(NamedTuple):
             f"'{most}'; drop it (--drop {most}), hash its levels (--hash-bits 18), or raise --max-width."
         )
 
-    def _roomy(self) -> int:
+    def roomy_width(self) -> int:
+        """The width with room for keys to come, where there may be any."""
         if self.fixed():
             return self.used
         return -(-int(self.used * (1 + ROOM) + 1) // STEP) * STEP
@@ -228,11 +230,11 @@ class Encoder(NamedTuple):
         return self._replace(numbers=self.numbers.seen(z, raw), groups=tuple(counted))
 
 
-def _first_slots(kind: str, bits: int | None, start: int, used: int) -> tuple[Slots, int]:
-    """The slots of a column before its first rows, and how many of its own it has: one for new keys."""
+def _first_slots(keys: Keys, bits: int | None, start: int, used: int) -> Slots:
+    """The slots of a column before its first rows; hashed ones begin at `start`."""
     if bits is not None:
-        return HashedSlots(bits, start), 0
-    return (OwnSlots.none(None), 0) if kind == "sparse" else (OwnSlots.none(used), 1)
+        return HashedSlots(bits=bits, start=start)
+    return OwnSlots.none(used if keys.textual else None)
 
 
 def kinds_of(

@@ -49,7 +49,9 @@ class Keys(eqx.Module):
     """How the entries of a column are read as keys."""
 
     kind: eqx.AbstractClassVar[str]  # what descriptions of a model call the column
+    noun: eqx.AbstractClassVar[str]  # under which they say how many keys there are
     type: eqx.AbstractClassVar[pa.DataType]  # of the column in a table
+    textual: eqx.AbstractClassVar[bool]  # whether keys are texts, which may be new in predictions
     exclusive: eqx.AbstractClassVar[bool]  # whether a row has exactly one key
 
     @abstractmethod
@@ -62,18 +64,23 @@ class Keys(eqx.Module):
 
     @abstractmethod
     def unseen(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
-        """A count of the keys that are `new`, for people."""
+        """Counts of what is `new` among the keys, by the words in which people are told."""
 
-    @abstractmethod
     def described(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
-        """What a person wants to know of the keys, which `counts` rows have."""
+        """How many keys there are, and of texts the commonest, with the number of rows that have each."""
+        if not self.textual:
+            return {self.noun: len(keys)}
+        order = np.argsort(-counts, kind="stable")[:COMMONEST]
+        return {self.noun: len(keys), "commonest": [[keys[i], int(counts[i])] for i in order]}
 
 
 class Levels(Keys):
     """A category: an entry is one level."""
 
     kind: ClassVar[str] = "category"
+    noun: ClassVar[str] = "levels"
     type: ClassVar[pa.DataType] = TEXT
+    textual: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
@@ -90,15 +97,14 @@ class Levels(Keys):
         found = zip(rows.keys, rows.tally().tolist(), new, strict=True)
         return {level: n for level, n, is_new in found if n and is_new}
 
-    def described(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
-        return {"levels": len(keys), "commonest": commonest(keys, counts)}
-
 
 class Words(Keys):
     """Free text: an entry is the set of its words."""
 
     kind: ClassVar[str] = "text"
+    noun: ClassVar[str] = "words"
     type: ClassVar[pa.DataType] = TEXT
+    textual: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
@@ -123,15 +129,14 @@ class Words(Keys):
         n = len(np.unique(rows.rows[new[rows.codes]]))
         return {NEW_WORDS: n} if n else {}
 
-    def described(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
-        return {"words": len(keys), "commonest": commonest(keys, counts)}
-
 
 class Indices(Keys):
     """Sparse rows: an entry is a list of indices and their values, taken as they are."""
 
     kind: ClassVar[str] = "sparse"
+    noun: ClassVar[str] = "width"
     type: ClassVar[pa.DataType] = SPARSE
+    textual: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
@@ -153,12 +158,3 @@ class Indices(Keys):
     def unseen(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         n = int(new[rows.codes].sum())
         return {NEW_INDICES: n} if n else {}
-
-    def described(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
-        return {"width": len(keys)}
-
-
-def commonest(keys: tuple[Key, ...], counts: np.ndarray) -> list[list[Any]]:
-    """The keys that most rows have, and how many have them."""
-    order = np.argsort(-counts, kind="stable")[:COMMONEST]
-    return [[keys[i], int(counts[i])] for i in order]

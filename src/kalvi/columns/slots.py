@@ -84,13 +84,14 @@ class OwnSlots(Slots):
     @classmethod
     def none(cls, unknown: int | None) -> "OwnSlots":
         """No keys yet."""
-        return cls((), np.zeros(0, int), np.zeros(0, int), unknown)
+        none = np.zeros(0, int)
+        return cls(keys=(), slots=none, counts=none, unknown=unknown)
 
     def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
         return np.append(self.slots, -1)[self._positions(keys)]
 
     def grown(self, keys: Sequence[Key], first: int) -> "OwnSlots":
-        new: Any = tuple(keys[i] for i in np.flatnonzero(self._positions(keys) < 0))
+        new: Any = tuple(keys[int(i)] for i in np.flatnonzero(self._positions(keys) < 0))
         if not new:
             return self
         return replace(

@@ -27,7 +27,7 @@ class ColumnarReader(Reader):
 
     @abc.abstractmethod
     def declared(self, source: Any) -> pa.Schema:
-        """The types in the file."""
+        """The types that the file declares."""
 
     @abc.abstractmethod
     def batches(
@@ -65,10 +65,10 @@ class ColumnarReader(Reader):
                 f"{inputs[0].name}: column {shorten(field.name)} is of type {shorten(field.type)}, "
                 f"which has no use here; leave it out (--drop {field.name})."
             )
-        return self._width(inputs, field.name) if _open(kind) else kind
+        return self._width(inputs, field.name) if _lacks_width(kind) else kind
 
     def _width(self, inputs: Sequence[Any], name: str) -> pa.DataType:
-        """The vectors that a column of lists has in its first row that is not missing."""
+        """The vector type of a column of lists, by the length of its first entry that is not missing."""
         for source in inputs:
             for _, batch in self.batches(source, [name], skip=0, last=False):
                 lengths = pc.list_value_length(batch.column(name)).drop_null()
@@ -155,13 +155,13 @@ class ArrowStream(ColumnarReader):
             return pa.ipc.open_stream(source.open(last=last))
 
 
-def _open(kind: pa.DataType) -> bool:
-    """Whether it is a list whose width the type does not say."""
+def _lacks_width(kind: pa.DataType) -> bool:
+    """Whether it is a type of vectors that does not say their width."""
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
 def check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
-    """The schema, if its columns have names that can be told apart."""
+    """The schema, if each of its columns has a name of its own."""
     with refusing(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)
     return schema
@@ -170,7 +170,7 @@ def check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
 def _counted(
     batches: Iterator[pa.RecordBatch], source: Input, start: int, what: str
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches with the rows before each; what is inside is not trusted before it is validated."""
+    """The batches, validated, each with the number of rows before it."""
     while True:
         with refusing(f"{source.name}, after row {start:,}", what):
             batch = next(batches, None)

@@ -23,7 +23,7 @@ from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.notation import FALSE, SPELLINGS, TRUE
 from kalvi.readers.quotes import Lexer, has_leading_zeros
 from kalvi.readers.reader import Reader, first_rows
-from kalvi.readers.text_blocks import Blocks, arrows_own, check_text
+from kalvi.readers.text_blocks import Blocks, check_text, in_arrows_memory
 
 MOST_COLUMNS = 100_000
 """A header with more names is refused."""
@@ -70,7 +70,7 @@ class _Options(NamedTuple):
     def parse(self, block: bytes | pa.Buffer) -> pa.Table:
         """The table of a block without a header; an exception where a row does not fit."""
         return pacsv.read_csv(
-            arrows_own(block),
+            in_arrows_memory(block),
             pacsv.ReadOptions(column_names=self.names, block_size=len(block) + 1),
             pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             pacsv.ConvertOptions(

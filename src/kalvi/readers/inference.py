@@ -1,4 +1,4 @@
-"""What a column is taken for, by its first rows and by what the user says of it: one rule for all formats.
+"""The type and notation of a column, from its first rows and what the user asks for; alike for all formats.
 
 Among text, the markers of missing values are left aside. A column is a number if at least 90 % of its other
 entries are numbers in one notation, a flag if all are true or false, a time if 90 % are dates of one form;
@@ -53,7 +53,7 @@ COMPATIBLE = {"number": ("number", "flag"), "time": ("time",)}
 
 
 class AmbiguousColumn(ValueError):
-    """What can be read in several ways in a column, and the words that settle it."""
+    """A column that can be read in several ways; `words` are those with which the user settles it."""
 
     def __init__(self, what: str, *words: str):
         super().__init__(what)
@@ -61,7 +61,7 @@ class AmbiguousColumn(ValueError):
 
 
 class Inferred(NamedTuple):
-    """What a column of text is taken for and why, and the share of its entries that are of that kind."""
+    """The notation of a column of text, why it was chosen, and the share of the entries written so."""
 
     notation: Notation
     why: str
@@ -126,7 +126,7 @@ def _check_asked(declared: pa.Schema, options: ReadOptions, first: str) -> None:
 
 
 def _declared(field: pa.Field, word: str | None, first: str) -> Notation | None:
-    """How text in other files would be read in a column that declares its kind; None of lists."""
+    """The notation of a column with a declared type, for text in other files; None of lists."""
     void = pa.types.is_null(field.type)
     own = "number" if void else DECLARED.get(field.type)
     if word is None:
@@ -144,7 +144,7 @@ def _declared(field: pa.Field, word: str | None, first: str) -> Notation | None:
 def _infer_or_refuse(
     name: str, column: pa.ChunkedArray, options: ReadOptions, first: str
 ) -> Inferred:
-    """What a column of text is taken for; a column in doubt is refused, or a category if it is not used."""
+    """What a column of text is; an ambiguous one is refused, or a category if it is not used."""
     used = options.strays(name) != "keep"
     try:
         return infer(column, options.types.get(name), share=SHARE if used else 1.0)
@@ -159,7 +159,7 @@ def _infer_or_refuse(
 
 
 def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Inferred:
-    """What a column of text is taken for; `share` of its entries must be of one kind, or it is text."""
+    """What a column of text is; `share` of its entries must be of one kind, or it is text."""
     if word is None and (plain := _quick_plain_numbers(column)):
         return plain
     text = trimmed(column).drop_null()
@@ -179,7 +179,7 @@ def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SH
 
 
 def _quick_plain_numbers(column: pa.ChunkedArray) -> Inferred | None:
-    """A column that is quickly seen to be of plain numbers."""
+    """A shortcut for columns that pyarrow parses as plain numbers; None of others."""
     known = pc.is_in(column, value_set=pa.array(sorted(SPELLINGS)))
     text = pc.if_else(known, pa.scalar(None, TEXT), column)
     zero = text.filter(pc.starts_with(text, "0"))
@@ -204,7 +204,7 @@ def _as_asked(rest: pa.ChunkedArray, notation: Notation) -> Inferred:
 
 
 def _leading_zeros(rest: pa.ChunkedArray) -> str:
-    """Why whole numbers are labels: some begin with a zero; a doubt where very few do."""
+    """Why whole numbers are labels: some begin with a zero; ambiguous where very few do."""
     zeros = pc.match_substring_regex(rest, r"^0\d+$")
     n, whole = pc.sum(zeros).as_py() or 0, _matches(rest, r"^\d+$")
     if not n or whole < _count(rest, PLAIN):
@@ -220,7 +220,7 @@ def _leading_zeros(rest: pa.ChunkedArray) -> str:
 
 
 def _best_notation(rest: pa.ChunkedArray, kind: str, share: float) -> Inferred | None:
-    """The notation in which most entries are of a kind, if enough are; a doubt where two are as good."""
+    """The notation that most entries fit, if enough do; ambiguous where two fit as well."""
     tried = _parse_by_notation(rest, kind)
     counts = [len(values) - values.null_count for values in tried.values()]
     most, enough = max(counts, default=0), share * len(rest)
@@ -259,7 +259,7 @@ def _parse_by_notation(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.Ch
 def _check_one_notation(
     rest: pa.ChunkedArray, kind: str, tried: dict, best: Notation, enough: float
 ) -> None:
-    """Raise a doubt where enough entries are of a kind, but in no one notation."""
+    """Refuse as ambiguous where enough entries are of a kind, but in no one notation."""
     read = reduce(pc.or_, [pc.is_valid(values) for values in tried.values()])
     if (pc.sum(read).as_py() or 0) >= enough > 0:
         other = pc.and_(read, pc.is_null(tried[best]))
@@ -272,7 +272,7 @@ def _check_one_notation(
 
 
 def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
-    """Raise a doubt where another notation fits as well as the best and gives other values."""
+    """Refuse as ambiguous where another notation fits as well as the best and gives other values."""
     if best.kind != "time" and not best.thousands:
         return
     own = tried[best]
@@ -300,7 +300,7 @@ def _text_or_category(rest: pa.ChunkedArray) -> Inferred:
 
 
 def _notes(column: pa.ChunkedArray, taken: Inferred, strays: str) -> tuple[str, ...]:
-    """What a person should know of a column: its markers of missing values, and entries of no kind."""
+    """Notes for people: the markers of missing values in a column, and its stray entries."""
     if taken == PLAIN_NUMBERS and not _matches(column, r"^\D+$"):
         return ()
     text = trimmed(column)

@@ -14,7 +14,7 @@ from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions, wrong_type
 from kalvi.readers.reader import SAMPLE_BYTES, LineReader
-from kalvi.readers.text_blocks import arrows_own, line_blocks, lines
+from kalvi.readers.text_blocks import in_arrows_memory, line_blocks, lines
 
 LIST = pa.list_(pa.float64())
 AFTER = re.compile(rb"\}[ \t\r]*n")
@@ -149,7 +149,7 @@ def _parse(block: bytes, layout: ColumnLayout) -> pa.Table:
         if AFTER.search(line):
             json.loads(line)
     table = pajson.read_json(
-        arrows_own(block),
+        in_arrows_memory(block),
         pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
         pajson.ParseOptions(
             explicit_schema=pa.schema(layout.read.items()),

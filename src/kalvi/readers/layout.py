@@ -1,4 +1,4 @@
-"""The columns of a source: what users say of them, what they are taken for, their entries as values."""
+"""The columns of a source: what the user asked for, what they are, and their entries as values."""
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
@@ -28,16 +28,17 @@ Where = Callable[[int], str]
 
 
 def refuse_strays(name: str) -> str:
-    """What becomes of stray entries where nobody says otherwise."""
+    """The default of `ReadOptions.strays`: every stray entry is refused."""
     return "refuse"
 
 
 class ReadOptions(NamedTuple):
-    """What the user says about the columns: their words, those to leave out, the size of the sample.
+    """How the user wants columns to be read.
 
-    `strays` says of a column what becomes of an entry that is not of its kind: "refuse" it, count it as
-    "missing", or "keep" the whole column as text if the first rows have such an entry, because the column
-    is not used.
+    `types` has the words of `notation` by column, `drop` the columns to leave out, `rows` the size of the
+    sample. `strays` says of a column what becomes of a stray entry, one that is not of the column's type:
+    "refuse" it, count it as "missing", or "keep" the whole column as text if the first rows have such an
+    entry, because the column is not used.
     """
 
     types: Mapping[str, str]
@@ -51,14 +52,14 @@ class ReadOptions(NamedTuple):
 
 
 class ColumnReason(NamedTuple):
-    """Why a column was taken for what it is, and what a person should know of it."""
+    """Why a column was taken to be of its type, and notes for people."""
 
     why: str
     notes: tuple[str, ...] = ()
 
 
 class StrayEntries:
-    """How many entries of a column were not of its kind, and a few of them."""
+    """How many stray entries a column had, and a few of them."""
 
     def __init__(self):
         self.count, self.examples, self.more = 0, [], False
@@ -73,10 +74,10 @@ class StrayEntries:
 
 
 class ColumnLayout(NamedTuple):
-    """The columns of a source: their kinds, the types they are first read as, those left out.
+    """The columns of a source: their types (`schema`), and how to get there from the text of files.
 
-    `first` is the name of the file they come from; `strays` counts the entries that were not of the kind
-    of their column and count as missing.
+    A column is first parsed as `read` says, then converted by its notation. `first` is the name of the file
+    that the layout was inferred from; `strays` collects the stray entries that counted as missing.
     """
 
     schema: pa.Schema
@@ -92,12 +93,12 @@ class ColumnLayout(NamedTuple):
 
     @classmethod
     def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "ColumnLayout":
-        """All columns as the text that stands in the file."""
+        """A layout that reads all columns as text."""
         schema, read = pa.schema([(name, TEXT) for name in names]), dict.fromkeys(names, TEXT)
         return cls(schema, read, drop, first, {}, {}, set(), {}, set(), {})
 
     def check(self, names: list[str], where: str) -> None:
-        """Refuse a file whose columns are not these, in whatever order."""
+        """Refuse a file that has not the same columns, in any order."""
         wanted, here = set(self.schema.names), set(names)
         if absent := [name for name in self.schema.names if name not in here]:
             raise BadData(f"{where}: has no column {listed(absent)}, which {self.first} has.")
@@ -105,7 +106,7 @@ class ColumnLayout(NamedTuple):
             raise BadData(f"{where}: has a column {listed(extra)}, which {self.first} has not.")
 
     def convert(self, table: pa.Table, where: Where) -> pa.Table:
-        """The table with the columns and kinds of the schema; `where` names the place of its i-th row."""
+        """The table with the columns and types of the schema; `where(i)` names its i-th row."""
         columns = []
         for field in self.schema:
             column = decoded(table.column(field.name))
@@ -116,7 +117,7 @@ class ColumnLayout(NamedTuple):
         return pa.table(columns, schema=self.schema)
 
     def _parsed(self, name: str, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
-        """The values of a column of text; a stray entry is refused, or counted where it is missing."""
+        """The values of a column of text; a stray entry is refused, or noted and missing."""
         notation = self.notations[name]
         if name in self.whole:
             _check_zeros(name, column, where)
@@ -132,7 +133,7 @@ class ColumnLayout(NamedTuple):
         return values
 
     def notes(self) -> list[str]:
-        """What a person should know of the entries that were not of the kind of their column."""
+        """For people: the stray entries that counted as missing."""
         return [
             f"column {shorten(name)}: entries that are not {type_in_words(self.notations[name].type)} "
             f"count as missing, {seen.count:,} of those read: "
@@ -156,7 +157,7 @@ def _check_zeros(name: str, column: pa.ChunkedArray, where: Where) -> None:
 def wrong_notation(
     where: str, name: str, notation: Notation, value: object, advice: str | None
 ) -> BadData:
-    """The refusal of an entry that is not written as its column is."""
+    """The error about an entry that is not written in the notation of its column."""
     kind = type_in_words(notation.type)
     as_what = f"{kind} ({notation.word.partition(':')[2]})" if ":" in notation.word else kind
     return BadData(
@@ -166,7 +167,7 @@ def wrong_notation(
 
 
 def _cast(field: pa.Field, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
-    """A column that is not text in its kind."""
+    """A column that is not text, in the type of the layout."""
     try:
         return cast(column, field.type)
     except FAILURES as error:
@@ -175,7 +176,7 @@ def _cast(field: pa.Field, column: pa.ChunkedArray, where: Where) -> pa.ChunkedA
 
 
 def wrong_type(where: str, field: pa.Field, value: object) -> BadData:
-    """The refusal of a value that is not of its column's kind."""
+    """The error about a value that is not of its column's type."""
     simple = field.type in (NUMBER, FLAG, TIME)
     remedy = f" (--as {field.name}=category reads the column as text)" if simple else ""
     return BadData(
@@ -185,7 +186,7 @@ def wrong_type(where: str, field: pa.Field, value: object) -> BadData:
 
 
 def _quotable(entry: pa.Scalar) -> object:
-    """An entry to be quoted in a message, whatever it is."""
+    """An entry as it can be quoted in a message."""
     try:
         return entry.as_py()
     except FAILURES:

@@ -17,7 +17,7 @@ from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.reader import LineReader
-from kalvi.readers.text_blocks import arrows_own, lines
+from kalvi.readers.text_blocks import in_arrows_memory, lines
 
 LABEL = np.iinfo(np.int64).min
 COMMENT = re.compile(rb"#[^\n]*")
@@ -50,7 +50,7 @@ def _parse(block: bytes) -> pa.Table:
         return pa.table({"y": pa.array([], NUMBER), "x": pa.array([], SPARSE)})
     text = b"\n".join(marked.split())
     pairs = pacsv.read_csv(
-        arrows_own(text),
+        in_arrows_memory(text),
         pacsv.ReadOptions(column_names=["index", "value"], block_size=len(text) + 1),
         pacsv.ParseOptions(delimiter=":", quote_char=False),
         pacsv.ConvertOptions(

@@ -59,13 +59,13 @@ class Source:
             yield _piece(held, start)
 
     def words(self, names: Collection[str]) -> dict[str, str]:
-        """How other files must be read to give the same: columns whose notation is not the plain one."""
+        """The `types` with which other files are read alike, of columns whose notation is not plain."""
         known = self._layout.notations
         found = {name: known[name].word for name in names if name in known}
         return {name: word for name, word in found.items() if ":" in word}
 
     def notes(self) -> list[str]:
-        """What a person should know of the entries read that were not of the kind of their column."""
+        """For people: the stray entries among those read, which counted as missing."""
         return self._layout.notes()
 
     def fraction(self) -> float | None:
@@ -77,7 +77,7 @@ class Source:
         return min(1.0, (sum(sizes[: self._done]) + position) / max(sum(sizes), 1))  # type: ignore[arg-type]
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """What tells these files from others: for each its path, its size and a digest of its head."""
+        """What tells these files from others: of each its path, its size and digests of its content."""
         return [source.fingerprint() for source in self._inputs]
 
     def grown_from(self, old: dict[str, Any]) -> str | None:
@@ -102,7 +102,7 @@ class Source:
         return sample
 
     def _tables(self, skip: int, *, last: bool) -> Iterator[tuple[str, int, pa.Table]]:
-        """The tables of all files after the first rows: the file, the rows of it before, the table."""
+        """The tables of all files after `skip` rows, each with its file's name and the rows before it."""
         for i, source in enumerate(self._inputs):
             self._done, self._current = i, source
             size = self._reader.n_rows(source) if skip else None
@@ -146,11 +146,11 @@ def open_data(
     """The rows in a file, a directory, a pattern, several of them, "-" for standard input, or a table.
 
     `format` is one of `formats.FORMATS`; without it a file is
-    recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
-    rows unless `types` says a word for them (`readers.notation`), of columns that must be there if it is
-    `strict`; the columns in `drop` are not read. `strays` says of a column what becomes of entries that
-    are not of its kind: "refuse", "missing", or "keep" the column as text; `advice` is what a user
-    can do about those that are refused.
+    recognised by its first bytes and its name. The types of columns are inferred from the first
+    `sample_rows` rows unless `types` has a word for them (`readers.notation`); such columns must be there
+    if it is `strict`. The columns in `drop` are not read. `strays` says of a column what becomes of entries
+    that are not of its type: "refuse", "missing", or "keep" the column as text; `advice` is what a user can
+    do about those that are refused.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")

@@ -19,8 +19,8 @@ BOM = b"\xef\xbb\xbf"
 class Blocks:
     """The text of a file in blocks of whole rows; `cut` gives the end of the last whole row in some bytes.
 
-    Whoever iterates counts in `rows` those that were read; `whole` is false of what is left at the end
-    without being a whole row.
+    Whoever iterates adds to `rows` what a block held, so that errors name the right row. `whole` turns
+    false at a last block that does not end as a row does.
     """
 
     def __init__(self, source: Input, cut: Callable[[bytes], int], *, last: bool):
@@ -63,7 +63,7 @@ def line_blocks(source: Input, *, last: bool) -> Iterator[bytes]:
 
 
 def lines(block: bytes) -> list[bytes]:
-    """The lines that are not blank."""
+    """The lines of a block that are not blank."""
     return [line for line in block.split(b"\n") if line and not line.isspace()]
 
 
@@ -74,9 +74,9 @@ def _read(source: Input, stream: Any, size: int) -> bytes:
         return stream.read(size)
 
 
-def arrows_own(block: bytes) -> pa.BufferReader:
-    """A block to parse, copied: Arrow's threads may let go of it after Python has ended, and would abort
-    the process if it were Python's."""
+def in_arrows_memory(block: bytes) -> pa.BufferReader:
+    """The block, copied into Arrow's memory: its threads may free it after Python has ended, which would
+    abort the process if the memory were Python's."""
     buffer = pa.allocate_buffer(len(block))
     memoryview(buffer).cast("B")[:] = block
     return pa.BufferReader(buffer)

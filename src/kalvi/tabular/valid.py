@@ -155,7 +155,7 @@ def encoder_rules(encoder: Encoder) -> Rules:
     given = front + hashed + np.arange(len(places))
     yield "the places", np.array_equal(places, given)
     yield "the places", encoder.used == front + hashed + len(places)
-    yield "the width", encoder.used <= encoder.width <= max(encoder._roomy(), encoder.used)
+    yield "the width", encoder.used <= encoder.width <= max(encoder.roomy_width(), encoder.used)
 
 
 def _few_bits(bits: int | None) -> bool:
@@ -179,28 +179,28 @@ def _number_rules(numbers: NumberColumns) -> Rules:
 def group_rules(group: KeyedColumn, front: int, bits: int | None) -> Rules:
     """Of a column of levels, words or indices; the numbers take the first `front` columns of x."""
     yield "its counts", min(group.rows, group.missing) >= 0
-    yield from slot_rules(group.slots, group.keys.kind == "sparse", front, bits)
+    yield from slot_rules(group.slots, group.keys.textual, front, bits)
 
 
 @singledispatch
-def slot_rules(slots: Slots, sparse: bool, front: int, bits: int | None) -> Rules:
+def slot_rules(slots: Slots, textual: bool, front: int, bits: int | None) -> Rules:
     """Of the columns of x that the keys of a column have."""
     raise TypeError(f"{type(slots).__name__} gives no columns of x")
 
 
 @slot_rules.register(OwnSlots)
-def _of_own_slots(slots: OwnSlots, sparse: bool, front: int, bits: int | None) -> Rules:
-    n, key = len(slots.keys), int if sparse else str
+def _of_own_slots(slots: OwnSlots, textual: bool, front: int, bits: int | None) -> Rules:
+    n, key = len(slots.keys), str if textual else int
     yield "its levels", all(type(own) is key for own in slots.keys) and bits is None
     yield "its levels", len(set(slots.keys)) == n
     yield "its places", whole(slots.slots, (n,)) and whole(slots.counts, (n,))
     yield "its counts", bool(np.all(slots.counts >= 0))
-    taken = {*slots.slots.tolist(), *([] if sparse else [slots.unknown])}
-    yield "its places", (slots.unknown is None) == sparse and len(taken) == n + (not sparse)
+    places = slots.by_key().values()
+    yield "its places", (slots.unknown is not None) == textual and len(set(places)) == len(places)
 
 
 @slot_rules.register(HashedSlots)
-def _of_hashed_slots(slots: HashedSlots, sparse: bool, front: int, bits: int | None) -> Rules:
+def _of_hashed_slots(slots: HashedSlots, textual: bool, front: int, bits: int | None) -> Rules:
     same = slots.bits == bits and slots.start == front
     yield "its hash", same and slots.unknown is None
 
