@@ -347,7 +347,7 @@ STRUCTURES = {
     "deep": nested(100),
     "a class of the system": ["module", "os:system", {}],
     "a class of a package": ["record", "subprocess:Popen", {}],
-    "a function of kalvi": ["module", "kalvi.archives:read", {}],
+    "a function of kalvi": ["module", "kalvi.archives.checkpoints:load", {}],
     "a command": ["module", "kalvi.cli:main", {}],
     "something imported": ["module", "kalvi.gaussians.dense:linalg", {}],
     "a dotted name": ["module", "kalvi.gaussians.dense:Dense.__init__", {}],
