@@ -69,8 +69,8 @@ def places(node, path=()):
 
 def edited(path, count, seed):
     """Write `count` files beside `path`, in each of which one leaf is something else, one after another."""
-    header, arrays = container.read(path)
-    texts = {name: text for name, text in header.texts.items() if name != "sha256"}
+    texts, arrays = container.read(path)
+    texts = {name: text for name, text in texts.items() if name != "sha256"}
     tree, choose = json.loads(texts["structure"]), random.Random(seed)
     ways, other = places(tree), path.with_name(f"edited-{path.name}")
     for _ in range(count):
@@ -154,8 +154,8 @@ def test_changed_checkpoints(data, monkeypatch):
 def test_sizes_that_nothing_has(data):
     """What would be allocated or divided by: refused by name before it is."""
     model = fitted(data, "logistic")
-    header, arrays = container.read(model)
-    texts = {name: text for name, text in header.texts.items() if name != "sha256"}
+    texts, arrays = container.read(model)
+    texts = {name: text for name, text in texts.items() if name != "sha256"}
     for old, new in (
         ('"width": 16', '"width": 2000000000'),
         ('"width": 16', '"width": 0'),

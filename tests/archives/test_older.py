@@ -28,7 +28,7 @@ def test_it_says_what_it_said_and_can_be_saved_again(name, tmp_path):
     value = kalvi.load(file_of(name))
     check_answers(name, value)
     kalvi.save(tmp_path / "again", value)
-    assert "kalvi.algorithms" not in container.read_header(tmp_path / "again").texts["structure"]
+    assert "kalvi.algorithms" not in container.read_texts(tmp_path / "again")["structure"]
     check_answers(name, kalvi.load(tmp_path / "again"))
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from kalvi.columns.targets import Classes, Counts, Numbers, distinct
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 
 
 def place(row):

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
-from kalvi.readers import open_data
+from kalvi.readers.source import open_data
 
 
 def table(n=40, seed=0):

@@ -7,7 +7,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from kalvi.readers import open_data
+from kalvi.readers.source import open_data
 from tests.readers import files
 from tests.readers.test_inputs import refused
 

@@ -4,15 +4,16 @@ import random
 import pyarrow as pa
 import pytest
 
-from kalvi.readers import base, open_data
+from kalvi.readers import text_blocks
 from kalvi.readers.quotes import Lexer
+from kalvi.readers.source import open_data
 from tests.readers import files
 from tests.readers.test_inputs import refused
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(base, "BLOCK", 2**14)
+    monkeypatch.setattr(text_blocks, "BLOCK", 2**14)
 
 
 def read(tmp_path, text, **options):
@@ -105,7 +106,7 @@ BAD_ROWS = {
 
 @pytest.mark.parametrize("bad", BAD_ROWS)
 def test_the_place_is_exact_far_into_a_file_and_in_the_second_file(bad, tmp_path):
-    n = 3 * base.BLOCK // 12
+    n = 3 * text_blocks.BLOCK // 12
     row = '17,"two\nx"\n\n'
     path = tmp_path / "a.csv"
     files.written(path, "x,y\n" + row * n + bad + "\n" + row * 5 + bad + "\n")
@@ -122,8 +123,8 @@ def test_the_place_is_exact_far_into_a_file_and_in_the_second_file(bad, tmp_path
 
 
 def test_long_rows_and_headers_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("kalvi.readers.base.LONGEST_LINE", 2**20)
-    monkeypatch.setattr("kalvi.readers.base.BLOCK", 2**16)
+    monkeypatch.setattr("kalvi.readers.text_blocks.LONGEST_LINE", 2**20)
+    monkeypatch.setattr("kalvi.readers.text_blocks.BLOCK", 2**16)
     path = files.written(tmp_path / "a.csv", "x,y\n1,2\n3," + "z" * 2**21 + "\n")
     assert refused(path) == "a.csv, row 2: is longer than 1 MiB; is a quote not closed?"
     files.written(path, 'x,y\n1,2\n3,"' + "z\n" * 2**20)

@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from kalvi.readers import BadData, open_data
+from kalvi.readers.files import BadData
+from kalvi.readers.source import open_data
 from tests.readers import files
 
 FORMATS = {

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from kalvi.readers import BadData, open_data
-from kalvi.readers.inference import Doubt, infer
+from kalvi.readers.files import BadData
+from kalvi.readers.inference import AmbiguousColumn, infer
 from kalvi.readers.quotes import has_leading_zeros
+from kalvi.readers.source import open_data
 from tests.readers import files
 from tests.readers.test_inputs import refused
 
@@ -142,7 +143,7 @@ def test_one_stray_entry_does_not_make_a_category():
     ],
 )
 def test_what_can_be_read_in_two_ways_is_refused_with_the_remedy(entries, words):
-    with pytest.raises(Doubt) as caught:
+    with pytest.raises(AmbiguousColumn) as caught:
         column(*entries)
     assert words in " ".join((str(caught.value), *caught.value.words))
 

@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from kalvi.readers import BadData, open_data
+from kalvi.readers.files import BadData
+from kalvi.readers.source import open_data
 from tests.readers import files
 
 

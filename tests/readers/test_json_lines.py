@@ -4,14 +4,15 @@ import json
 import pyarrow as pa
 import pytest
 
-from kalvi.readers import base, open_data
+from kalvi.readers import text_blocks
+from kalvi.readers.source import open_data
 from tests.readers import files
 from tests.readers.test_inputs import refused
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(base, "BLOCK", 2**14)
+    monkeypatch.setattr(text_blocks, "BLOCK", 2**14)
 
 
 def read(tmp_path, *rows, **options):
@@ -80,7 +81,7 @@ def test_the_user_may_say_the_kind(tmp_path):
 )
 def test_malformed_lines_are_refused_with_their_place(line, message, tmp_path):
     row = '{"a": 1, "v": [1, 2]}\n \n'
-    n = 3 * base.BLOCK // len(row)
+    n = 3 * text_blocks.BLOCK // len(row)
     path = files.written(tmp_path / "a.jsonl", row * n + line + "\n" + row)
     source = open_data(path, sample_rows=10)
     with pytest.raises(ValueError) as caught:

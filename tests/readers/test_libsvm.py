@@ -1,13 +1,13 @@
 import pytest
 
-from kalvi.readers import base
+from kalvi.readers import text_blocks
 from tests.readers import files
 from tests.readers.test_inputs import refused
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(base, "BLOCK", 2**14)
+    monkeypatch.setattr(text_blocks, "BLOCK", 2**14)
 
 
 def test_labels_pairs_comments_and_empty_rows(tmp_path):
@@ -49,7 +49,7 @@ def test_labels_pairs_comments_and_empty_rows(tmp_path):
 )
 def test_malformed_lines_are_refused_with_their_place(line, message, tmp_path):
     row = "1 2:3 4:5\n"
-    n = 3 * base.BLOCK // len(row)
+    n = 3 * text_blocks.BLOCK // len(row)
     path = files.written(tmp_path / "a.libsvm", row * n + line + "\n" + row)
     found = refused(path, size=20_000, sample_rows=10)
     assert found.startswith(f"a.libsvm, row {n + 1:,}: {message}")

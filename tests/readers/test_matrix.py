@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 from kalvi.readers.matrix import read_matrix
 from tests.readers import files
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from kalvi.readers import open_data
+from kalvi.readers.source import open_data
 from tests.readers import files
 from tests.readers.test_inputs import refused
 

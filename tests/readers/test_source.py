@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kalvi.readers import BadData, open_data
+from kalvi.readers.files import BadData
+from kalvi.readers.source import open_data
 from tests.readers import files
 
 ENDINGS = [(name, "") for name in files.WRITERS]
@@ -107,7 +108,7 @@ def test_sparse_formats_agree(tmp_path):
 
 
 def test_fraction_grows_with_the_bytes_and_fingerprints_tell_files_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("kalvi.readers.base.BLOCK", 2**16)
+    monkeypatch.setattr("kalvi.readers.text_blocks.BLOCK", 2**16)
     text = "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(100_000))
     path = files.written(tmp_path / "a.csv", text)
     source = open_data(path)

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import kalvi
-from kalvi.readers import BadData, open_data
+from kalvi.readers.files import BadData
+from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular.factor import FactorChoices, FactorModel
 from kalvi.tabular.predict import predictions

@@ -11,7 +11,7 @@ from sklearn import metrics
 from sklearn.preprocessing import StandardScaler
 
 import kalvi
-from kalvi.readers import open_data
+from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular import progressive, record
 from kalvi.tabular.merge import merged

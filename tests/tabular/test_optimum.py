@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import kalvi
-from kalvi.readers import open_data
+from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular.ahead import Interrupted
 from kalvi.tabular.merge import merged

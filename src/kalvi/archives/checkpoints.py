@@ -4,6 +4,8 @@ Nothing is executed on load: there is no pickle in it, and only classes of kalvi
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi import archives
+from kalvi import __version__
 from kalvi.archives import container
+from kalvi.archives.packing import Packer
+from kalvi.archives.unpacking import Unpacker, parse_structure
 from kalvi.numerics.precision import matching
+
+FORMAT = 1
+"""Of the files written; one of a higher number is from a later kalvi."""
+BROKEN = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What putting together a value that no kalvi has written may fail with."""
 
 
 def save(path: str | Path, value: Any, **metadata: Any) -> None:
@@ -28,49 +45,62 @@ def save(path: str | Path, value: Any, **metadata: Any) -> None:
     """
     texts = {"kalvi": json.dumps(metadata)}
     if _foreign(value):
-        named = {name: np.asarray(leaf) for name, leaf in _named(value).items()}
-        container.write(path, named, texts)
+        arrays = {name: np.asarray(leaf) for name, leaf in _named(value).items()}
     else:
-        archives.write(path, value, texts)
+        packer, plain = Packer(), type(value).__module__ == "builtins"
+        structure = packer.pack(value, "the value" if plain else type(value).__name__)
+        texts |= {"format": str(FORMAT), "version": __version__, "structure": json.dumps(structure)}
+        arrays = packer.arrays
+    container.write(path, arrays, texts)
 
 
 def load(path: str | Path, like: Any = None) -> Any:
-    """What was saved at `path`, bit for bit and in its own precision whatever JAX's setting.
+    """The value that was saved at `path`, bit for bit and in its own precision whatever JAX's setting.
 
-    With `like`, what was saved has to have the structure of it.
+    With `like`, a state of the same structure: the value must have arrays of the same names and shapes.
     """
-    header = _header(path)
-    if "structure" in header.texts:
-        value = archives.read(path)
-        if like is None:
-            return value
-        found = _named(value)
-    elif like is None:
+    with _refusing(path):
+        texts, arrays = container.read(path)
+        value = Unpacker(arrays).unpack(_structure(texts)) if "structure" in texts else None
+    if like is not None:
+        return _filled(path, like, arrays if value is None else _named(value))
+    if "structure" not in texts:
         raise ValueError(f"{path} holds the arrays of a state only; give load a state like it.")
-    else:
-        try:
-            found = container.read(path)[1]
-        except ValueError as error:
-            raise archives.refusal(path, error) from error
-    return _filled(path, like, found)
+    return value
 
 
 def metadata(path: str | Path) -> dict[str, Any]:
-    """What was said at `save` beside the value."""
-    try:
-        found = json.loads(_header(path).texts.get("kalvi", "{}"))
-    except (ValueError, RecursionError) as error:
-        raise archives.refusal(path, error) from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a saved state: its metadata are no table.")
-    return found
+    """The `metadata` that `save` was given beside the value."""
+    with _refusing(path):
+        found = json.loads(container.read_texts(path).get("kalvi", "{}"))
+        if not isinstance(found, dict):
+            raise ValueError("its metadata are no table")
+        return found
 
 
-def _header(path: str | Path) -> container.Header:
+@contextmanager
+def _refusing(path: str | Path) -> Iterator[None]:
+    """Whatever a file fails with becomes one sentence about it."""
     try:
-        return container.read_header(path)
-    except ValueError as error:
-        raise archives.refusal(path, error) from error
+        yield
+    except BROKEN as error:
+        own = type(error) is ValueError
+        why = str(error) if own else f"its parts do not fit ({type(error).__name__})"
+        why = " ".join(why.split())[:300].rstrip(".")
+        raise ValueError(f"{path} is not a saved state: {why}.") from error
+
+
+def _structure(texts: dict[str, str]) -> Any:
+    """The JSON tree that describes the value of a file."""
+    number = texts.get("format", "")
+    if not number.isdecimal() or len(number) > 9 or "sha256" not in texts:
+        raise ValueError("it does not say what it holds")
+    if int(number) > FORMAT:
+        writer = texts.get("version", "a later version")[:20]
+        raise ValueError(
+            f"it was written by kalvi {writer}, and this is {__version__}; update kalvi"
+        )
+    return parse_structure(texts["structure"])
 
 
 def _filled(path: str | Path, like: Any, found: dict[str, Any]) -> Any:

@@ -1,29 +1,34 @@
-"""One file of named arrays and text: safetensors, read with suspicion and replaced all at once.
+"""One file of named arrays and texts: safetensors, signed, and replaced all at once.
 
     8 bytes     length of the header, little-endian
     header      JSON: {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets"}, …}
     the rest    the arrays, one after another
 
 (https://github.com/huggingface/safetensors.) A file of ours says in its metadata the SHA-256 of all its
-bytes, its own digits taken as zeros: what was cut short or changed is found. Whoever changes a file on
-purpose can write another digest, so everything is checked besides, sizes before anything is allocated.
+bytes, its own digits taken as zeros, so that what was cut short or changed is found. Whoever changes a file
+on purpose can write another digest. So files are read by the safetensors package, which checks every size
+against the file before anything is allocated.
+
+Files are written here and not by the package, for four reasons: the package writes texts in random order,
+and the same value must give the same bytes; a killed process leaves a temporary file, and ours has a name
+by which it is found and removed; an error says which file, and why, as `OSError` does; and each array is
+signed and written from where it is, without a copy.
 """
 
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
-MOST_HEADER = 2**26
-"""Bytes of a header at most."""
-MOST_AXES = 32
+MOST_HEADER = 100_000_000
+"""Bytes of a header at most, as the package has it."""
 DTYPES = {
     "BOOL": np.bool_,
     "U8": np.uint8,
@@ -41,23 +46,6 @@ DTYPES = {
 """The array types that can be stored, by safetensors' names."""
 NAMES = {np.dtype(kind): name for name, kind in DTYPES.items()}
 UNSIGNED = "0" * 64
-
-
-class Part(NamedTuple):
-    """Where an array lies among the bytes after the header."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-
-class Header(NamedTuple):
-    """What a file says of itself, checked against its size."""
-
-    parts: dict[str, Part]
-    texts: dict[str, str]
-    raw: bytes
 
 
 @contextmanager
@@ -110,129 +98,78 @@ def write(path: str | Path, arrays: dict[str, np.ndarray], texts: dict[str, str]
     """Write arrays and texts to one file, atomically."""
     # the widest first, as safetensors has it: every array then begins at a multiple of its item size
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    stored = {name: np.ascontiguousarray(arrays[name]).reshape(-1) for name in order}
+    stored = {name: np.asarray(arrays[name], order="C") for name in order}
     header: dict[str, Any] = {"__metadata__": texts | {"sha256": UNSIGNED}}
     end = 0
-    for name, flat in stored.items():
-        begin, end = end, end + flat.nbytes
-        header[name] = {
-            "dtype": NAMES[flat.dtype],
-            "shape": list(arrays[name].shape),
-            "data_offsets": [begin, end],
-        }
+    for name, array in stored.items():
+        begin, end = end, end + array.nbytes
+        places = {"shape": array.shape, "data_offsets": [begin, end]}
+        header[name] = {"dtype": NAMES[array.dtype]} | places
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 8)
     if len(raw) > MOST_HEADER:
-        raise ValueError(
-            f"{path} would need a header of {len(raw)} bytes; {MOST_HEADER} is the most."
-        )
-    digest = hashlib.sha256(raw)
-    for flat in stored.values():
-        digest.update(_raw(flat))
-    raw = _with_digest(raw, UNSIGNED, digest.hexdigest())
+        most = f"{MOST_HEADER} is the most"
+        raise ValueError(f"{path} would need a header of {len(raw)} bytes; {most}.")
+    signed = _with_digest(raw, UNSIGNED, _digest(raw, stored.values()))
     with replacing(path) as file:
-        file.write(len(raw).to_bytes(8, "little") + raw)
-        for flat in stored.values():
-            file.write(_raw(flat))
+        file.write(len(signed).to_bytes(8, "little") + signed)
+        for array in stored.values():
+            file.write(_bytes(array))
 
 
-def _raw(flat: Any) -> memoryview:
-    """The bytes of an array, not copied."""
-    return memoryview(flat.view(np.uint8))
+def read_texts(path: str | Path) -> dict[str, str]:
+    """The texts of a file; its arrays are not read."""
+    with _opened(path) as (_, tensors):
+        return tensors.metadata() or {}
 
 
-def _with_digest(raw: bytes, old: str, new: str) -> bytes:
-    return raw.replace(f'"sha256": "{old}"'.encode(), f'"sha256": "{new}"'.encode(), 1)
-
-
-def read_header(path: str | Path) -> Header:
-    """What a file says of itself; its arrays are not read."""
-    with open(path, "rb") as file:
-        return _header(file)
-
-
-def read(path: str | Path) -> tuple[Header, dict[str, np.ndarray]]:
-    """The header and the arrays; the digest is checked where there is one."""
-    with open(path, "rb") as file:
-        header = _header(file)
-        written = header.texts.get("sha256")
-        digest = hashlib.sha256(_with_digest(header.raw, written or "", UNSIGNED))
-        arrays = {}
-        for name, part in sorted(header.parts.items(), key=lambda item: item[1][2:]):
-            flat = np.fromfile(file, part.dtype, prod(part.shape))
-            digest.update(_raw(flat))
-            arrays[name] = flat.reshape(part.shape)
-    if written is not None and written != digest.hexdigest():
+def read(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The texts and the arrays; the digest is checked where there is one."""
+    with _opened(path) as (header, tensors):
+        texts = tensors.metadata() or {}
+        arrays = {name: tensors.get_tensor(name) for name in tensors.offset_keys()}
+    for name, array in arrays.items():
+        if array.dtype not in NAMES:
+            raise ValueError(f"array {name[:40]!r} has the type {array.dtype}, which no model has")
+    written = texts.get("sha256")
+    unsigned = _with_digest(header, written or "", UNSIGNED)
+    if written is not None and written != _digest(unsigned, arrays.values()):
         raise ValueError(
             "its content is not what its checksum says, so it is damaged or was changed"
         )
-    return header, arrays
+    return texts, arrays
 
 
-def _header(file: BinaryIO) -> Header:
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > MOST_HEADER or file.read(1) != b"{":
-        raise ValueError("it does not begin as a file of kalvi does")
-    if 8 + length > size:
-        raise ValueError(f"it was cut short: it has {size} bytes and its header alone {8 + length}")
-    raw = b"{" + file.read(length - 1)
-    found = parse(raw)
-    if not isinstance(found, dict):
-        raise ValueError("its header is not a table")
-    texts = found.pop("__metadata__", {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("its metadata are not texts")
-    parts = {name: _part(name, entry) for name, entry in found.items()}
-    _check_places(parts, size - 8 - length)
-    return Header(parts, texts, raw)
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[bytes, Any]]:
+    """The header of a file as it stands there, and the open file of the package."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= MOST_HEADER or file.read(1) != b"{":
+            raise ValueError("it does not begin as a file of kalvi does")
+        try:
+            with safe_open(path, framework="np") as tensors:
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    yield b"{" + file.read(length - 1), tensors
+                    return
+        except (SafetensorError, TypeError, KeyError) as error:
+            reason = str(error).removeprefix("Error while deserializing header: ")
+            raise ValueError(f"it was cut short or changed ({reason})") from error
+    with _opened(path) as again:  # the file was replaced between the two openings
+        yield again
 
 
-def parse(text: str | bytes) -> Any:
-    """The value of a JSON text; tables have each name once, and numbers are numbers."""
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError("its header is not JSON") from error
+def _digest(header: bytes, arrays: Iterable[np.ndarray]) -> str:
+    digest = hashlib.sha256(header)
+    for array in arrays:
+        digest.update(_bytes(array))
+    return digest.hexdigest()
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("its header gives a name twice")
-    return found
+def _bytes(array: Any) -> memoryview:
+    """The bytes of a contiguous array, not copied."""
+    return memoryview(array.reshape(-1).view(np.uint8))
 
 
-def _no_number(name: str) -> float:
-    raise ValueError(f"its header holds {name}")
-
-
-def _part(name: str, entry: Any) -> Part:
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"its entry {name[:40]!r} describes no array")
-    kind, shape, places = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(kind, str) or kind not in DTYPES:
-        raise ValueError(f"array {name[:40]!r} has the unknown type {str(kind)[:20]!r}")
-    if not (_counts(shape) and len(shape) <= MOST_AXES and _counts(places) and len(places) == 2):
-        raise ValueError(f"array {name[:40]!r} has no possible shape or place")
-    part = Part(np.dtype(DTYPES[kind]), tuple(shape), *places)
-    if prod(part.shape) * part.dtype.itemsize != part.end - part.begin:
-        raise ValueError(f"array {name[:40]!r} does not have the size of its shape")
-    return part
-
-
-def _counts(numbers: Any) -> bool:
-    return isinstance(numbers, list) and all(type(n) is int and 0 <= n < 2**62 for n in numbers)
-
-
-def _check_places(parts: dict[str, Part], size: int) -> None:
-    """Refuse arrays that overlap, leave gaps, or do not end with the file."""
-    end = 0
-    for part in sorted(parts.values(), key=lambda part: part[2:]):
-        if part.begin != end:
-            raise ValueError("its arrays overlap or leave gaps")
-        end = part.end
-    if end != size:
-        raise ValueError(
-            f"its arrays need {end} bytes and it has {size}: it was cut short or added to"
-        )
+def _with_digest(header: bytes, old: str, new: str) -> bytes:
+    return header.replace(f'"sha256": "{old}"'.encode(), f'"sha256": "{new}"'.encode(), 1)

@@ -8,6 +8,8 @@ field that a class has got since then, and that has a default, needs no entry.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 Parts = dict[str, Any]
 
 REVISIT = "kalvi.rules.revisit:Revisit"
@@ -37,6 +39,9 @@ MODULES = {
 }
 
 CLASSES = {
+    "kalvi.columns.encoder:Settings": "kalvi.columns.encoder:EncoderSettings",
+    "kalvi.columns.numbers:Moments": "kalvi.columns.numbers:ColumnMoments",
+    "kalvi.columns.numbers:Numbers": "kalvi.columns.numbers:NumberColumns",
     "kalvi.gaussians.dense:Diagonal": "kalvi.gaussians.diagonal:Diagonal",
     "kalvi.likelihoods.implicit:Expected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.implicit:Site": "kalvi.likelihoods.sites:Site",
@@ -107,6 +112,42 @@ def _revisit_of_likelihood(had: Parts) -> Rebuilt:
     return Rebuilt(REVISIT, {"model": Rebuilt("kalvi.predictors.models:Model", model)})
 
 
+def _keyed_column(had: Parts, keys: str, slots: Rebuilt) -> Rebuilt:
+    kept = {name: had[name] for name in ("name", "rows", "missing")}
+    parts = kept | {"keys": Rebuilt(f"kalvi.columns.keys:{keys}", {}), "slots": slots}
+    return Rebuilt("kalvi.columns.keyed:KeyedColumn", parts)
+
+
+def _with_own_slots(keys: str, field: str) -> Callable[[Parts], Rebuilt]:
+    """Columns of levels or words, which were named by `field`."""
+
+    def now(had: Parts) -> Rebuilt:
+        parts = {name: had[name] for name in ("slots", "counts", "unknown")}
+        slots = Rebuilt("kalvi.columns.slots:OwnSlots", parts | {"keys": had[field]})
+        return _keyed_column(had, keys, slots)
+
+    return now
+
+
+def _with_hashed_slots(keys: str) -> Callable[[Parts], Rebuilt]:
+    def now(had: Parts) -> Rebuilt:
+        slots = Rebuilt("kalvi.columns.slots:HashedSlots", {k: had[k] for k in ("bits", "start")})
+        return _keyed_column(had, keys, slots)
+
+    return now
+
+
+def _sparse_column(had: Parts) -> Rebuilt:
+    """A sparse column had an array of slots by index, −1 where there was none."""
+    places = np.asarray(had["places"])
+    index = np.flatnonzero(places >= 0)
+    index = index[np.argsort(places[index], kind="stable")]
+    parts = {"keys": tuple(index.tolist()), "slots": places[index]}
+    slots = Rebuilt("kalvi.columns.slots:OwnSlots", parts | {"counts": np.zeros(len(index), int)})
+    return _keyed_column(had, "Indices", slots)
+
+
+OWN, HASHED = "name rows missing unknown slots counts", "name rows missing bits start"
 CHANGES = (
     Change("kalvi.models:OneOutput", "likelihood", lambda had: had["likelihood"]),
     Change(
@@ -135,6 +176,12 @@ CHANGES = (
         "model prior_precision step_size",
         lambda had: Rebuilt(REVISIT, {"model": had["model"]}),
     ),
+    Change("kalvi.columns.groups:Levels", f"{OWN} levels", _with_own_slots("Levels", "levels")),
+    Change("kalvi.columns.groups:Sparse", "name rows missing places", _sparse_column),
+    Change("kalvi.columns.groups:Hashed", HASHED, _with_hashed_slots("Levels")),
+    Change("kalvi.columns.groups:HashedSparse", HASHED, _with_hashed_slots("Indices")),
+    Change("kalvi.columns.words:Text", f"{OWN} words", _with_own_slots("Words", "words")),
+    Change("kalvi.columns.words:HashedText", HASHED, _with_hashed_slots("Words")),
 )
 """The oldest first: what one makes may be the subject of a later one."""
 

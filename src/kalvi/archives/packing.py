@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from kalvi.archives import registry
+from kalvi.archives import consistency, registry
 from kalvi.archives.container import NAMES
 
 DEEPEST = 64
@@ -149,7 +149,7 @@ class Packer:
             return [kind, registry.name_of(type(value)), registry.sklearn_version(), packed]
         fields = _fields(value, kind)
         packed = {name: self.pack(part, f"{place}.{name}", depth) for name, part in fields.items()}
-        registry.check(value, kind)  # what could not be loaded is not saved
+        consistency.check(value, kind)  # what could not be loaded is not saved
         return [kind, registry.name_of(type(value)), packed]
 
     def _attributes(self, step: Any, place: str, depth: int) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""The classes that a file may speak of: kalvi's own, by a rule, and a few of other libraries, by name.
+"""The classes and functions that a file may name.
 
-Only data are ever rebuilt. A class of kalvi may be if it is public and concrete, is defined where the file
+Only data are ever rebuilt. A class of kalvi is, if it is public and concrete, is defined where the file
 says, and is a module of arrays, a named tuple or an estimator. Whether kalvi has a module of that name is
 seen from the files in its folders: nothing else is imported, and no function is called by its name.
+Of other libraries: scikit-learn's kernels, the steps of pipelines that are listed here, and the states of
+Optax's optimisers.
 """
 
-import dataclasses
 from functools import cache
 from importlib import import_module
+from inspect import isabstract
 from pkgutil import iter_modules
 from typing import Any
 
@@ -15,41 +17,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import sklearn
 from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
 
-from kalvi.archives.annotations import check_counts, check_fields, check_gaussian
-from kalvi.gaussians import Gaussian
-from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.predictors.networks import ACTIVATIONS
 
 EDGES = frozenset({"kalvi.cli", "kalvi.demo", "kalvi.plots"})
-"""What talks to people: it holds no values, and no file can have it imported."""
+"""Packages that talk to people: they hold no values, and no file can have them imported."""
 
 OBJECTS = {
     "kalvi.estimators.gp_covariances:Own": {"dtype", "kernel", "theta", "bounds", "names"},
     "kalvi.estimators.gp_covariances:Foreign": {"dtype", "kernel", "theta", "bounds", "names"},
 }
 """Plain objects, and the attributes that they have."""
-
-SKLEARN_KERNELS = frozenset(
-    f"sklearn.gaussian_process.kernels:{name}"
-    for name in (
-        "CompoundKernel",
-        "ConstantKernel",
-        "DotProduct",
-        "ExpSineSquared",
-        "Exponentiation",
-        "Matern",
-        "PairwiseKernel",
-        "Product",
-        "RBF",
-        "RationalQuadratic",
-        "Sum",
-        "WhiteKernel",
-    )
-)
-"""Rebuilt from their parameters."""
 
 STEPS = frozenset(
     f"sklearn.{name}"
@@ -77,60 +59,63 @@ STEPS = frozenset(
         "preprocessing:StandardScaler",
     )
 )
-"""Steps of scikit-learn's pipelines, by the module that publishes them: their attributes are put back as
-they were, so that a file needs the scikit-learn that it was written with, but for its last number."""
+"""Steps of scikit-learn's pipelines, by the module that publishes them. They are listed and not found by a
+rule, because their attributes are put back as they were, and not every class could be trusted with any. A
+file needs the scikit-learn that it was written with, but for the last number of its version."""
 
-OPTIMISER_STATES = frozenset(
-    f"optax:{name}" for name in ("EmptyState", "ScaleByAdamState", "TraceState")
-)
-"""What the optimisers of Optax that kalvi uses remember."""
-
-FOREIGN = SKLEARN_KERNELS | STEPS | OPTIMISER_STATES
+KERNELS = Kernel.__module__
+"""Where scikit-learn's kernels are: all are rebuilt from their parameters."""
 
 OPTIMISERS = frozenset({"kalvi.rules.training:ADAM"})
-"""Those optimisers: by their names, because they are functions."""
+"""The optimisers that kalvi uses: saved by their names, because they are functions."""
 
 TYPES = {kind.__name__: kind for kind in (object, str, int, float, bool)} | {
     kind.__name__: kind for kind in (np.number, np.integer, np.floating)
 }
 """Types that a selector of columns may name."""
 
-FUNCTIONS = {
-    f"kalvi.predictors.networks:{name}": function for name, function in ACTIVATIONS.items()
-} | {
-    f"jax.nn:{name}": getattr(jax.nn, name) for name in ("relu", "gelu", "silu", "softplus", "elu")
+JAX_FUNCTIONS = {
+    f"{module.__name__}:{name}": getattr(module, name)
+    for module, names in ((jax.nn, "relu gelu silu softplus elu"), (jnp, "tanh sin cos"))
+    for name in names.split()
 }
-FUNCTIONS |= {f"jax.numpy:{name}": getattr(jnp, name) for name in ("tanh", "sin", "cos")}
-FUNCTIONS |= {
-    f"numpy:{name}": getattr(np, name)
-    for name in ("log", "log1p", "log10", "exp", "expm1", "sqrt", "square", "absolute", "tanh")
-}
-"""The functions that can be saved: by their names."""
+FUNCTIONS = JAX_FUNCTIONS | {f"kalvi.predictors.networks:{n}": f for n, f in ACTIVATIONS.items()}
+"""The functions that can be saved by their names, beside NumPy's functions of one number."""
 
 
 def function_name(value: Any) -> str | None:
-    """How a file calls a function or an optimiser; None for one that it cannot."""
+    """What a file calls a function or an optimiser; None for one that cannot be saved."""
     if type(value).__module__.startswith("optax."):
         return next((name for name in OPTIMISERS if function(name) is value), None)
     if not callable(value) or isinstance(value, type):
         return None
+    if isinstance(value, np.ufunc):
+        name = f"numpy:{value.__name__}"
+        return name if _numpy_function(name) is value else None
     return next((name for name, known in FUNCTIONS.items() if known is value), None)
 
 
 def function(name: Any) -> Any:
-    """The function or the optimiser that a file calls so."""
-    if name not in OPTIMISERS:
-        return FUNCTIONS[name]
-    module, _, own = name.partition(":")
-    return vars(import_module(module))[own]
+    """The function or the optimiser of this name in a file."""
+    if name in OPTIMISERS:
+        module, own = _split(name)
+        return vars(import_module(module))[own]
+    return _numpy_function(name) or FUNCTIONS[name]
+
+
+def _numpy_function(name: Any) -> np.ufunc | None:
+    """NumPy's function of one number that has this name; such functions do nothing but compute."""
+    module, own = _split(name)
+    found = vars(np).get(own) if module == "numpy" else None
+    return found if isinstance(found, np.ufunc) and found.nin == 1 else None
 
 
 def name_of(cls: type) -> str:
-    """How a file calls a class: of other libraries, by the module that publishes it."""
+    """What a file calls a class: those of other libraries by the module that publishes them."""
     parts = cls.__module__.split(".")
-    published = {f"{'.'.join(parts[:n])}:{cls.__qualname__}" for n in (1, 2)}
-    known = published & FOREIGN
-    return known.pop() if known else f"{cls.__module__}:{cls.__qualname__}"
+    published = [f"{'.'.join(parts[:n])}:{cls.__qualname__}" for n in (1, 2)]
+    own = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name in published if name in STEPS or _is_state(name)), own)
 
 
 def sklearn_version() -> str:
@@ -143,11 +128,11 @@ def kind_of(cls: type) -> str | None:
     name = name_of(cls)
     if name in OBJECTS:
         return "object"
-    if name in SKLEARN_KERNELS:
-        return "kernel"
+    if issubclass(cls, Kernel):
+        return "kernel" if cls.__module__ == KERNELS and not isabstract(cls) else None
     if name in STEPS:
         return "step"
-    if name in OPTIMISER_STATES:
+    if _is_state(name):
         return "record"
     return _own_kind(cls) if _is_own(cls) else None
 
@@ -204,29 +189,26 @@ def _listed(package: str) -> frozenset[str]:
     return frozenset(name for name in names if f"{package}.{name}" not in EDGES)
 
 
+def _split(name: Any) -> tuple[str, str]:
+    """The module and the name of "module:name"; empty texts of anything else."""
+    parts = name.split(":") if isinstance(name, str) else []
+    return (parts[0], parts[1]) if len(parts) == 2 else ("", "")
+
+
+def _is_state(name: Any) -> bool:
+    """Whether this is what an optimiser of Optax remembers, a named tuple that Optax publishes."""
+    module, own = _split(name)
+    found = vars(optax).get(own) if module == "optax" and own.endswith("State") else None
+    return isinstance(found, type) and issubclass(found, tuple)
+
+
 def find(name: Any, kind: str) -> Any:
     """The class that a file calls `name` and wants to rebuild in this way."""
-    parts = name.split(":") if isinstance(name, str) else []
-    allowed = len(parts) == 2 and (name in FOREIGN or is_module(parts[0]))
-    found = vars(import_module(parts[0])).get(parts[1]) if allowed else None
+    module, own = _split(name)
+    foreign = module == KERNELS or f"{module}:{own}" in STEPS or _is_state(name)
+    found = vars(import_module(module)).get(own) if foreign or is_module(module) else None
     if not isinstance(found, type) or name_of(found) != name or kind_of(found) != kind:
         raise ValueError(
             f"it speaks of {str(name)[:60]!r}, which is not one of the classes it may hold"
         )
     return found
-
-
-def check(value: Any, kind: str) -> Any:
-    """The value, if its parts are what its class declares."""
-    cls: Any = type(value)
-    if kind == "module":
-        fields = dataclasses.fields(cls)
-        check_fields(cls, {field.name: field.type for field in fields}, vars(value))
-        check_counts(cls, {f.name: vars(value)[f.name] for f in fields if f.metadata.get("static")})
-    elif kind == "record":
-        check_fields(cls, cls.__annotations__, value._asdict())
-    if isinstance(value, LowRankPlusDiagonal) and value.sign not in (1, -1):
-        raise ValueError(f"{cls.__name__} adds its factor with a sign that is none")
-    if isinstance(value, Gaussian):
-        check_gaussian(value)
-    return value

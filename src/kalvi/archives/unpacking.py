@@ -6,6 +6,7 @@ changes of `older`, and, for estimators, their own `__setstate__`.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.archives import older, registry
+from kalvi.archives.consistency import check, check_attributes, check_names
 from kalvi.archives.container import NAMES
 from kalvi.archives.packing import DEEPEST, INTEGERS, is_plain
 from kalvi.numerics.precision import matching
@@ -158,7 +160,7 @@ class Unpacker:
         """The fields of an object, which must be those wanted."""
         if type(fields) is not dict:
             raise ValueError("an object has no fields")
-        _check_names(fields, wanted)
+        check_names(fields, wanted)
         return {name: self.unpack(fields[name], depth) for name in fields}
 
     def _own(self, make: Callable[..., Any], depth: int, name: Any, fields: Any) -> Any:
@@ -188,8 +190,7 @@ class Unpacker:
                 f"that version, or fit the pipeline again"
             )
         names = set(fields) if type(fields) is dict else set()
-        if any(key[:2] == "__" or _taken(cls, key) for key in names):
-            raise ValueError(f"{cls.__name__} has other attributes than its class")
+        check_attributes(cls, names)
         return _bare(cls, self._parts(fields, names, depth))
 
     def _estimator(self, depth: int, name: Any, fields: Any) -> Any:
@@ -199,11 +200,29 @@ class Unpacker:
         learned, later = parts.keys() - settings.keys(), settings.keys() - parts.keys()
         if later == settings.keys():
             raise ValueError(f"{cls.__name__} has none of its settings")
-        if any(key[:2] == "__" or _taken(cls, key) for key in learned):
-            raise ValueError(f"{cls.__name__} has other attributes than its class")
+        check_attributes(cls, learned)
         model = object.__new__(cls)
         model.__setstate__(parts | {key: settings[key] for key in later})
         return model
+
+
+def parse_structure(text: str) -> Any:
+    """The value of a JSON text; tables have each name once, and numbers are numbers."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its structure is not JSON") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("its structure gives a name twice")
+    return found
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"its structure holds {name}")
 
 
 def _rebuilt(make: Callable[..., Any], found: Any) -> Any:
@@ -223,8 +242,8 @@ def _module(name: Any, parts: dict[str, Any]) -> Any:
         for key, field in fields.items()
         if key not in parts and _has_default(field)
     }
-    _check_names(parts | lacking, fields)
-    return registry.check(_bare(cls, parts | lacking), "module")
+    check_names(parts | lacking, fields)
+    return check(_bare(cls, parts | lacking), "module")
 
 
 def _has_default(field: dataclasses.Field) -> bool:
@@ -244,25 +263,14 @@ def _default(field: dataclasses.Field) -> Any:
 def _record(name: Any, parts: dict[str, Any]) -> Any:
     """A named tuple; what an older file lacks is as in a new one."""
     cls = registry.find(name, "record")
-    _check_names(cls._field_defaults | parts, cls._fields)
-    return registry.check(cls(**parts), "record")
-
-
-def _check_names(found: Any, wanted: Any) -> None:
-    if set(found) != set(wanted):
-        raise ValueError("an object has other fields than its class")
+    check_names(cls._field_defaults | parts, cls._fields)
+    return check(cls(**parts), "record")
 
 
 def _on_device(array: np.ndarray) -> jax.Array:
     """An array of JAX of the same type, whatever JAX's setting."""
     with matching(np.float64):
         return jnp.asarray(array)
-
-
-def _taken(cls: type, name: str) -> bool:
-    """Whether an attribute of this name would hide a method."""
-    declared = any(name in vars(base).get("__annotations__", {}) for base in cls.__mro__)
-    return not declared and any(name in vars(base) for base in cls.__mro__)
 
 
 def _bare(cls: type, parts: dict[str, Any]) -> Any:

@@ -11,13 +11,13 @@ from kalvi.cli import words
 from kalvi.cli.console import Refusal, Stopped, compiled_once, module, refusing, row_bar, say_json
 from kalvi.cli.outputs import check_model, default_out, require
 from kalvi.cli.voices import voice
-from kalvi.system import files
+from kalvi.readers import files, formats
 
 DATA = click.argument("data", nargs=-1, required=True, metavar="DATA...")
 FORMAT = click.option(
     "--format",
     "form",
-    type=click.Choice(list(files.FORMATS)),
+    type=click.Choice(list(formats.FORMATS)),
     help="What DATA is, where neither its name nor its first bytes tell.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")

@@ -21,7 +21,7 @@ from kalvi.cli.learning import (
     settings_of,
 )
 from kalvi.cli.outputs import check_table, default_out, require
-from kalvi.system import files
+from kalvi.readers import files
 
 OUT = click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The model; DATA.kalvi if not given."

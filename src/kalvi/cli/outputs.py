@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kalvi.system import files
+from kalvi.readers import files, formats
 
 TABLES = {".csv": "CSV table", ".parquet": "Parquet table", ".jsonl": "JSON lines table"}
 """The tables that commands write, by the ending of their names."""
@@ -28,7 +28,11 @@ LOOKED_AT = 4096
 
 def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = "") -> None:
     """Refuse a place where a model, and its checkpoint beside it, cannot or must not be written."""
-    if not out.exists() and out.suffix.lower() in (*files.SUFFIXES, *files.CODECS, *PAGES):
+    if not out.exists() and out.suffix.lower() in (
+        *formats.ENDINGS,
+        *formats.COMPRESSED_ENDINGS,
+        *PAGES,
+    ):
         raise ValueError(f"{out} is no name for a model; end it in .kalvi.")
     checkpoint = Path(f"{out}.checkpoint")
     inputs = list(inputs)

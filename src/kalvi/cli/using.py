@@ -11,7 +11,7 @@ from kalvi.cli.console import compiled_once, module, refusing, row_bar, say_json
 from kalvi.cli.learning import AGAIN, FORMAT, JSON, QUIET, WRITTEN
 from kalvi.cli.outputs import check_model, check_page, check_table, require
 from kalvi.cli.voices import voice
-from kalvi.system import files
+from kalvi.readers import files
 
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 MODEL = click.argument("model", type=click.Path(path_type=Path))

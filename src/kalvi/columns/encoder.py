@@ -1,9 +1,11 @@
-"""A table into rows of x: numbers first, whether they are missing, then the places of levels and indices.
+"""A table as rows of x: numbers first, then whether they are missing, then the slots of keys.
 
-The width of x has some room for levels to come: their coefficients keep the prior until a row has them.
-Where the room is used up the encoder says so by a larger width, and the model is widened before it learns.
+A slot is a column of x; keys are the levels, words and indices of the other columns. The width of x has
+some room for keys to come: their coefficients keep the prior until a row has them. Where the room is used
+up the encoder returns rows of a larger width, and the model is widened before it learns.
 """
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -11,30 +13,33 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
-from kalvi.columns.numbers import Moments, Numbers, Place
-from kalvi.columns.words import HashedText, Text
-from kalvi.readers import BadData
+from kalvi.columns.keyed import KeyedColumn
+from kalvi.columns.keys import Indices, Key, KeyedRows, Keys, Levels, Words
+from kalvi.columns.numbers import ColumnMoments, NumberColumns, Place
+from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
+from kalvi.readers.files import BadData
 
 FREE = "(free)"
 KINDS = {"double": "number", "bool": "flag", "string": "category"}
+KEYS: dict[str, Keys] = {"category": Levels(), "text": Words(), "sparse": Indices()}
+"""How columns of these kinds are read; columns of other kinds are numbers."""
 DENSE_WIDTH = 128
 """Rows of x up to this wide are made dense whatever their columns."""
 ROOM, STEP = 0.06, 8
-"""The share of places kept free for levels to come, and what widths are multiples of."""
+"""The share of slots kept free for keys to come, and what widths are multiples of."""
 
 
-class Settings(NamedTuple):
+class EncoderSettings(NamedTuple):
     """What a person decides about the columns."""
 
     impute: bool = False
     hash_bits: int | None = None
     max_width: int = 2**20
-    fixed: bool = False  # levels that the first rows lack share one place of their column
+    fixed: bool = False  # keys that the first rows lack share the unknown slot of their column
 
 
 class Encoded(NamedTuple):
-    """Rows of x, the encoder after them, and levels that it did not know."""
+    """Rows of x, the encoder after them, and counts of keys that it did not know, by column."""
 
     x: Any
     encoder: "Encoder"
@@ -44,68 +49,67 @@ class Encoded(NamedTuple):
 class Encoder(NamedTuple):
     """How the columns of a table are written as numbers."""
 
-    numbers: Numbers
-    groups: tuple[Group, ...]
-    settings: Settings
-    used: int  # places given so far
-    width: int  # places that a row of x has
+    numbers: NumberColumns
+    groups: tuple[KeyedColumn, ...]
+    settings: EncoderSettings
+    used: int  # slots given so far
+    width: int  # slots that a row of x has
 
     @classmethod
     def begin(
         cls,
         kinds: dict[str, str],
         sample: pa.Table,
-        settings: Settings,
+        settings: EncoderSettings,
         place: Place = lambda row: f"row {row + 1}",
     ) -> "Encoder":
-        """For columns of these kinds, with units and levels from the first rows."""
-        dense = {n: k for n, k in kinds.items() if k in ("number", "flag", "time", "vector")}
-        numbers = Numbers.begin(dense, sample.schema)
-        used = numbers.width + settings.impute * len(dense)
-        made, hashing = [], used
-        if settings.hash_bits is not None and len(dense) < len(kinds):
-            used += 2**settings.hash_bits
-        for name, kind in kinds.items():
-            if kind in ("category", "text", "sparse"):
-                made.append(_begun(name, kind, settings.hash_bits, hashing, used))
-                used += kind != "sparse" and settings.hash_bits is None  # a place of new levels
-        encoder = cls(numbers, tuple(made), settings, used, used)
-        raw = numbers.raw(sample, place)
-        encoder = encoder._replace(numbers=numbers.settled(raw))
-        known = encoder._with_levels(encoder._parts(sample))
-        return known._replace(width=known.used if settings.fixed else known._roomy())
+        """For columns of these kinds, with units and keys from the first rows."""
+        dense = {name: kind for name, kind in kinds.items() if kind not in KEYS}
+        numbers = NumberColumns.begin(dense, sample.schema)
+        used = start = numbers.width + settings.impute * len(dense)
+        bits, keyed = settings.hash_bits, []
+        used += 2**bits if bits is not None and len(dense) < len(kinds) else 0
+        for name in (name for name in kinds if name not in dense):
+            keys = KEYS[kinds[name]]
+            slots = _first_slots(keys, bits, start, used)
+            keyed.append(KeyedColumn(name, keys, slots))
+            used += slots.unknown is not None
+        numbers = numbers.settled(numbers.raw(sample, place))
+        encoder = cls(numbers, tuple(keyed), settings, used, used)
+        known = encoder._grown([rows.keys for rows in encoder._keyed_rows(sample)])
+        return known._replace(width=known.used if settings.fixed else known.roomy_width())
 
     def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
-        """The rows of x; with `learn` they are counted, and new levels get places unless fixed."""
+        """The rows of x; with `learn` they are counted, and new keys get slots unless fixed."""
         table = self._of_our_kinds(table, place)
         raw = self.numbers.raw(table, place)
         if not self.settings.impute:
             self._check_missing(table, raw, place)
         after = self._replace(numbers=self.numbers.settled(raw)) if learn else self
-        parts, unseen = self._parts(table), {}
+        keyed, unseen = self._keyed_rows(table), {}
         if learn and not self.settings.fixed:
-            after = after._with_levels(parts)
+            after = after._grown([rows.keys for rows in keyed])
         else:
-            unseen = self._unseen(parts)
+            unseen = self._unseen(keyed)
         z = after.numbers.standardised(raw, place)
-        x = after._matrix(z, raw, parts)
-        return Encoded(x, after._counted(z, raw, parts) if learn else self, unseen)
+        x = after._matrix(z, raw, keyed)
+        return Encoded(x, after._counted(z, raw, keyed) if learn else self, unseen)
 
     def names(self) -> list[str]:
-        """What each place of a row of x is; free places are FREE."""
+        """The name of each slot; free ones are called FREE."""
         found = self.numbers.slot_names()
         if self.settings.impute:
             found += [f"{name} is missing" for name in self.numbers.names]
         names = found + [FREE] * (self.width - len(found))
         for group in self.groups:
-            for slot, name in group.slot_names().items():
+            for slot, name in group.labels().items():
                 names[slot] = name
         return names
 
     def joined(self, other: "Encoder") -> "Encoder":
-        """With the levels of another of the same columns and units, and its rows counted as well."""
-        wide = self._with_levels([group.known() for group in other.groups])
-        groups = (a.with_counts(b) for a, b in zip(wide.groups, other.groups, strict=True))
+        """A copy with the keys of another of the same columns and units, and its rows counted as well."""
+        wide = self._grown([group.slots.known() for group in other.groups])
+        groups = (a.joined(b) for a, b in zip(wide.groups, other.groups, strict=True))
         numbers = self.numbers._replace(
             rows=self.numbers.rows + other.numbers.rows,
             moments=self.numbers.moments.join(other.numbers.moments),
@@ -113,11 +117,11 @@ class Encoder(NamedTuple):
         return wide._replace(numbers=numbers, groups=tuple(groups))
 
     def places_in(self, wide: "Encoder") -> np.ndarray:
-        """Where the places of this one are in another that has all of its levels; free ones stay free."""
+        """The slots of this one in a wider one that has all of its keys; free ones stay free."""
         places = np.full(self.width, -1)
         for own, other in zip(self.groups, wide.groups, strict=True):
-            where = other.keys()
-            for key, slot in own.keys().items():
+            where = other.slots.by_key()
+            for key, slot in own.slots.by_key().items():
                 places[slot] = where[key]
         front = self.numbers.width + self.settings.impute * len(self.numbers.names)
         places[:front] = np.arange(front)
@@ -127,25 +131,25 @@ class Encoder(NamedTuple):
         return places
 
     def forgetful(self) -> "Encoder":
-        """The same places and units, with no row counted."""
-        none = self.numbers._replace(rows=0, moments=Moments.none(self.numbers.width))
+        """A copy with the same slots and units that has counted no row."""
+        none = self.numbers._replace(rows=0, moments=ColumnMoments.none(self.numbers.width))
         return self._replace(numbers=none, groups=tuple(g.uncounted() for g in self.groups))
 
     def columns(self) -> tuple[str, ...]:
-        """The columns of the table that are read."""
+        """The names of the columns of the table that are read."""
         return (*self.numbers.names, *(group.name for group in self.groups))
 
     def described(self) -> list[dict[str, Any]]:
-        """For each column its kind and what was seen of it."""
+        """For each column its kind and a summary of its entries."""
         return [*self.numbers.described(), *(group.described() for group in self.groups)]
 
     def fixed(self) -> bool:
-        """Whether the width can never change."""
+        """Whether no key can ever need a new slot."""
         return all(group.count() is None for group in self.groups)
 
     def _of_our_kinds(self, table: pa.Table, place: Place) -> pa.Table:
-        """The table, if its columns are of the kinds that are known; all-missing ones may be of any."""
-        kinds = {**dict(self.numbers.types()), **{g.name: g.type() for g in self.groups}}
+        """The table, if its columns have the known types; a column without entries may have any."""
+        kinds = {**dict(self.numbers.types()), **{g.name: g.keys.type for g in self.groups}}
         for name, kind in kinds.items():
             column = table[name]
             if column.type == kind or (kind == pa.bool_() and column.type == pa.float64()):
@@ -170,21 +174,21 @@ class Encoder(NamedTuple):
                     "and marked (--missing impute)."
                 )
 
-    def _parts(self, table: pa.Table) -> list[Any]:
-        return [group.parts(table[group.name]) for group in self.groups]
+    def _keyed_rows(self, table: pa.Table) -> list[KeyedRows]:
+        return [group.read(table) for group in self.groups]
 
-    def _with_levels(self, parts: list[Any]) -> "Encoder":
-        """With places for what had none."""
+    def _grown(self, keys: list[Sequence[Key]]) -> "Encoder":
+        """A copy with slots for the new ones among the keys of each column."""
         used, found = self.used, []
-        for group, part in zip(self.groups, parts, strict=True):
-            found.append(group.with_new(part, used))
+        for group, own in zip(self.groups, keys, strict=True):
+            found.append(group.grown(own, used))
             used += (found[-1].count() or 0) - (group.count() or 0)
         if used > self.settings.max_width:
             self._refuse_width(found)
         grown = self._replace(groups=tuple(found), used=used)
-        return grown if used <= self.width else grown._replace(width=grown._roomy())
+        return grown if used <= self.width else grown._replace(width=grown.roomy_width())
 
-    def _refuse_width(self, found: list[Group]) -> None:
+    def _refuse_width(self, found: list[KeyedColumn]) -> None:
         sizes = {group.name: group.count() or 0 for group in found}
         most = max(sizes, key=lambda name: sizes[name])
         raise BadData(
@@ -192,23 +196,24 @@ class Encoder(NamedTuple):
             f"'{most}'; drop it (--drop {most}), hash its levels (--hash-bits 18), or raise --max-width."
         )
 
-    def _roomy(self) -> int:
+    def roomy_width(self) -> int:
+        """The width with room for keys to come, where there may be any."""
         if self.fixed():
             return self.used
         return -(-int(self.used * (1 + ROOM) + 1) // STEP) * STEP
 
-    def _unseen(self, parts: list[Any]) -> dict[str, dict[str, int]]:
-        pairs = zip(self.groups, parts, strict=True)
-        return {group.name: new for group, part in pairs if (new := group.unseen(part))}
+    def _unseen(self, keyed: list[KeyedRows]) -> dict[str, dict[str, int]]:
+        pairs = zip(self.groups, keyed, strict=True)
+        return {group.name: new for group, rows in pairs if (new := group.unseen(rows))}
 
-    def _matrix(self, z: np.ndarray, raw: np.ndarray, parts: list[Any]) -> Any:
+    def _matrix(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> Any:
         dense = [np.nan_to_num(z, nan=0.0)]
         if self.settings.impute:
             dense.append(self.numbers.absent(raw).astype(float))
         front = np.column_stack(dense)
         if not self.groups:
             return front
-        entries = [g.entries(part) for g, part in zip(self.groups, parts, strict=True)]
+        entries = [g.triplets(own) for g, own in zip(self.groups, keyed, strict=True)]
         rows, slots, values = (np.concatenate(part) for part in zip(*entries, strict=True))
         shape = (len(z), self.width)
         if self.width <= DENSE_WIDTH:
@@ -220,20 +225,16 @@ class Encoder(NamedTuple):
         rows, slots = np.append(numbers[0], rows), np.append(numbers[1], slots)
         return sp.csr_array((np.append(front, values), (rows, slots)), shape=shape)
 
-    def _counted(self, z: np.ndarray, raw: np.ndarray, parts: list[Any]) -> "Encoder":
-        counted = (g.seen(part, len(z)) for g, part in zip(self.groups, parts, strict=True))
+    def _counted(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> "Encoder":
+        counted = (g.counted(rows) for g, rows in zip(self.groups, keyed, strict=True))
         return self._replace(numbers=self.numbers.seen(z, raw), groups=tuple(counted))
 
 
-def _begun(name: str, kind: str, bits: int | None, hashing: int, unknown: int) -> Group:
-    """A column whose entries have places, before its first rows; hashed ones from `hashing` on."""
+def _first_slots(keys: Keys, bits: int | None, start: int, used: int) -> Slots:
+    """The slots of a column before its first rows; hashed ones begin at `start`."""
     if bits is not None:
-        hashed = {"category": Hashed, "text": HashedText, "sparse": HashedSparse}
-        return hashed[kind](name, 0, 0, bits, hashing)
-    none = np.zeros(0, int)
-    if kind == "sparse":
-        return Sparse(name, 0, 0, none)
-    return {"category": Levels, "text": Text}[kind](name, 0, 0, unknown, (), none, none)
+        return HashedSlots(bits=bits, start=start)
+    return OwnSlots.none(used if keys.textual else None)
 
 
 def kinds_of(

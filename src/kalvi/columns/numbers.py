@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 
 LARGEST = 1e300
-"""Numbers beyond this are refused: their squares in any unit could not be compared."""
+"""NumberColumns beyond this are refused: their squares in any unit could not be compared."""
 FAR = 1e9
 """So many deviations from the first rows a number is taken for a mistake of units."""
 STILL = 8 * float(np.finfo(float).eps)
@@ -26,8 +26,8 @@ UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 Place = Callable[[int], str]
 
 
-class Moments(NamedTuple):
-    """What all rows so far said of each number: how many, their mean and squares, the extremes."""
+class ColumnMoments(NamedTuple):
+    """Of each slot over all rows so far: how many values, their mean, squared deviations and extremes."""
 
     count: np.ndarray
     mean: np.ndarray
@@ -36,18 +36,18 @@ class Moments(NamedTuple):
     most: np.ndarray
 
     @classmethod
-    def none(cls, width: int) -> "Moments":
+    def none(cls, width: int) -> "ColumnMoments":
         zero = np.zeros(width)
         return cls(zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
 
-    def add(self, z: np.ndarray, raw: np.ndarray) -> "Moments":
-        """With further rows: z in the units, raw as they came, NaN where missing."""
+    def add(self, z: np.ndarray, raw: np.ndarray) -> "ColumnMoments":
+        """A copy with further rows: z in units of the columns, raw as they came, NaN where missing."""
         there = ~np.isnan(raw)
         n = there.sum(axis=0).astype(float)
         held = np.where(there, z, 0.0)
         mean = held.sum(axis=0) / np.maximum(n, 1)
         return self.join(
-            Moments(
+            ColumnMoments(
                 n,
                 mean,
                 np.where(there, (held - mean) ** 2, 0).sum(axis=0),
@@ -56,10 +56,10 @@ class Moments(NamedTuple):
             )
         )
 
-    def join(self, other: "Moments") -> "Moments":
-        """Of the rows of both (Chan's formula)."""
+    def join(self, other: "ColumnMoments") -> "ColumnMoments":
+        """The moments of the rows of both (Chan's formula)."""
         total, away = np.maximum(self.count + other.count, 1), other.mean - self.mean
-        return Moments(
+        return ColumnMoments(
             self.count + other.count,
             self.mean + away * other.count / total,
             self.squares + other.squares + away**2 * self.count * other.count / total,
@@ -68,8 +68,8 @@ class Moments(NamedTuple):
         )
 
 
-class Numbers(NamedTuple):
-    """The columns that are numbers, in the order of their places in a row of x."""
+class NumberColumns(NamedTuple):
+    """The columns that are numbers, in the order of their slots (columns of x)."""
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]  # "number", "flag", "time" or "vector"
@@ -77,16 +77,16 @@ class Numbers(NamedTuple):
     centre: np.ndarray  # NaN: nothing seen yet
     scale: np.ndarray  # NaN: has not varied yet
     rows: int
-    moments: Moments
+    moments: ColumnMoments
 
     @classmethod
-    def begin(cls, kinds: dict[str, str], schema: pa.Schema) -> "Numbers":
+    def begin(cls, kinds: dict[str, str], schema: pa.Schema) -> "NumberColumns":
         widths = tuple(
             schema.field(name).type.list_size if kind == "vector" else 1
             for name, kind in kinds.items()
         )
         unknown = np.full(sum(widths), np.nan)
-        moments = Moments.none(sum(widths))
+        moments = ColumnMoments.none(sum(widths))
         return cls(tuple(kinds), tuple(kinds.values()), widths, unknown, unknown, 0, moments)
 
     @property
@@ -100,11 +100,11 @@ class Numbers(NamedTuple):
         return [(n, plain.get(k, pa.list_(pa.float64(), width))) for n, k, width in columns]
 
     def starts(self) -> list[int]:
-        """The first place of each column."""
+        """The first slot of each column."""
         return [int(s) for s in np.cumsum([0, *self.widths])[:-1]]
 
     def raw(self, table: pa.Table, place: Place) -> np.ndarray:
-        """The numbers as they came, NaN where missing; what is no number for a model is refused."""
+        """The numbers as they came, NaN where missing; infinite and huge ones are refused."""
         found = np.empty((table.num_rows, self.width))
         for name, kind, start, width in zip(
             self.names, self.kinds, self.starts(), self.widths, strict=True
@@ -127,8 +127,8 @@ class Numbers(NamedTuple):
             )
         return found
 
-    def settled(self, raw: np.ndarray) -> "Numbers":
-        """With units for the columns that had none and vary in these rows."""
+    def settled(self, raw: np.ndarray) -> "NumberColumns":
+        """A copy with units for the columns that had none and vary in these rows."""
         if not np.isnan(self.scale).any() or not len(raw):
             return self
         mean, std = units(raw)
@@ -140,7 +140,7 @@ class Numbers(NamedTuple):
         return self._replace(centre=centre, scale=np.where(np.isnan(self.scale), moved, self.scale))
 
     def standardised(self, raw: np.ndarray, place: Place) -> np.ndarray:
-        """In the units of the columns; NaN where missing, 0 while a column has no unit."""
+        """The numbers in units of their columns; NaN where missing, 0 while a column has no unit."""
         scale = np.where(np.isnan(self.scale), np.inf, self.scale)
         centre = np.where(np.isnan(self.centre), 0.0, self.centre)
         z = (raw - centre) / scale
@@ -154,18 +154,18 @@ class Numbers(NamedTuple):
             )
         return z
 
-    def seen(self, z: np.ndarray, raw: np.ndarray) -> "Numbers":
+    def seen(self, z: np.ndarray, raw: np.ndarray) -> "NumberColumns":
         return self._replace(rows=self.rows + len(raw), moments=self.moments.add(z, raw))
 
     def absent(self, raw: np.ndarray) -> np.ndarray:
-        """Whether each column is missing in each row."""
+        """Whether each column is missing, row by row."""
         ends = zip(self.starts(), self.widths, strict=True)
         return np.column_stack(
             [np.isnan(raw[:, s : s + width]).any(axis=1) for s, width in ends] or [raw[:, :0] > 0]
         )
 
     def slot_names(self) -> list[str]:
-        """What each place in a row of x is."""
+        """The name of each slot."""
         named = []
         for name, kind, width in zip(self.names, self.kinds, self.widths, strict=True):
             named += [f"{name}[{i}]" for i in range(width)] if kind == "vector" else [name]

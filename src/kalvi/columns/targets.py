@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kalvi.columns.numbers import FAR, LARGEST, Place
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 from kalvi.readers.notation import FALSE, TRUE, Notation, parse
 
 MOST_CLASSES = 100
@@ -24,14 +24,14 @@ class Target(eqx.Module):
 
     @abstractmethod
     def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
-        """A number for each row, and which rows hold what cannot be: a mask, or None."""
+        """A number for each row, NaN where missing, and a mask of the rows whose value is impossible."""
 
     @abstractmethod
     def complaint(self, value: str) -> str:
-        """What is wrong with such a value."""
+        """Why a value is impossible, and what to do."""
 
     def read(self, table: pa.Table, place: Place, *, skip: bool) -> tuple[np.ndarray, np.ndarray]:
-        """y, and which rows have one; rows without are refused unless they may be skipped."""
+        """y, and a mask of the rows that have one; rows without are refused unless `skip`."""
         column = table[self.name]
         y, bad = self.codes(column)
         there = ~np.asarray(column.is_null(nan_is_null=True).to_numpy(), bool) & ~np.isnan(y)
@@ -56,15 +56,18 @@ class Target(eqx.Module):
     def judged(
         self, column: pa.ChunkedArray, word: str = "number"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """y as predictions speak of it from text whose numbers are so written, and which rows have one."""
+        """y in the units of predictions, and a mask of the rows that have one.
+
+        The column is text; `word` says how its numbers are written (`readers.notation`).
+        """
 
     @abstractmethod
     def restored(self, y: np.ndarray) -> np.ndarray:
-        """y as predictions speak of it from what `read` gives."""
+        """y in the units of predictions, from what `read` returned."""
 
     @abstractmethod
     def type(self) -> str | None:
-        """How the column must be read in other files: "number", "category" or as it looks."""
+        """How the column must be read in other files: "number", "category", or None: as it looks."""
 
 
 class Classes(Target):
@@ -89,7 +92,7 @@ class Classes(Target):
         return np.maximum(y, 0), y >= 0
 
     def values(self) -> np.ndarray:
-        """The labels as they stand in a table: text, truth or numbers."""
+        """The labels as they stand in a table: texts, truth values or numbers."""
         if self.text:
             return np.array(self.labels)
         if set(self.labels) <= {"true", "false"}:
@@ -107,7 +110,7 @@ class Classes(Target):
         order = {text: i for i, text in enumerate(self.labels)}
         encoded = column.combine_chunks().dictionary_encode()
         values = [
-            order.get(label(v), np.nan if stands_for_nothing(v) else -1)
+            order.get(label(v), np.nan if is_missing_label(v) else -1)
             for v in encoded.dictionary.to_pylist()
         ]
         index = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
@@ -178,7 +181,7 @@ def _judged_numbers(column: pa.ChunkedArray, word: str) -> tuple[np.ndarray, np.
 
 
 def _read(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
-    """Text as numbers, missing where it is none; `word` says how they are written."""
+    """Text as numbers, missing where it is no number; `word` says how they are written."""
     return parse(column, Notation.of(word)).values
 
 
@@ -187,8 +190,8 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
-def stands_for_nothing(value: Any) -> bool:
-    """Whether an entry among labels is a marker of a missing one; words such as none may be labels."""
+def is_missing_label(value: Any) -> bool:
+    """Whether an entry among labels marks a missing one; words such as none may be labels."""
     return isinstance(value, str) and value.strip().lower() in NO_LABEL
 
 
@@ -204,5 +207,5 @@ def label(value: Any) -> str:
 def distinct(column: pa.ChunkedArray) -> list[str]:
     """The labels of a column in their order: numbers by size, text by the alphabet."""
     values = [v for v in column.unique().to_pylist() if v is not None and v == v]
-    values = [v for v in values if not stands_for_nothing(v)]
+    values = [v for v in values if not is_missing_label(v)]
     return [label(v) for v in sorted(values)]

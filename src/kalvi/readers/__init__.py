@@ -1,6 +1,15 @@
-"""Files of many kinds into tables of a few rows at a time, never whole."""
+"""Files of many formats as tables of a few rows at a time, never whole.
 
-from kalvi.readers.errors import BadData as BadData
-from kalvi.readers.source import Piece as Piece
-from kalvi.readers.source import Source as Source
-from kalvi.readers.source import open_data as open_data
+formats        the formats: names, endings, descriptions
+files          the files that a user's names, directories and patterns mean
+inputs         the bytes of one file or pipe, decompressed
+recognition    the format of a file, and its reader
+delimited …    the readers, one file a format
+column_types   the few types that columns have after reading
+notation       how numbers, dates and markers of missing values are written
+inference      the type and notation of a column, from its first rows
+source         `open_data`: rows of several files, in pieces of one size
+matrix         `read_matrix`: a binary matrix instead of a table
+
+Importing the package imports nothing large: `formats` and `files` work without pyarrow.
+"""

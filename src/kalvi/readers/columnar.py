@@ -11,23 +11,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import dataset as pads
 
-from kalvi.readers.base import Format, Sample
-from kalvi.readers.errors import BadData, place, refusing, shorten
-from kalvi.readers.inference import layout_of
+from kalvi.readers.column_types import NUMBER, check_names, is_text, type_after_reading, vector
+from kalvi.readers.errors import BadData, refusing, shorten
+from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import NUMBER, check_names, is_text, kind_of, vector
-from kalvi.readers.layout import Ask, Layout
+from kalvi.readers.layout import ColumnLayout, ReadOptions
+from kalvi.readers.reader import Reader, first_rows
 
 BATCH = 2**16
 """Rows of a table read from Parquet."""
 
 
-class Columnar(Format):
-    """Files that declare the types of their columns, or a table in memory (`memory.Held`)."""
+class ColumnarReader(Reader):
+    """Files that declare the types of their columns, or a table in memory (`memory.TableInput`)."""
 
     @abc.abstractmethod
     def declared(self, source: Any) -> pa.Schema:
-        """The types in the file."""
+        """The types that the file declares."""
 
     @abc.abstractmethod
     def batches(
@@ -35,42 +35,40 @@ class Columnar(Format):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The record batches, each with the number of rows before it."""
 
-    def infer(self, inputs: Sequence[Any], ask: Ask) -> Layout:
+    def infer(self, inputs: Sequence[Any], options: ReadOptions) -> ColumnLayout:
         first = inputs[0]
         with refusing(first.name, "has columns that cannot be read"):
-            kept = [field for field in self.declared(first) if field.name not in ask.drop]
+            kept = [field for field in self.declared(first) if field.name not in options.drop]
             fields = [pa.field(field.name, self._kind(inputs, field)) for field in kept]
         written = [field.name for field in kept if is_text(field.type)]
-        text = self._sample(inputs, written, ask.rows) if written else {}
-        return layout_of(pa.schema(fields), text, ask, first.name)
+        text = self._sample(inputs, written, options.rows) if written else {}
+        return infer_layout(pa.schema(fields), text, options, first.name)
 
     def _sample(self, inputs: Sequence[Any], names: list[str], rows: int) -> dict[str, Any]:
         """The first rows of the columns that are declared as text."""
-        sample = Sample(rows)
-        for source in inputs:
-            if set(names) <= set(self.declared(source).names):
-                for _, batch in self.batches(source, names, skip=0, last=False):
-                    text = {n: batch.column(n).cast(pa.string()) for n in names}
-                    if sample.add(pa.table(text)):
-                        break
-            if sample.full:
-                break
-        table = sample.table(pa.schema([(name, pa.string()) for name in names]))
-        return {name: table.column(name) for name in names}
+        schema = pa.schema([(name, pa.string()) for name in names])
+        every = (
+            pa.Table.from_batches([batch]).cast(schema)
+            for source in inputs
+            if set(names) <= set(self.declared(source).names)
+            for _, batch in self.batches(source, names, skip=0, last=False)
+        )
+        sample = first_rows(every, rows, schema)
+        return {name: sample.column(name) for name in names}
 
     def _kind(self, inputs: Sequence[Any], field: pa.Field) -> pa.DataType:
         if pa.types.is_null(field.type):
             return field.type
-        kind = kind_of(field.type)
+        kind = type_after_reading(field.type)
         if kind is None:
             raise BadData(
                 f"{inputs[0].name}: column {shorten(field.name)} is of type {shorten(field.type)}, "
                 f"which has no use here; leave it out (--drop {field.name})."
             )
-        return self._width(inputs, field.name) if _open(kind) else kind
+        return self._width(inputs, field.name) if _lacks_width(kind) else kind
 
     def _width(self, inputs: Sequence[Any], name: str) -> pa.DataType:
-        """The vectors that a column of lists has in its first row that is not missing."""
+        """The vector type of a column of lists, by the length of its first entry that is not missing."""
         for source in inputs:
             for _, batch in self.batches(source, [name], skip=0, last=False):
                 lengths = pc.list_value_length(batch.column(name)).drop_null()
@@ -78,17 +76,15 @@ class Columnar(Format):
                     return vector(lengths[0].as_py())
         return NUMBER
 
-    def tables(
-        self, source: Any, layout: Layout, *, skip: int = 0, last: bool = False
+    def parsed(
+        self, source: Any, layout: ColumnLayout, *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.Table]]:
         layout.check(self.declared(source).names, source.name)
         for start, batch in self.batches(source, layout.schema.names, skip=skip, last=last):
-            table = pa.Table.from_batches([batch])
-            yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
-        source.check_unchanged()
+            yield start, pa.Table.from_batches([batch])
 
 
-class Parquet(Columnar):
+class Parquet(ColumnarReader):
     """Parquet files."""
 
     def declared(self, source: Input) -> pa.Schema:
@@ -116,7 +112,7 @@ class Parquet(Columnar):
             return pq.ParquetFile(source.seekable(), buffer_size=2**20, pre_buffer=False)
 
 
-class ArrowFile(Columnar):
+class ArrowFile(ColumnarReader):
     """Arrow's random-access files, which Feather's second version is."""
 
     def declared(self, source: Input) -> pa.Schema:
@@ -139,7 +135,7 @@ class ArrowFile(Columnar):
             return pa.ipc.open_file(source.seekable())
 
 
-class ArrowStream(Columnar):
+class ArrowStream(ColumnarReader):
     """Arrow's streams, compressed or not."""
 
     def declared(self, source: Input) -> pa.Schema:
@@ -151,18 +147,21 @@ class ArrowStream(Columnar):
         parts = (part.select(columns) for part in self._open(source, last=last))
         return _counted(parts, source, 0, "is damaged or breaks off")
 
+    def n_rows(self, source: Input) -> int | None:
+        return None
+
     def _open(self, source: Input, *, last: bool = False) -> Any:
         with refusing(source.name, "is not an Arrow stream"):
             return pa.ipc.open_stream(source.open(last=last))
 
 
-def _open(kind: pa.DataType) -> bool:
-    """Whether it is a list whose width the type does not say."""
+def _lacks_width(kind: pa.DataType) -> bool:
+    """Whether it is a type of vectors that does not say their width."""
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
 def check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
-    """The schema, if its columns have names that can be told apart."""
+    """The schema, if each of its columns has a name of its own."""
     with refusing(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)
     return schema
@@ -171,7 +170,7 @@ def check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
 def _counted(
     batches: Iterator[pa.RecordBatch], source: Input, start: int, what: str
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches with the rows before each; what is inside is not trusted before it is validated."""
+    """The batches, validated, each with the number of rows before it."""
     while True:
         with refusing(f"{source.name}, after row {start:,}", what):
             batch = next(batches, None)

@@ -15,47 +15,48 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Blocks, Format, Sample, arrows_own, check_text
+from kalvi.readers.column_types import TEXT, check_names
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
-from kalvi.readers.inference import layout_of
+from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import TEXT, check_names
-from kalvi.readers.layout import Ask, Layout
+from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.notation import FALSE, SPELLINGS, TRUE
 from kalvi.readers.quotes import Lexer, has_leading_zeros
+from kalvi.readers.reader import Reader, first_rows
+from kalvi.readers.text_blocks import Blocks, check_text, in_arrows_memory
 
 MOST_COLUMNS = 100_000
 """A header with more names is refused."""
 LONGEST_HEADER = 2**20
 
 
-class Delimited(Format):
+class Delimited(Reader):
     """Rows of fields between delimiters, under a header; the delimiter is looked for where not given."""
 
     def __init__(self, delimiter: str | None = None):
         self._delimiter = delimiter
 
-    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
-        names = [n for n in _Body(inputs[0], self._delimiter).names if n not in ask.drop]
-        layout = Layout.of_text(names, ask.drop, inputs[0].name)
-        sample = Sample(ask.rows)
-        for source in inputs:
-            for _, table in _Body(source, self._delimiter).tables(layout):
-                if sample.add(table):
-                    break
-            if sample.full:
-                break
-        if not sample.count:
+    def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
+        names = [n for n in _Body(inputs[0], self._delimiter).names if n not in options.drop]
+        layout = ColumnLayout.of_text(names, options.drop, inputs[0].name)
+        every = (
+            table
+            for source in inputs
+            for _, table in self.parsed(source, layout, skip=0, last=False)
+        )
+        sample = first_rows(every, options.rows, layout.schema)
+        if not sample.num_rows:
             raise BadData(f"{inputs[0].name}: has a header but no rows.")
-        columns = sample.table(layout.schema)
-        text = {name: columns.column(name) for name in names}
-        return layout_of(layout.schema, text, ask, inputs[0].name)
+        text = {name: sample.column(name) for name in names}
+        return infer_layout(layout.schema, text, options, inputs[0].name)
 
-    def tables(
-        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+    def parsed(
+        self, source: Input, layout: ColumnLayout, *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.Table]]:
-        for start, table in _Body(source, self._delimiter, last=last).tables(layout):
-            yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
+        return _Body(source, self._delimiter, last=last).tables(layout)
+
+    def n_rows(self, source: Input) -> int | None:
+        return None
 
 
 class _Options(NamedTuple):
@@ -69,7 +70,7 @@ class _Options(NamedTuple):
     def parse(self, block: bytes | pa.Buffer) -> pa.Table:
         """The table of a block without a header; an exception where a row does not fit."""
         return pacsv.read_csv(
-            arrows_own(block),
+            in_arrows_memory(block),
             pacsv.ReadOptions(column_names=self.names, block_size=len(block) + 1),
             pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             pacsv.ConvertOptions(
@@ -128,14 +129,13 @@ class _Body:
         csv.field_size_limit(max(len(row) + 1, csv.field_size_limit()))
         return next(csv.reader(text, delimiter=self._lexer.delimiter), [])
 
-    def tables(self, layout: Layout) -> Iterator[tuple[int, pa.Table]]:
+    def tables(self, layout: ColumnLayout) -> Iterator[tuple[int, pa.Table]]:
         """Tables in the types first read, each with the number of rows before it."""
         layout.check(self.names, self._source.name)
         options = _Options(self.names, layout.read, self._lexer.delimiter, layout.whole)
         for block in chain([self._first] if self._first else [], self._rest):
             table = self._table(block, options)
-            if table.num_rows:
-                yield self._blocks.rows, table
+            yield self._blocks.rows, table
             self._blocks.rows += table.num_rows
 
     def _table(self, block: bytes, options: _Options) -> pa.Table:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from kalvi.system.files import BadData as BadData
+from kalvi.readers.files import BadData as BadData
 
 FAILURES = (
     pa.ArrowException,
@@ -24,14 +24,14 @@ FAILURES = (
     zlib.error,
     zipfile.BadZipFile,
 )
-"""What the libraries underneath raise when bytes are not what they should be."""
+"""What NumPy, pyarrow and the standard library raise at malformed bytes."""
 
 LONGEST = 40
 """So many characters of an offending value are shown."""
 
 
 def place(name: str, row: int) -> str:
-    """The `row`-th data row (from 1, a header not counted) of the file `name`."""
+    """How messages name a data row of a file: from 1, a header not counted."""
     return f"{name}, row {row:,}"
 
 
@@ -67,7 +67,7 @@ def _reason(error: BaseException) -> str:
 
 
 def first_failure(n: int, fits: Callable[[int], bool]) -> int:
-    """The smallest i < n such that fits(i + 1) is false, where `fits` of a longer prefix is no truer."""
+    """The first of n rows that does not fit, by bisection; `fits(k)` says whether the first k rows do."""
     good, bad = 0, n
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -1,4 +1,4 @@
-"""What a column is taken for, by its first rows and by what the user says of it: one rule for all formats.
+"""The type and notation of a column, from its first rows and what the user asks for; alike for all formats.
 
 Among text, the markers of missing values are left aside. A column is a number if at least 90 % of its other
 entries are numbers in one notation, a flag if all are true or false, a time if 90 % are dates of one form;
@@ -18,9 +18,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalvi.readers.column_types import FLAG, NUMBER, TEXT, TIME, type_in_words
 from kalvi.readers.errors import FAILURES, BadData, listed, shorten
-from kalvi.readers.kinds import FLAG, NUMBER, TEXT, TIME, called
-from kalvi.readers.layout import About, Ask, Layout
+from kalvi.readers.layout import ColumnLayout, ColumnReason, ReadOptions
 from kalvi.readers.notation import (
     CURRENCIES,
     MISSING,
@@ -52,68 +52,73 @@ COMPATIBLE = {"number": ("number", "flag"), "time": ("time",)}
 """The declared kinds that may be called by a word; others by every word."""
 
 
-class Doubt(ValueError):
-    """What can be read in several ways in a column, and the words that settle it."""
+class AmbiguousColumn(ValueError):
+    """A column that can be read in several ways; `words` are those with which the user settles it."""
 
     def __init__(self, what: str, *words: str):
         super().__init__(what)
         self.words = words
 
 
-class Taken(NamedTuple):
-    """What a column of text is taken for and why, and the share of its entries that are of that kind."""
+class Inferred(NamedTuple):
+    """The notation of a column of text, why it was chosen, and the share of the entries written so."""
 
     notation: Notation
     why: str
     share: float = 1.0
 
 
-PLAIN_NUMBERS = Taken(PLAIN, "numbers")
+PLAIN_NUMBERS = Inferred(PLAIN, "numbers")
 
 
-def layout_of(
-    declared: pa.Schema, text: Mapping[str, pa.ChunkedArray], ask: Ask, first: str
-) -> Layout:
-    """The layout of columns of the kinds that their file declares, or with samples of their text."""
-    _check_asked(declared, ask, first)
-    found = Layout.of_text([], ask.drop, first)
+def infer_layout(
+    declared: pa.Schema, text: Mapping[str, pa.ChunkedArray], options: ReadOptions, first: str
+) -> ColumnLayout:
+    """The layout of columns whose types the file declares, or of which `text` has the first entries."""
+    _check_asked(declared, options, first)
+    found = ColumnLayout.of_text([], options.drop, first)
     for field in declared:
         name = field.name
         if name in text:
-            notation, why, share = taken = _settled(name, text[name], ask, first)
-            found.about[name] = About(why, _notes(text[name], taken, ask.strays(name)))
-            found.read[name] = notation.parsed_as if share == 1 else TEXT
-            if (
-                notation == PLAIN
-                and name not in ask.types
-                and not _matches(text[name], r"[-+.eE]\d|\d[.eE]")
-            ):
-                found.whole.add(name)
-            if ask.strays(name) == "missing" and share >= SHARE:
-                found.lenient.add(name)
-            elif ask.strays(name) == "missing":
-                found.advice[name] = (
-                    f"or leave the column out: only {share:.0%} of its first entries fit"
-                )
-            else:
-                found.advice[name] = ask.advice.replace("NAME", name)
+            notation = _add_text(found, name, text[name], options)
         else:
-            notation = _declared(field, ask.types.get(name), first)
-            asked = " asked for" if name in ask.types else ""
-            found.about[name] = About(f"declared {field.type}{asked and ',' + asked}")
+            notation = _declared(field, options.types.get(name), first)
+            asked = ", asked for" if name in options.types else ""
+            found.about[name] = ColumnReason(f"declared {field.type}{asked}")
         if notation is not None:
             found.notations[name] = notation
-            kind = {"kind": "text"} if notation.kind == "text" else None
-            field = pa.field(name, notation.type, metadata=kind)
+            free = {"kind": "text"} if notation.kind == "text" else None
+            field = pa.field(name, notation.type, metadata=free)
         found = found._replace(schema=found.schema.append(field))
     return found
 
 
-def _check_asked(declared: pa.Schema, ask: Ask, first: str) -> None:
+def _add_text(
+    found: ColumnLayout, name: str, column: pa.ChunkedArray, options: ReadOptions
+) -> Notation:
+    """The notation of a column of text; how its entries are read is added to the layout."""
+    notation, why, share = taken = _infer_or_refuse(name, column, options, found.first)
+    strays = options.strays(name)
+    found.about[name] = ColumnReason(why, _notes(column, taken, strays))
+    found.read[name] = notation.parsed_as if share == 1 else TEXT
+    unasked = notation == PLAIN and name not in options.types
+    if unasked and not _matches(column, r"[-+.eE]\d|\d[.eE]"):
+        found.whole.add(name)
+    if strays == "missing" and share >= SHARE:
+        found.lenient.add(name)
+    elif strays == "missing":
+        fit = f"only {share:.0%} of its first entries fit"
+        found.advice[name] = f"or leave the column out: {fit}"
+    else:
+        found.advice[name] = options.advice.replace("NAME", name)
+    return notation
+
+
+def _check_asked(declared: pa.Schema, options: ReadOptions, first: str) -> None:
     """Refuse words that mean nothing, and columns that are not there."""
-    for name, word in ask.types.items():
+    for name, word in options.types.items():
         Notation.of(word)
-        if name not in declared.names and ask.strict:
+        if name not in declared.names and options.strict:
             has = listed(declared.names)
             raise BadData(
                 f"{first}: has no column {shorten(name)} to read as a {word}; it has {has}."
@@ -121,7 +126,7 @@ def _check_asked(declared: pa.Schema, ask: Ask, first: str) -> None:
 
 
 def _declared(field: pa.Field, word: str | None, first: str) -> Notation | None:
-    """How text in other files would be read in a column that declares its kind; None of lists."""
+    """The notation of a column with a declared type, for text in other files; None of lists."""
     void = pa.types.is_null(field.type)
     own = "number" if void else DECLARED.get(field.type)
     if word is None:
@@ -131,48 +136,50 @@ def _declared(field: pa.Field, word: str | None, first: str) -> Notation | None:
         own is None or own not in COMPATIBLE.get(asked.kind, tuple(DECLARED.values()))
     ):
         raise BadData(
-            f"{first}: column {shorten(field.name)} is {called(field.type)}, not a {asked.kind}."
+            f"{first}: column {shorten(field.name)} is {type_in_words(field.type)}, not a {asked.kind}."
         )
     return asked
 
 
-def _settled(name: str, column: pa.ChunkedArray, ask: Ask, first: str) -> Taken:
-    """What a column of text is taken for; a column in doubt is refused, or a category if it is not used."""
-    used = ask.strays(name) != "keep"
+def _infer_or_refuse(
+    name: str, column: pa.ChunkedArray, options: ReadOptions, first: str
+) -> Inferred:
+    """What a column of text is; an ambiguous one is refused, or a category if it is not used."""
+    used = options.strays(name) != "keep"
     try:
-        return infer(column, ask.types.get(name), share=SHARE if used else 1.0)
-    except Doubt as doubt:
+        return infer(column, options.types.get(name), share=SHARE if used else 1.0)
+    except AmbiguousColumn as doubt:
         if not used:
-            return Taken(CATEGORY, "written in several ways")
+            return Inferred(CATEGORY, "written in several ways")
         remedies = [f"--as '{name}={word}'" for word in doubt.words]
-        if name not in ask.types:
+        if name not in options.types:
             remedies += [f"--as {name}=category", f"--drop {name}"]
         say = f"; say {', '.join(remedies[:-1])} or {remedies[-1]}" if remedies else ""
         raise BadData(f"{first}: column {shorten(name)} {doubt}{say}.") from None
 
 
-def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Taken:
-    """What a column of text is taken for; `share` of its entries must be of one kind, or it is text."""
-    if word is None and (plain := _plain_numbers(column)):
+def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Inferred:
+    """What a column of text is; `share` of its entries must be of one kind, or it is text."""
+    if word is None and (plain := _quick_plain_numbers(column)):
         return plain
     text = trimmed(column).drop_null()
     rest = text.filter(pc.invert(is_marker(text)))
     if word is not None:
-        return _asked(rest, Notation.of(word))
+        return _as_asked(rest, Notation.of(word))
     if not len(rest):
         levels = text.filter(pc.invert(pc.is_in(text, value_set=pa.array(MISSING)))).unique()
-        return Taken(PLAIN, "empty") if len(levels) < 2 else Taken(CATEGORY, "text")
+        return Inferred(PLAIN, "empty") if len(levels) < 2 else Inferred(CATEGORY, "text")
     if zeros := _leading_zeros(rest):
-        return Taken(CATEGORY, zeros)
+        return Inferred(CATEGORY, zeros)
     for kind in ("number", "flag", "time"):
-        best = _best(rest, kind, 1.0 if kind == "flag" else share)
+        best = _best_notation(rest, kind, 1.0 if kind == "flag" else share)
         if best is not None:
             return best
-    return _words(rest)
+    return _text_or_category(rest)
 
 
-def _plain_numbers(column: pa.ChunkedArray) -> Taken | None:
-    """A column that is quickly seen to be of plain numbers."""
+def _quick_plain_numbers(column: pa.ChunkedArray) -> Inferred | None:
+    """A shortcut for columns that pyarrow parses as plain numbers; None of others."""
     known = pc.is_in(column, value_set=pa.array(sorted(SPELLINGS)))
     text = pc.if_else(known, pa.scalar(None, TEXT), column)
     zero = text.filter(pc.starts_with(text, "0"))
@@ -185,19 +192,19 @@ def _plain_numbers(column: pa.ChunkedArray) -> Taken | None:
     return PLAIN_NUMBERS
 
 
-def _asked(rest: pa.ChunkedArray, notation: Notation) -> Taken:
+def _as_asked(rest: pa.ChunkedArray, notation: Notation) -> Inferred:
     """A column of the kind that the user says, in the notation that the user says or that it shows."""
     if notation.type == TEXT or not len(rest):
-        return Taken(notation, "asked for")
+        return Inferred(notation, "asked for")
     if notation == Notation(notation.kind):
-        best = _best(rest, notation.kind, 0.0)
+        best = _best_notation(rest, notation.kind, 0.0)
         notation = notation if best is None else best.notation
     n = _count(rest, notation)
-    return Taken(notation, f"asked for,{_written(notation)}".rstrip(","), n / len(rest))
+    return Inferred(notation, f"asked for,{_written(notation)}".rstrip(","), n / len(rest))
 
 
 def _leading_zeros(rest: pa.ChunkedArray) -> str:
-    """Why whole numbers are labels: some begin with a zero; a doubt where very few do."""
+    """Why whole numbers are labels: some begin with a zero; ambiguous where very few do."""
     zeros = pc.match_substring_regex(rest, r"^0\d+$")
     n, whole = pc.sum(zeros).as_py() or 0, _matches(rest, r"^\d+$")
     if not n or whole < _count(rest, PLAIN):
@@ -206,13 +213,15 @@ def _leading_zeros(rest: pa.ChunkedArray) -> str:
     if n >= RARE_ZEROS * len(rest):
         return f"leading zeros, as in {first}"
     if whole >= SHARE * len(rest):
-        raise Doubt(f"has whole numbers, but {first} begins with a zero as labels do", "number")
+        raise AmbiguousColumn(
+            f"has whole numbers, but {first} begins with a zero as labels do", "number"
+        )
     return ""
 
 
-def _best(rest: pa.ChunkedArray, kind: str, share: float) -> Taken | None:
-    """The notation in which most entries are of a kind, if enough are; a doubt where two are as good."""
-    tried = _tried(rest, kind)
+def _best_notation(rest: pa.ChunkedArray, kind: str, share: float) -> Inferred | None:
+    """The notation that most entries fit, if enough do; ambiguous where two fit as well."""
+    tried = _parse_by_notation(rest, kind)
     counts = [len(values) - values.null_count for values in tried.values()]
     most, enough = max(counts, default=0), share * len(rest)
     if not most:
@@ -224,10 +233,10 @@ def _best(rest: pa.ChunkedArray, kind: str, share: float) -> Taken | None:
     _check_clear(rest, tried, best)
     what = "numbers" if kind == "number" else "true or false" if kind == "flag" else "times"
     part = "" if most == len(rest) else f"{100 * most / len(rest):.4g} % "
-    return Taken(best, f"{part}{what}{_written(best)}", most / len(rest))
+    return Inferred(best, f"{part}{what}{_written(best)}", most / len(rest))
 
 
-def _tried(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.ChunkedArray]:
+def _parse_by_notation(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.ChunkedArray]:
     """The entries in each notation that some of them might have; plain numbers first."""
     if kind == "flag":
         found = [FLAGS]
@@ -250,20 +259,20 @@ def _tried(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.ChunkedArray]:
 def _check_one_notation(
     rest: pa.ChunkedArray, kind: str, tried: dict, best: Notation, enough: float
 ) -> None:
-    """Raise a doubt where enough entries are of a kind, but in no one notation."""
+    """Refuse as ambiguous where enough entries are of a kind, but in no one notation."""
     read = reduce(pc.or_, [pc.is_valid(values) for values in tried.values()])
     if (pc.sum(read).as_py() or 0) >= enough > 0:
         other = pc.and_(read, pc.is_null(tried[best]))
         one, two = (
             shorten(rest.filter(mask)[0].as_py()) for mask in (tried[best].is_valid(), other)
         )
-        raise Doubt(
+        raise AmbiguousColumn(
             f"has {kind}s written in several ways, such as {one} and {two}; write them in one"
         )
 
 
 def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
-    """Raise a doubt where another notation fits as well as the best and gives other values."""
+    """Refuse as ambiguous where another notation fits as well as the best and gives other values."""
     if best.kind != "time" and not best.thousands:
         return
     own = tried[best]
@@ -276,22 +285,22 @@ def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
         if as_good and pc.any(differ).as_py():
             entry = rest[pc.index(differ, True).as_py()].as_py()
             what = f"has entries such as {shorten(entry)} that can be read in two ways"
-            raise Doubt(what, best.word, other.word)
+            raise AmbiguousColumn(what, best.word, other.word)
 
 
-def _words(rest: pa.ChunkedArray) -> Taken:
+def _text_or_category(rest: pa.ChunkedArray) -> Inferred:
     """A category, or free text where most entries differ and have several words."""
     different = len(rest.unique()) / len(rest)
     words = pc.mean(pc.add(pc.count_substring_regex(rest, r"\s+"), 1)).as_py()
     if len(rest) >= TEXT_ROWS and different >= TEXT_DISTINCT and words >= TEXT_WORDS:
-        return Taken(Notation("text"), f"{words:.0f} words an entry, most of them different")
+        return Inferred(Notation("text"), f"{words:.0f} words an entry, most of them different")
     share = _count(rest, PLAIN) / len(rest)
     numbers = f", {100 * share:.2g} % numbers" if share else ""
-    return Taken(CATEGORY, f"text such as {shorten(rest[0].as_py())}{numbers}")
+    return Inferred(CATEGORY, f"text such as {shorten(rest[0].as_py())}{numbers}")
 
 
-def _notes(column: pa.ChunkedArray, taken: Taken, strays: str) -> tuple[str, ...]:
-    """What a person should know of a column: its markers of missing values, and entries of no kind."""
+def _notes(column: pa.ChunkedArray, taken: Inferred, strays: str) -> tuple[str, ...]:
+    """Notes for people: the markers of missing values in a column, and its stray entries."""
     if taken == PLAIN_NUMBERS and not _matches(column, r"^\D+$"):
         return ()
     text = trimmed(column)

@@ -1,4 +1,4 @@
-"""Where bytes come from: files, directories, patterns and standard input, compressed or not."""
+"""The bytes of one file, pipe or standard input, decompressed."""
 
 import hashlib
 import io
@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 
 from kalvi.readers.errors import refusing
-from kalvi.system.files import BadData, suffix_of
+from kalvi.readers.files import BadData, suffix_of
+from kalvi.readers.formats import COMPRESSIONS
 
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 HEAD = 2**16
 """A file is recognised by so many bytes at its beginning."""
 DIGESTED = 64
 """The digest of a large file is of so many blocks of it, evenly spaced from the first to the last."""
 
 
-class Once(io.RawIOBase):
-    """A stream that can be read once: what was read is kept until it is released, and read again."""
+class ReplayedStream(io.RawIOBase):
+    """A pipe that can be read again: what was read is kept in memory until it is released."""
 
     def __init__(self, raw: Any):
         self._raw, self._kept, self._at, self._keeping = raw, bytearray(), 0, True
@@ -56,7 +56,7 @@ class Once(io.RawIOBase):
         return data
 
     def _whole(self, size: int) -> bytes:
-        """So many bytes, or all that are left: a pipe gives what it has, which may be less."""
+        """So many bytes, or all that are left; a pipe may give fewer at a time than were asked for."""
         data = self._raw.read(size)
         if not 0 < len(data) < size:
             return data
@@ -67,7 +67,7 @@ class Once(io.RawIOBase):
 
 
 def standard_input() -> Any:
-    """Standard input without Python's buffer: whoever waits for bytes there must hold no lock of it."""
+    """Standard input without Python's buffer, whose lock would be held while waiting for bytes."""
     try:
         return io.FileIO(sys.stdin.fileno(), closefd=False)
     except io.UnsupportedOperation:  # something else was put in its place
@@ -80,18 +80,19 @@ class Input:
     def __init__(self, path: str):
         self.path = path
         self.name = "standard input" if path == "-" else os.path.basename(path)
-        self._stream: Once | None = None
+        self._stream: ReplayedStream | None = None
         self._raw: Any = None
         self.size: int | None = None
         with refusing(self.name, "cannot be opened"):
             if path == "-":
-                self._stream = Once(standard_input())
+                self._stream = ReplayedStream(standard_input())
             elif stat.S_ISREG((status := os.stat(path)).st_mode):
                 self.size, self._changed = status.st_size, status.st_mtime_ns
             else:  # a named pipe, or the shell's <(command)
-                self._stream = Once(open(path, "rb", buffering=0))  # noqa: SIM115
+                self._stream = ReplayedStream(open(path, "rb", buffering=0))  # noqa: SIM115
         self.head = self._peek(self.open_raw())
-        self.codec = next((c for magic, c in MAGIC.items() if self.head.startswith(magic)), None)
+        packed = (name for name, c in COMPRESSIONS.items() if self.head.startswith(c.begins))
+        self.codec = next(packed, None)
         if self.codec:
             with refusing(self.name, f"is not a whole {self.codec} file"):
                 self.head = self._peek(self.open())

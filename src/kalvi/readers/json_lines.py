@@ -2,18 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import json as pajson
 
-from kalvi.readers.base import SAMPLE_BYTES, Format, arrows_own, line_blocks, lines
+from kalvi.readers.column_types import FLAG, NUMBER, SPARSE, TEXT, check_names, vector
 from kalvi.readers.errors import FAILURES, BadData, place, shorten
-from kalvi.readers.inference import layout_of
+from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import FLAG, NUMBER, SPARSE, TEXT, check_names, vector
-from kalvi.readers.layout import Ask, Layout, misfit
+from kalvi.readers.layout import ColumnLayout, ReadOptions, wrong_type
+from kalvi.readers.reader import SAMPLE_BYTES, LineReader
+from kalvi.readers.text_blocks import in_arrows_memory, line_blocks, lines
 
 LIST = pa.list_(pa.float64())
 AFTER = re.compile(rb"\}[ \t\r]*n")
@@ -22,12 +23,12 @@ SIMPLE = {NUMBER, FLAG, TEXT}
 WORDS = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", LIST: "a list", SPARSE: "pairs"}
 
 
-class JsonLines(Format):
+class JsonLines(LineReader):
     """One object a line."""
 
-    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+    def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         columns: dict[str, _Column] = {}
-        count = _look(inputs, ask, columns)
+        count = _add_first_rows(inputs, options, columns)
         first = inputs[0].name
         if not count:
             raise BadData(f"{first}: has no rows.")
@@ -35,16 +36,10 @@ class JsonLines(Format):
         declared = pa.schema([(name, column.kind()) for name, column in columns.items()])
         text = {name: column.text() for name, column in columns.items() if column.type == TEXT}
         read = {name: column.type or NUMBER for name, column in columns.items()}
-        return layout_of(declared, text, ask, first)._replace(read=read)
+        return infer_layout(declared, text, options, first)._replace(read=read)
 
-    def tables(
-        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
-    ) -> Iterator[tuple[int, pa.Table]]:
-        start = 0
-        for block in line_blocks(source, last=last):
-            table = _parse_located(block, layout, source.name, start)
-            yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
-            start += table.num_rows
+    def parse(self, block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
+        return _parse_located(block, layout, name, start)
 
 
 class _Column:
@@ -103,7 +98,9 @@ def _type_of(value: Any) -> pa.DataType | None:
     return SPARSE if pairs else None
 
 
-def _look(inputs: Sequence[Input], ask: Ask, columns: dict[str, _Column]) -> int:
+def _add_first_rows(
+    inputs: Sequence[Input], options: ReadOptions, columns: dict[str, _Column]
+) -> int:
     """Learn the columns from the first rows; their number."""
     count = size = 0
     for source in inputs:
@@ -113,16 +110,16 @@ def _look(inputs: Sequence[Input], ask: Ask, columns: dict[str, _Column]) -> int
                 row, count, size = row + 1, count + 1, size + len(line)
                 where = place(source.name, row)
                 for name, value in _object(line, where).items():
-                    if name not in ask.drop:
+                    if name not in options.drop:
                         column = columns.setdefault(name, _Column())
                         if value is not None:
                             column.add(value, where, name)
-                if count >= ask.rows or size > SAMPLE_BYTES:
+                if count >= options.rows or size > SAMPLE_BYTES:
                     return count
     return count
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of some pairs, if no key comes twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -133,7 +130,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _object(line: bytes, where: str) -> dict[str, Any]:
     """The object on a line."""
     try:
-        value = json.loads(line, object_pairs_hook=_once)
+        value = json.loads(line, object_pairs_hook=_unique_keys)
     except KeyError:
         raise BadData(f"{where}: names a column twice ({shorten(line)}).") from None
     except FAILURES:
@@ -143,7 +140,7 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def _parse(block: bytes, layout: Layout) -> pa.Table:
+def _parse(block: bytes, layout: ColumnLayout) -> pa.Table:
     """The table of a block of lines; an exception where one does not fit."""
     every = lines(block)
     if not all(line.lstrip().startswith(b"{") for line in every):
@@ -152,7 +149,7 @@ def _parse(block: bytes, layout: Layout) -> pa.Table:
         if AFTER.search(line):
             json.loads(line)
     table = pajson.read_json(
-        arrows_own(block),
+        in_arrows_memory(block),
         pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
         pajson.ParseOptions(
             explicit_schema=pa.schema(layout.read.items()),
@@ -164,7 +161,7 @@ def _parse(block: bytes, layout: Layout) -> pa.Table:
     return table
 
 
-def _parse_located(block: bytes, layout: Layout, name: str, start: int) -> pa.Table:
+def _parse_located(block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
     """The table of a block; where pyarrow refuses it, line by line, so that simple types may be mixed."""
     try:
         return _parse(block, layout)
@@ -176,7 +173,7 @@ def _parse_located(block: bytes, layout: Layout, name: str, start: int) -> pa.Ta
         return pa.Table.from_pylist(rows, schema=pa.schema(kinds.items()))
 
 
-def _row(line: bytes, layout: Layout, where: str) -> dict[str, Any]:
+def _row(line: bytes, layout: ColumnLayout, where: str) -> dict[str, Any]:
     """The values of a line by column, simple ones as text; refused where one is not of its kind."""
     row, values = _object(line, where), {}
     for key, value in row.items():
@@ -192,6 +189,6 @@ def _row(line: bytes, layout: Layout, where: str) -> dict[str, Any]:
         else:
             right = _type_of(value) == kind
         if not right:
-            raise misfit(where, layout.schema.field(key), json.dumps(value))
+            raise wrong_type(where, layout.schema.field(key), json.dumps(value))
         values[key] = _as_text(value) if kind in SIMPLE else value
     return values

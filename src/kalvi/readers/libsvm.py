@@ -5,18 +5,19 @@ read by pyarrow as one column of indices and one of values, in which a label has
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv as pacsv
 
-from kalvi.readers.base import Format, arrows_own, line_blocks, lines
+from kalvi.readers.column_types import NUMBER, SPARSE
 from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
-from kalvi.readers.inference import layout_of
+from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import NUMBER, SPARSE
-from kalvi.readers.layout import Ask, Layout
+from kalvi.readers.layout import ColumnLayout, ReadOptions
+from kalvi.readers.reader import LineReader
+from kalvi.readers.text_blocks import in_arrows_memory, lines
 
 LABEL = np.iinfo(np.int64).min
 COMMENT = re.compile(rb"#[^\n]*")
@@ -24,26 +25,20 @@ FIRST = re.compile(rb"(?m)^[ \t\r]*([^\s:]+)(?!\S)")
 PAIR = re.compile(rb"([^:]*):(.*)", re.S)
 
 
-class Libsvm(Format):
+class Libsvm(LineReader):
     """Lines of a label and index:value pairs; what follows a # is a comment."""
 
-    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+    def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         columns = [
-            (name, kind) for name, kind in (("y", NUMBER), ("x", SPARSE)) if name not in ask.drop
+            (name, kind)
+            for name, kind in (("y", NUMBER), ("x", SPARSE))
+            if name not in options.drop
         ]
-        return layout_of(pa.schema(columns), {}, ask, inputs[0].name)
+        return infer_layout(pa.schema(columns), {}, options, inputs[0].name)
 
-    def tables(
-        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
-    ) -> Iterator[tuple[int, pa.Table]]:
-        start = 0
-        for block in line_blocks(source, last=last):
-            clean = COMMENT.sub(b"", block) if b"#" in block else block
-            table = _parse_located(clean, source.name, start)
-            if table.num_rows:
-                where = lambda i, s=start: place(source.name, s + i + 1)  # noqa: E731
-                yield start, layout.convert(table, where)
-            start += table.num_rows
+    def parse(self, block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
+        clean = COMMENT.sub(b"", block) if b"#" in block else block
+        return _parse_located(clean, name, start)
 
 
 def _parse(block: bytes) -> pa.Table:
@@ -55,7 +50,7 @@ def _parse(block: bytes) -> pa.Table:
         return pa.table({"y": pa.array([], NUMBER), "x": pa.array([], SPARSE)})
     text = b"\n".join(marked.split())
     pairs = pacsv.read_csv(
-        arrows_own(text),
+        in_arrows_memory(text),
         pacsv.ReadOptions(column_names=["index", "value"], block_size=len(text) + 1),
         pacsv.ParseOptions(delimiter=":", quote_char=False),
         pacsv.ConvertOptions(

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int8
 
+from kalvi.readers.column_types import FLAG, NUMBER, SPARSE, TEXT, TIME
 from kalvi.readers.errors import BadData, shorten
-from kalvi.readers.kinds import FLAG, NUMBER, SPARSE, TEXT, TIME
+from kalvi.readers.files import Data
 from kalvi.readers.source import Piece, Source, open_data
-from kalvi.system.files import Data
 
 MISSING = -1
 """What stands where nothing was observed."""

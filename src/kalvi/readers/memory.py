@@ -1,14 +1,14 @@
-"""A table in memory, read by the rules of files."""
+"""A table in memory, read like a file."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.columnar import BATCH, Columnar, check_schema
+from kalvi.readers.columnar import BATCH, ColumnarReader, check_schema
 
 
-class Held:
+class TableInput:
     """A table in place of a file."""
 
     path = name = "the table"
@@ -18,25 +18,25 @@ class Held:
         self.table = table
 
     def check_unchanged(self) -> None:
-        """A table of Arrow never changes."""
+        """Pass: a table of Arrow never changes."""
 
     def position(self) -> int | None:
-        """Bytes that were read: it has none."""
+        """None: there are no bytes to count."""
         return None
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells it from others: nothing."""
+        """No more than a path: nothing tells one table from another."""
         return {"path": self.path}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Pass: nothing is open."""
 
     def end(self) -> None:
-        """Nothing is open."""
+        """Pass: nothing is open."""
 
 
-class InMemory(Columnar):
-    """Tables that declare the types of their columns."""
+class TableReader(ColumnarReader):
+    """Reads a `TableInput`."""
 
     def declared(self, source: Any) -> pa.Schema:
         return check_schema(source.table.schema, source)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalvi.readers.column_types import FLAG, NUMBER, TEXT, TIME, YEARS, ZONED
 from kalvi.readers.errors import FAILURES
-from kalvi.readers.kinds import FLAG, NUMBER, TEXT, TIME, YEARS, ZONED
 from kalvi.readers.times import check_form, iso_text
 
 WORDS = ("number", "category", "time", "text")

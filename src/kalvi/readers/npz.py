@@ -15,11 +15,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from kalvi.readers.base import BLOCK, Format
-from kalvi.readers.errors import BadData, place, refusing, shorten
-from kalvi.readers.inference import layout_of
-from kalvi.readers.inputs import Input
-from kalvi.readers.kinds import (
+from kalvi.readers.column_types import (
     FLAG,
     NUMBER,
     SPARSE,
@@ -28,7 +24,12 @@ from kalvi.readers.kinds import (
     check_names,
     vector,
 )
-from kalvi.readers.layout import Ask, Layout
+from kalvi.readers.errors import BadData, refusing, shorten
+from kalvi.readers.inference import infer_layout
+from kalvi.readers.inputs import Input
+from kalvi.readers.layout import ColumnLayout, ReadOptions
+from kalvi.readers.reader import Reader
+from kalvi.readers.text_blocks import BLOCK
 
 SPARSE_PARTS = frozenset({"data", "indices", "indptr", "shape", "format"})
 OTHER_PARTS = frozenset({"_is_array"})
@@ -37,27 +38,27 @@ X = "x"
 """The column of a sparse matrix."""
 
 
-class Npz(Format):
+class Npz(Reader):
     """Archives of arrays."""
 
-    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
+    def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         with _Archive(inputs[0]) as archive:
-            fields = [c.field(n) for n, c in archive.columns.items() if n not in ask.drop]
-            rows = min(ask.rows, archive.n_rows)
+            fields = [c.field(n) for n, c in archive.columns.items() if n not in options.drop]
+            rows = min(options.rows, archive.n_rows)
             with refusing(f"{inputs[0].name}, after row 0", "is damaged"):
                 text = {
                     field.name: pa.chunked_array([archive.columns[field.name].take(rows)])
                     for field in fields
                     if field.type == TEXT
                 }
-        return layout_of(pa.schema(fields), text, ask, inputs[0].name)
+        return infer_layout(pa.schema(fields), text, options, inputs[0].name)
 
     def n_rows(self, source: Input) -> int | None:
         with _Archive(source) as archive:
             return archive.n_rows
 
-    def tables(
-        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
+    def parsed(
+        self, source: Input, layout: ColumnLayout, *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.Table]]:
         with _Archive(source) as archive:
             layout.check(list(archive.columns), source.name)
@@ -68,8 +69,7 @@ class Npz(Format):
                 with refusing(f"{source.name}, after row {start:,}", "is damaged"):
                     table = pa.table({name: column.take(n) for name, column in columns.items()})
                     table.validate(full=True)
-                yield start, layout.convert(table, lambda i, s=start: place(source.name, s + i + 1))
-        source.check_unchanged()
+                yield start, table
 
 
 class _Archive:

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kalvi.readers import sniff
-from kalvi.readers.base import Format, Sample
 from kalvi.readers.errors import BadData, place
+from kalvi.readers.files import Data, expand
 from kalvi.readers.inputs import Input
-from kalvi.readers.layout import Ask, Layout, refuse_all
-from kalvi.readers.memory import Held, InMemory
-from kalvi.system.files import Data, expand
+from kalvi.readers.layout import ColumnLayout, ReadOptions, refuse_strays
+from kalvi.readers.memory import TableInput, TableReader
+from kalvi.readers.reader import Reader, first_rows
+from kalvi.readers.recognition import reader_for
 
 
 class Piece(NamedTuple):
@@ -30,8 +30,8 @@ class Piece(NamedTuple):
 class Source:
     """Rows in files, of one schema: float64, bool, string, timestamp, vector or sparse columns."""
 
-    def __init__(self, inputs: list[Any], form: Format, layout: Layout, sample_rows: int):
-        self._inputs, self._format, self._layout = inputs, form, layout
+    def __init__(self, inputs: list[Any], reader: Reader, layout: ColumnLayout, sample_rows: int):
+        self._inputs, self._reader, self._layout = inputs, reader, layout
         self._done, self._current = 0, inputs[0]
         self.name = inputs[0].name
         self.files = tuple(source.path for source in inputs)
@@ -59,13 +59,13 @@ class Source:
             yield _piece(held, start)
 
     def words(self, names: Collection[str]) -> dict[str, str]:
-        """How other files must be read to give the same: columns whose notation is not the plain one."""
+        """The `types` with which other files are read alike, of columns whose notation is not plain."""
         known = self._layout.notations
         found = {name: known[name].word for name in names if name in known}
         return {name: word for name, word in found.items() if ":" in word}
 
     def notes(self) -> list[str]:
-        """What a person should know of the entries read that were not of the kind of their column."""
+        """For people: the stray entries among those read, which counted as missing."""
         return self._layout.notes()
 
     def fraction(self) -> float | None:
@@ -77,7 +77,7 @@ class Source:
         return min(1.0, (sum(sizes[: self._done]) + position) / max(sum(sizes), 1))  # type: ignore[arg-type]
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """What tells these files from others: for each its path, its size and a digest of its head."""
+        """What tells these files from others: of each its path, its size and digests of its content."""
         return [source.fingerprint() for source in self._inputs]
 
     def grown_from(self, old: dict[str, Any]) -> str | None:
@@ -90,29 +90,27 @@ class Source:
             source.end()
 
     def _count(self) -> int | None:
-        counts = [self._format.n_rows(source) for source in self._inputs]
+        counts = [self._reader.n_rows(source) for source in self._inputs]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def _sample(self, rows: int) -> pa.Table:
-        sample = Sample(rows)
-        for _, _, table in self._tables(0, last=False):
-            if sample.add(table):
-                break
-        if not sample.count:
+        tables = (table for _, _, table in self._tables(0, last=False))
+        sample = first_rows(tables, rows, self.schema)
+        if not sample.num_rows:
             raise BadData(f"{self._inputs[0].name}: has no rows.")
         self._done = 0
-        return sample.table(self.schema)
+        return sample
 
     def _tables(self, skip: int, *, last: bool) -> Iterator[tuple[str, int, pa.Table]]:
-        """The tables of all files after the first rows: the file, the rows of it before, the table."""
+        """The tables of all files after `skip` rows, each with its file's name and the rows before it."""
         for i, source in enumerate(self._inputs):
             self._done, self._current = i, source
-            size = self._format.n_rows(source) if skip else None
+            size = self._reader.n_rows(source) if skip else None
             if size is not None and size <= skip:
                 skip -= size
                 continue
             end = 0
-            for start, table in self._format.tables(source, self._layout, skip=skip, last=last):
+            for start, table in self._reader.tables(source, self._layout, skip=skip, last=last):
                 end = start + table.num_rows
                 if end > skip:
                     cut = max(skip - start, 0)
@@ -142,32 +140,34 @@ def open_data(
     drop: Collection[str] = (),
     sample_rows: int = 10_000,
     strict: bool = True,
-    strays: Callable[[str], str] = refuse_all,
+    strays: Callable[[str], str] = refuse_strays,
     advice: str | None = None,
 ) -> Source:
     """The rows in a file, a directory, a pattern, several of them, "-" for standard input, or a table.
 
-    `format` is one of csv, tsv, parquet, feather, arrow, jsonl, libsvm and npz; without it a file is
-    recognised by its first bytes and its name. The kinds of columns come from the first `sample_rows`
-    rows unless `types` says a word for them (`readers.notation`), of columns that must be there if it is
-    `strict`; the columns in `drop` are not read. `strays` says of a column what becomes of entries that
-    are not of its kind: "refuse", "missing", or "keep" the column as text; `advice` is what a user
-    can do about those that are refused.
+    `format` is one of `formats.FORMATS`; without it a file is
+    recognised by its first bytes and its name. The types of columns are inferred from the first
+    `sample_rows` rows unless `types` has a word for them (`readers.notation`); such columns must be there
+    if it is `strict`. The columns in `drop` are not read. `strays` says of a column what becomes of entries
+    that are not of its type: "refuse", "missing", or "keep" the column as text; `advice` is what a user can
+    do about those that are refused.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
     inputs: list[Any] = []
     try:
         if isinstance(data, pa.Table):
-            inputs, form = [Held(data)], InMemory()
+            inputs, reader = [TableInput(data)], TableReader()
         else:
             inputs.extend(Input(path) for path in expand(data))
-            form = sniff.format_of(inputs, format)
-        ask = Ask(types or {}, frozenset(drop), sample_rows, strict, strays)
-        layout = form.infer(inputs, ask if advice is None else ask._replace(advice=advice))
+            reader = reader_for(inputs, format)
+        options = ReadOptions(types or {}, frozenset(drop), sample_rows, strict, strays)
+        layout = reader.infer(
+            inputs, options if advice is None else options._replace(advice=advice)
+        )
         if not layout.schema.names:
             raise BadData(f"{inputs[0].name}: has no columns.")
-        return Source(inputs, form, layout, sample_rows)
+        return Source(inputs, reader, layout, sample_rows)
     except BaseException:
         for source in inputs:
             source.end()

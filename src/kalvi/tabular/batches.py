@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from kalvi import streams
-from kalvi.columns.encoder import Encoder, Settings, kinds_of
+from kalvi.columns.encoder import Encoder, EncoderSettings, kinds_of
 from kalvi.columns.targets import Target
 from kalvi.numerics.precision import matching
 from kalvi.rules.base import Batch
@@ -49,7 +49,7 @@ class Stream:
                 raise ValueError(f"the data have no column '{name}', but {sample.column_names}.")
         taken = {target, *([weight] if weight else [])}
         kinds = kinds_of(sample.schema, options["features"], options["drop"], taken)
-        settings = Settings(options["missing"] == "impute", options["hash_bits"], fixed=True)
+        settings = EncoderSettings(options["missing"] == "impute", options["hash_bits"], fixed=True)
         self.target = any_target(target, sample[target], options["classes"])
         self.encoder = Encoder.begin(kinds, sample, settings)
         self._first: Any = source  # standard input can be read once only

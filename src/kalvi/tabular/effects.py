@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.encoder import FREE, Encoder
-from kalvi.columns.groups import NEW_LEVEL
+from kalvi.columns.keyed import NEW_LEVEL
 from kalvi.columns.targets import Classes
 from kalvi.estimators.linear.predictions import predict_rows
 from kalvi.evaluation.intervals import normal

@@ -14,11 +14,12 @@ import pyarrow as pa
 from sklearn.exceptions import ConvergenceWarning
 
 from kalvi import __version__
-from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
+from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.estimators import FactorAnalysis
 from kalvi.numerics.precision import matching
-from kalvi.readers import BadData, Source
+from kalvi.readers.files import BadData
+from kalvi.readers.source import Source
 from kalvi.rules.factor_analysis.common import loading
 from kalvi.streams import run
 from kalvi.tabular import in_python
@@ -68,7 +69,7 @@ class FactorChoices(NamedTuple):
         )
 
     def strays(self, name: str) -> str:
-        """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
+        """What becomes of entries of a column that are not of its kind: `readers.layout.ReadOptions`."""
         if not is_chosen(name, self.features, self.drop):
             return "keep"
         return "missing" if self.missing == "impute" else "refuse"
@@ -99,7 +100,9 @@ class FactorModel(NamedTuple):
                 f"{source.files[0]} has no columns of numbers among {', '.join(list(kinds)[:30])}."
             )
         left_out = tuple((name, kind) for name, kind in kinds.items() if name not in numeric)
-        encoder = Encoder.begin(numeric, source.sample, Settings(choices.missing == "impute"))
+        encoder = Encoder.begin(
+            numeric, source.sample, EncoderSettings(choices.missing == "impute")
+        )
         estimator = _estimator(choices)
         if choices.components > encoder.numbers.width:
             raise ValueError(

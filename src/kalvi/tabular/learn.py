@@ -20,9 +20,9 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from kalvi.archives import checkpoints
-from kalvi.readers import Source, open_data
-from kalvi.readers.layout import refuse_all
+from kalvi.readers.layout import refuse_strays
 from kalvi.readers.notation import WORDS
+from kalvi.readers.source import Source, open_data
 from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
 from kalvi.tabular.interface import Learner, Model
 from kalvi.tabular.opening import SAMPLED, exact
@@ -167,7 +167,7 @@ def _check_settings(model: Learner) -> None:
 
 
 def reopen(
-    job: Job, data: tuple[str, ...] = (), strays: Callable[[str], str] = refuse_all
+    job: Job, data: tuple[str, ...] = (), strays: Callable[[str], str] = refuse_strays
 ) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}

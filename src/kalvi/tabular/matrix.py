@@ -19,8 +19,9 @@ from kalvi.columns.targets import label
 from kalvi.estimators import BinaryFactorization
 from kalvi.estimators.binary_places import UNORDERED, numbers
 from kalvi.numerics.precision import matching
-from kalvi.readers import BadData, Source, open_data
+from kalvi.readers.files import BadData
 from kalvi.readers.matrix import Matrix
+from kalvi.readers.source import Source, open_data
 from kalvi.rules.silk.prune import contributions
 from kalvi.streams import run
 from kalvi.tabular import in_python

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kalvi.columns.encoder import Encoder, Settings, is_chosen, kinds_of
+from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target, label
-from kalvi.readers import BadData, Source
+from kalvi.readers.files import BadData
+from kalvi.readers.source import Source
 from kalvi.tabular.kinds import KINDS, Kind, Prediction, likely_kind
 from kalvi.tabular.progressive import ALL_ROWS, block_size, judged, padded, scored_rows
 from kalvi.tabular.reached import measured, one_pass_error, reached
@@ -47,7 +48,7 @@ class Choices(NamedTuple):
         )
 
     def strays(self, name: str) -> str:
-        """What becomes of entries of a column that are not of its kind: `readers.layout.Ask`."""
+        """What becomes of entries of a column that are not of its kind: `readers.layout.ReadOptions`."""
         if name == self.target:
             return "missing" if self.skip_unlabelled else "refuse"
         if name != self.weight and not is_chosen(name, self.features, self.drop):
@@ -95,10 +96,10 @@ class TableModel(NamedTuple):
         return begun._replace(notation=source.words(begun.columns()))
 
     @staticmethod
-    def _settings(choices: Choices, kind: Kind) -> Settings:
+    def _settings(choices: Choices, kind: Kind) -> EncoderSettings:
         impute = choices.missing == "impute"
         most = choices.max_width + (2**choices.hash_bits if choices.hash_bits else 0)
-        return Settings(impute, choices.hash_bits, most, not kind.widens())
+        return EncoderSettings(impute, choices.hash_bits, most, not kind.widens())
 
     def fresh(self, *, keep_rows: bool = False, diagnose: bool = False) -> "TableModel":
         """The same columns, units and settings before the first row."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kalvi.readers import BadData, Source, open_data
-from kalvi.readers.layout import refuse_all
+from kalvi.readers.files import BadData
+from kalvi.readers.layout import refuse_strays
 from kalvi.readers.notation import Notation
+from kalvi.readers.source import Source, open_data
 
 SAMPLED = 10_000
 """The first rows, by which types, units and levels are found."""
@@ -23,7 +24,7 @@ def opened(
     format: str | None = None,
     types: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
-    strays: Callable[[str], str] = refuse_all,
+    strays: Callable[[str], str] = refuse_strays,
     advice: str | None = None,
 ) -> Source:
     """The source without the columns that `drop` names; patterns in it are left to the encoder."""

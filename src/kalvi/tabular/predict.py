@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from kalvi.columns.targets import Classes
 from kalvi.evaluation import metrics
 from kalvi.evaluation.intervals import Spread
-from kalvi.readers import Source
+from kalvi.readers.source import Source
 from kalvi.tabular.learn import open_for
 from kalvi.tabular.model import TableModel
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kalvi.readers import Source
+from kalvi.readers.source import Source
 
 
 def check_not_learned(model: Any, source: Source, name: str | Path) -> None:

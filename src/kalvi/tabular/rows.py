@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from kalvi.columns.encoder import Encoder
 from kalvi.columns.numbers import Place
 from kalvi.columns.targets import numbers
-from kalvi.readers import BadData
+from kalvi.readers.files import BadData
 
 
 class Rows(NamedTuple):

@@ -16,10 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.encoder import Encoder
-from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
-from kalvi.columns.numbers import Numbers
+from kalvi.columns.keyed import KeyedColumn
+from kalvi.columns.numbers import NumberColumns
+from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
 from kalvi.columns.targets import MOST_CLASSES, Classes, Target
-from kalvi.columns.words import HashedText, Text
 from kalvi.readers.notation import Notation
 from kalvi.tabular.kinds import KINDS, LEVELS
 from kalvi.tabular.model import TableModel
@@ -150,19 +150,19 @@ def encoder_rules(encoder: Encoder) -> Rules:
         for what, right in group_rules(group, front, bits):
             yield f"'{group.name}': {what}", right
         if group.count() is not None:
-            taken.append(np.array(list(group.keys().values()), int))
+            taken.append(np.array(list(group.slots.by_key().values()), int))
     places = np.sort(np.concatenate(taken))
     given = front + hashed + np.arange(len(places))
     yield "the places", np.array_equal(places, given)
     yield "the places", encoder.used == front + hashed + len(places)
-    yield "the width", encoder.used <= encoder.width <= max(encoder._roomy(), encoder.used)
+    yield "the width", encoder.used <= encoder.width <= max(encoder.roomy_width(), encoder.used)
 
 
 def _few_bits(bits: int | None) -> bool:
     return bits is None or 1 <= bits <= MOST_BITS
 
 
-def _number_rules(numbers: Numbers) -> Rules:
+def _number_rules(numbers: NumberColumns) -> Rules:
     lengths = {len(numbers.names), len(numbers.kinds), len(numbers.widths)}
     yield "the columns of numbers", len(lengths) == 1 and set(numbers.kinds) <= set(DENSE)
     single = (w == 1 for k, w in zip(numbers.kinds, numbers.widths, strict=True) if k != "vector")
@@ -176,47 +176,33 @@ def _number_rules(numbers: Numbers) -> Rules:
     yield "the moments", bool(np.all(known & np.isfinite(squares)))
 
 
-@singledispatch
-def group_rules(group: Group, front: int, bits: int | None) -> Rules:
-    """Of a column whose entries have places; the numbers take the first `front` of them."""
-    raise TypeError(f"{type(group).__name__} is no column")
-
-
-@group_rules.register(Levels)
-def _of_levels(group: Levels, front: int, bits: int | None) -> Rules:
-    n = len(group.levels)
-    yield "its levels", len(set(group.levels)) == n and bits is None
-    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
-    yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
-    yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
-
-
-@group_rules.register(Sparse)
-def _of_sparse(group: Sparse, front: int, bits: int | None) -> Rules:
-    yield "its places", bits is None and group.places.ndim == 1
-    yield (
-        "its places",
-        whole(group.places, group.places.shape) and min(group.rows, group.missing) >= 0,
-    )
-    given = group.places[group.places >= 0]
-    yield "its places", len(np.unique(given)) == len(given)
-
-
-@group_rules.register(Text)
-def _of_text(group: Text, front: int, bits: int | None) -> Rules:
-    n = len(group.words)
-    yield "its words", len(set(group.words)) == n and bits is None
-    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
-    yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
-    yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
-
-
-@group_rules.register(Hashed)
-@group_rules.register(HashedSparse)
-@group_rules.register(HashedText)
-def _of_hashed(group: Any, front: int, bits: int | None) -> Rules:
-    yield "its hash", group.bits == bits and group.start == front
+def group_rules(group: KeyedColumn, front: int, bits: int | None) -> Rules:
+    """Of a column of levels, words or indices; the numbers take the first `front` columns of x."""
     yield "its counts", min(group.rows, group.missing) >= 0
+    yield from slot_rules(group.slots, group.keys.textual, front, bits)
+
+
+@singledispatch
+def slot_rules(slots: Slots, textual: bool, front: int, bits: int | None) -> Rules:
+    """Of the columns of x that the keys of a column have."""
+    raise TypeError(f"{type(slots).__name__} gives no columns of x")
+
+
+@slot_rules.register(OwnSlots)
+def _of_own_slots(slots: OwnSlots, textual: bool, front: int, bits: int | None) -> Rules:
+    n, key = len(slots.keys), str if textual else int
+    yield "its levels", all(type(own) is key for own in slots.keys) and bits is None
+    yield "its levels", len(set(slots.keys)) == n
+    yield "its places", whole(slots.slots, (n,)) and whole(slots.counts, (n,))
+    yield "its counts", bool(np.all(slots.counts >= 0))
+    places = slots.by_key().values()
+    yield "its places", (slots.unknown is not None) == textual and len(set(places)) == len(places)
+
+
+@slot_rules.register(HashedSlots)
+def _of_hashed_slots(slots: HashedSlots, textual: bool, front: int, bits: int | None) -> Rules:
+    same = slots.bits == bits and slots.start == front
+    yield "its hash", same and slots.unknown is None
 
 
 def record_rules(record: Record, width: int) -> Rules:

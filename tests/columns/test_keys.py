@@ -6,8 +6,8 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.preprocessing import normalize
 
-from kalvi.columns.encoder import Encoder, Settings
-from kalvi.columns.words import words_of
+from kalvi.columns.encoder import Encoder, EncoderSettings
+from kalvi.columns.keys import Words
 
 TEXTS = ["Good, good value", "bad value: too BAD", "naïve 2 cents", "", None, "good"]
 
@@ -17,7 +17,7 @@ def table(texts):
 
 
 def begun(texts, **settings):
-    return Encoder.begin({"review": "text"}, table(texts), Settings(impute=True, **settings))
+    return Encoder.begin({"review": "text"}, table(texts), EncoderSettings(impute=True, **settings))
 
 
 def dense(x):
@@ -64,7 +64,7 @@ def test_shards_are_joined_by_words():
         two.encode(table(TEXTS[1:3]), str, learn=True).encoder
     )
     (group,) = both.groups
-    counts = dict(zip(group.words, group.counts.tolist(), strict=True))
+    counts = dict(zip(group.slots.keys, group.slots.counts.tolist(), strict=True))
     assert (counts["bad"], counts["good"], counts["cents"]) == (2, 1, 1)
     names = both.names()
     for encoder in (one, two):
@@ -73,6 +73,6 @@ def test_shards_are_joined_by_words():
 
 
 def test_no_text_at_all():
-    found = words_of(pa.chunked_array([pa.array([], pa.string())]))
-    assert (len(found.rows), found.words, found.n) == (0, [], 0)
-    assert words_of(pa.chunked_array([["!!", "--"]])).words == []
+    found = Words().read(pa.chunked_array([pa.array([], pa.string())]))
+    assert (len(found.rows), found.keys, found.n) == (0, [], 0)
+    assert Words().read(pa.chunked_array([["!!", "--"]])).keys == []

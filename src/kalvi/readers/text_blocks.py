@@ -1,51 +1,26 @@
-"""What a format of files must offer: the kinds of its columns, and their rows a table at a time."""
+"""The text of a file in blocks of whole rows, checked to be UTF-8."""
 
-import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from kalvi.readers.errors import BadData, place, refusing
 from kalvi.readers.inputs import Input
-from kalvi.readers.layout import Ask, Layout
 
 BLOCK = 2**22
 """Text is read and parsed so many bytes at a time."""
 LONGEST_LINE = 2**24
 """A row of text of more bytes is refused."""
-SAMPLE_BYTES = 2**26
-"""A sample takes at most about this much memory, however many rows were asked for."""
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 BOM = b"\xef\xbb\xbf"
-
-
-class Format(abc.ABC):
-    """A way to write tables in files."""
-
-    @abc.abstractmethod
-    def infer(self, inputs: Sequence[Input], ask: Ask) -> Layout:
-        """The columns of files that are read one after the other, from their first rows."""
-
-    @abc.abstractmethod
-    def tables(
-        self, source: Input, layout: Layout, *, skip: int = 0, last: bool = False
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """Tables in the layout's kinds, each with the number of rows of the file before it.
-
-        A table that ends within the first `skip` rows may be left out.
-        """
-
-    def n_rows(self, source: Input) -> int | None:
-        """The number of rows, where the file says it."""
-        return None
 
 
 class Blocks:
     """The text of a file in blocks of whole rows; `cut` gives the end of the last whole row in some bytes.
 
-    Whoever iterates counts in `rows` those that were read; `whole` is false of what is left at the end
-    without being a whole row.
+    Whoever iterates adds to `rows` what a block held, so that errors name the right row. `whole` turns
+    false at a last block that does not end as a row does.
     """
 
     def __init__(self, source: Input, cut: Callable[[bytes], int], *, last: bool):
@@ -88,7 +63,7 @@ def line_blocks(source: Input, *, last: bool) -> Iterator[bytes]:
 
 
 def lines(block: bytes) -> list[bytes]:
-    """The lines that are not blank."""
+    """The lines of a block that are not blank."""
     return [line for line in block.split(b"\n") if line and not line.isspace()]
 
 
@@ -99,9 +74,9 @@ def _read(source: Input, stream: Any, size: int) -> bytes:
         return stream.read(size)
 
 
-def arrows_own(block: bytes) -> pa.BufferReader:
-    """A block to parse, copied: Arrow's threads may let go of it after Python has ended, and would abort
-    the process if it were Python's."""
+def in_arrows_memory(block: bytes) -> pa.BufferReader:
+    """The block, copied into Arrow's memory: its threads may free it after Python has ended, which would
+    abort the process if the memory were Python's."""
     buffer = pa.allocate_buffer(len(block))
     memoryview(buffer).cast("B")[:] = block
     return pa.BufferReader(buffer)
@@ -120,26 +95,3 @@ def check_text(block: bytes, where: Callable[[int], str]) -> None:
         byte = f"0x{block[error.start]:02x}"
         at = error.start + 1
         raise BadData(f"{where(at)}: is not UTF-8 (byte {byte}); save the file as UTF-8.") from None
-
-
-class Sample:
-    """The first rows of a source, as many as were asked for or as fit into memory."""
-
-    def __init__(self, rows: int):
-        self._rows, self._tables, self._bytes, self.count = rows, [], 0, 0
-
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for more."""
-        return self.count >= self._rows or self._bytes > SAMPLE_BYTES
-
-    def add(self, table: pa.Table) -> bool:
-        """Keep the rows for which there is room; whether it is full now."""
-        self._tables.append(table[: self._rows - self.count])
-        self.count += self._tables[-1].num_rows
-        self._bytes += self._tables[-1].nbytes
-        return self.full
-
-    def table(self, schema: pa.Schema) -> pa.Table:
-        """The rows."""
-        return pa.concat_tables(self._tables) if self._tables else schema.empty_table()

@@ -31,19 +31,19 @@ def vector(width: int) -> pa.DataType:
     return pa.list_(pa.float64(), width)
 
 
-def called(kind: pa.DataType) -> str:
-    """A kind in words, as in "a number"."""
-    if pa.types.is_fixed_size_list(kind):
-        return f"a vector of {kind.list_size:,} number{'s' * (kind.list_size != 1)}"
+def type_in_words(column_type: pa.DataType) -> str:
+    """A type in words, as in "a number"."""
+    if pa.types.is_fixed_size_list(column_type):
+        return f"a vector of {column_type.list_size:,} number{'s' * (column_type.list_size != 1)}"
     words = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", TIME: "a time"}
-    return words.get(kind, "a sparse row" if kind == SPARSE else str(kind))
+    return words.get(column_type, "a sparse row" if column_type == SPARSE else str(column_type))
 
 
-def kind_of(declared: pa.DataType) -> pa.DataType | None:
-    """The kind of a column of the declared type; None where there is none."""
+def type_after_reading(declared: pa.DataType) -> pa.DataType | None:
+    """The type that a column of the declared type is read as; None where it cannot be read."""
     types = pa.types
     if types.is_dictionary(declared):
-        return kind_of(declared.value_type)
+        return type_after_reading(declared.value_type)
     if _is_number(declared) or types.is_null(declared):
         return NUMBER
     if types.is_boolean(declared):
@@ -52,11 +52,11 @@ def kind_of(declared: pa.DataType) -> pa.DataType | None:
         return TEXT
     if types.is_timestamp(declared) or types.is_date(declared):
         return TIME
-    return _listed_kind(declared)
+    return _list_type(declared)
 
 
-def _listed_kind(declared: pa.DataType) -> pa.DataType | None:
-    """The kind of a column of lists; a plain list of numbers is one of vectors of a width yet unknown."""
+def _list_type(declared: pa.DataType) -> pa.DataType | None:
+    """The type that a column of lists is read as; list(float64) stands for vectors of unknown width."""
     types = pa.types
     if types.is_fixed_size_list(declared) and _is_number(declared.value_type):
         return vector(declared.list_size)
@@ -99,32 +99,34 @@ def is_text(declared: pa.DataType) -> bool:
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with its entries in place of their numbers in a dictionary."""
+    """The column without dictionary encoding."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether every entry of a column that is not text has a value of the kind."""
+def fits(column: pa.ChunkedArray, column_type: pa.DataType) -> bool:
+    """Whether every entry of a column that is not text has a value of the type."""
     try:
-        cast(column, kind)
+        cast(column, column_type)
     except FAILURES:
         return False
     return True
 
 
-def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column that is not text in its kind; an exception where an entry has no value of it."""
-    if pa.types.is_fixed_size_list(kind) or kind == SPARSE:
-        return _cast_lists(column, kind)
-    if kind == NUMBER:
+def cast(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.ChunkedArray:
+    """A column that is not text, as the type; an exception where an entry has no such value."""
+    if pa.types.is_fixed_size_list(column_type) or column_type == SPARSE:
+        return _cast_lists(column, column_type)
+    if column_type == NUMBER:
         return _without_nan(_numbers(column))
-    if kind == TIME:
+    if column_type == TIME:
         return _times(column)
-    if column.type == kind:
+    if column.type == column_type:
         return column
-    if kind == FLAG and not (pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
+    if column_type == FLAG and not (
+        pa.types.is_boolean(column.type) or pa.types.is_null(column.type)
+    ):
         raise ValueError("not true or false")
-    return column.cast(kind)
+    return column.cast(column_type)
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -138,7 +140,7 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times and dates in microseconds; nanoseconds are dropped."""
-    if not (kind_of(column.type) == TIME or pa.types.is_null(column.type)):
+    if not (type_after_reading(column.type) == TIME or pa.types.is_null(column.type)):
         raise ValueError("not a time")
     column = column.cast(TIME, safe=False)
     ends = pc.min_max(column.cast(pa.int64())).as_py()
@@ -154,16 +156,16 @@ def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(nan, pa.scalar(None, NUMBER), column)
 
 
-def _cast_lists(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _cast_lists(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.ChunkedArray:
     """Lists of one width, or of pairs; an entry of a list may not be missing."""
-    if column.type == kind:
+    if column.type == column_type:
         pass
-    elif pa.types.is_null(column.type) or kind_of(column.type) is not None:
-        column = column.cast(kind)
+    elif pa.types.is_null(column.type) or type_after_reading(column.type) is not None:
+        column = column.cast(column_type)
     else:
         raise ValueError("not a list of numbers")
     flat = pc.list_flatten(column)
-    parts = [flat] if kind != SPARSE else [flat, *(pc.struct_field(flat, i) for i in (0, 1))]
+    parts = [flat] if column_type != SPARSE else [flat, *(pc.struct_field(flat, i) for i in (0, 1))]
     if any(part.null_count for part in parts):
         raise ValueError("a missing entry in a list")
     return column

@@ -1,6 +1,6 @@
-"""The files that a user named: which they are, and the format that their endings say.
+"""The files that a user's names, directories and patterns mean.
 
-Imports nothing large, so that a file that is not there is refused at once.
+Imports nothing large, so that a missing file is refused at once.
 """
 
 import glob
@@ -8,20 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-"""Endings that say how a file is compressed."""
-FORMATS = {
-    "csv": (".csv",),
-    "tsv": (".tsv", ".tab"),
-    "parquet": (".parquet", ".pq"),
-    "feather": (".feather",),
-    "arrow": (".arrow", ".ipc", ".arrows"),
-    "jsonl": (".jsonl", ".ndjson", ".json"),
-    "libsvm": (".libsvm", ".svmlight", ".svm"),
-    "npz": (".npz",),
-}
-"""Formats of tables, and the endings of their files."""
-SUFFIXES = {suffix: name for name, suffixes in FORMATS.items() for suffix in suffixes}
+from kalvi.readers.formats import COMPRESSED_ENDINGS, ENDINGS
 
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -31,7 +18,7 @@ class BadData(ValueError):
 
 
 def expand(data: Data) -> list[str]:
-    """The files that are meant by names, directories and patterns, in reading order; each is there."""
+    """The files meant by names, directories and patterns, in reading order; all exist, none comes twice."""
     if isinstance(data, str | os.PathLike):
         return _expand_one(os.fspath(data))
     files = [file for item in data for file in _expand_one(os.fspath(item))]
@@ -50,7 +37,7 @@ def expand(data: Data) -> list[str]:
 
 
 def _identity(file: str) -> object:
-    """What two names of one file share, whatever links and folders lead to it."""
+    """Equal for two names of one file, whatever links and folders lead to it."""
     if file == "-" or not os.path.exists(file):
         return file
     status = os.stat(file)
@@ -60,13 +47,13 @@ def _identity(file: str) -> object:
 def suffix_of(file: str) -> str:
     """The ending of a file's name, without one that says how it is compressed."""
     path = Path(file.lower())
-    return Path(path.stem).suffix if path.suffix in CODECS else path.suffix
+    return Path(path.stem).suffix if path.suffix in COMPRESSED_ENDINGS else path.suffix
 
 
 def stem_of(file: str) -> str:
     """The name of a file without its folder and without endings of data ("days/may.csv.gz": "may")."""
     path = Path(file)
-    while path.suffix.lower() in (*SUFFIXES, *CODECS, ".txt"):
+    while path.suffix.lower() in (*ENDINGS, *COMPRESSED_ENDINGS, ".txt"):
         path = path.with_suffix("")
     return path.name
 
@@ -87,13 +74,13 @@ def _expand_one(path: str) -> list[str]:
 
 
 def _directory(path: str) -> list[str]:
-    """The files of a directory sorted by name: hidden ones are not data, nor others beside known ones."""
+    """The files of a directory by name, without hidden ones; those with a known ending if there are any."""
     try:
         names = sorted(name for name in os.listdir(path) if name[0] not in "._")
     except OSError as error:
         raise BadData(f"{path}: cannot be listed ({(error.strerror or '').lower()}).") from error
     files = [os.path.join(path, name) for name in names if os.path.isfile(os.path.join(path, name))]
-    data = [file for file in files if suffix_of(file) in SUFFIXES]
+    data = [file for file in files if suffix_of(file) in ENDINGS]
     if not files:
         raise BadData(f"{path}: is a directory without files.")
     return data or files

@@ -1,5 +1,11 @@
-"""Whether the parts of an object are what its class declares: types, axes that agree, proper Gaussians."""
+"""Whether the parts of a value out of a file are what its class declares, and agree with each other.
 
+All such checks are here: the names of fields and attributes, their types, axes that agree, numbers that
+nobody can have meant, proper Gaussians. What a table model must be beyond that, `tabular` knows.
+"""
+
+import dataclasses
+from collections.abc import Iterable
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -8,6 +14,7 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 from kalvi.gaussians import Gaussian
+from kalvi.numerics.linalg import LowRankPlusDiagonal
 
 ARRAYS = (np.ndarray, np.generic, jax.Array)
 MOST = 2**20
@@ -15,7 +22,42 @@ MOST = 2**20
 NUMBERS = {int: (int, np.integer), float: (int, float, np.floating), bool: (bool, np.bool_)}
 
 
-def check_fields(cls: type, declared: dict[str, Any], parts: dict[str, Any]) -> None:
+def check(value: Any, kind: str) -> Any:
+    """The value, a "module" or a "record", if its parts are what its class declares."""
+    cls: Any = type(value)
+    if kind == "module":
+        fields = dataclasses.fields(cls)
+        _check_fields(cls, {field.name: field.type for field in fields}, vars(value))
+        static = {f.name: vars(value)[f.name] for f in fields if f.metadata.get("static")}
+        _check_counts(cls, static)
+    elif kind == "record":
+        _check_fields(cls, cls.__annotations__, value._asdict())
+    if isinstance(value, LowRankPlusDiagonal) and value.sign not in (1, -1):
+        raise ValueError(f"{cls.__name__} adds its factor with a sign that is none")
+    if isinstance(value, Gaussian):
+        _check_gaussian(value)
+    return value
+
+
+def check_names(found: Iterable[str], wanted: Iterable[str]) -> None:
+    """Refuse fields that are not those of the class."""
+    if set(found) != set(wanted):
+        raise ValueError("an object has other fields than its class")
+
+
+def check_attributes(cls: type, names: Iterable[str]) -> None:
+    """Refuse attributes that would hide a method, or are Python's own."""
+    if any(name[:2] == "__" or _hides(cls, name) for name in names):
+        raise ValueError(f"{cls.__name__} has other attributes than its class")
+
+
+def _hides(cls: type, name: str) -> bool:
+    """Whether an attribute of this name would hide one of the class that is no annotated field."""
+    declared = any(name in vars(base).get("__annotations__", {}) for base in cls.__mro__)
+    return not declared and any(name in vars(base) for base in cls.__mro__)
+
+
+def _check_fields(cls: type, declared: dict[str, Any], parts: dict[str, Any]) -> None:
     """Refuse parts that contradict the annotations of a class, or each other.
 
     Arrays may have further axes in front, the same for all: a grid of states is one state of such arrays.
@@ -77,14 +119,14 @@ def _dtype_fits(value: Any, declared: Any) -> bool:
     )
 
 
-def check_counts(cls: type, static: dict[str, Any]) -> None:
+def _check_counts(cls: type, static: dict[str, Any]) -> None:
     """Refuse numbers of loops, classes or points that nobody can have meant."""
     for name, count in static.items():
         if type(count) is int and abs(count) > MOST:
             raise ValueError(f"{cls.__name__}.{name} is {count}; {MOST} is the most")
 
 
-def check_gaussian(q: Gaussian) -> None:
+def _check_gaussian(q: Gaussian) -> None:
     """Refuse a Gaussian whose parts have different lengths, that is nowhere, or has no width."""
     d, widths = q.mean.shape[-1:], q.widths()
     if any(width.shape[-1:] != d for width in widths):

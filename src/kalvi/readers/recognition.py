@@ -1,56 +1,59 @@
-"""Which format a file has: by its first bytes, else by its name, else by how its first line looks."""
+"""The format of a file: by its first bytes, else by its name, else by how its first line looks."""
 
 import re
 from collections.abc import Callable, Sequence
 
-from kalvi.readers.base import BOM, Format
 from kalvi.readers.columnar import ArrowFile, ArrowStream, Parquet
 from kalvi.readers.delimited import Delimited
 from kalvi.readers.errors import BadData
+from kalvi.readers.formats import ENDINGS, FORMATS
 from kalvi.readers.inputs import Input
 from kalvi.readers.json_lines import JsonLines
 from kalvi.readers.libsvm import Libsvm
 from kalvi.readers.npz import Npz
-from kalvi.system.files import SUFFIXES
+from kalvi.readers.reader import Reader
+from kalvi.readers.text_blocks import BOM
 
-MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xff\xff\xff\xff": "arrow", b"PK": "npz"}
-FORMATS: dict[str, Callable[[], Format]] = {
+READERS: dict[str, Callable[[], Reader]] = {
     "csv": Delimited,
     "tsv": lambda: Delimited("\t"),
-    "parquet": Parquet,
-    "feather": ArrowFile,
-    "arrow": ArrowStream,
     "jsonl": JsonLines,
     "libsvm": Libsvm,
+    "arrow": ArrowStream,
+    "feather": ArrowFile,
+    "parquet": Parquet,
     "npz": Npz,
 }
+"""By the names of `formats.FORMATS`."""
+ARROW = ("arrow", "feather")
 SPARSE_LINE = re.compile(rb"\s*\S+(\s+(qid|\d+):\S+)+\s*(#.*)?\r?\Z")
 
 
-def format_of(inputs: Sequence[Input], name: str | None) -> Format:
-    """The format of the files, which must be one."""
+def reader_for(inputs: Sequence[Input], name: str | None) -> Reader:
+    """The reader of files that all have one format, which `name` says or they show."""
     if name is not None and name not in FORMATS:
         raise ValueError(f"format is one of {', '.join(FORMATS)}; got {name!r}.")
-    names = [_name(source, name) for source in inputs]
+    names = [_format_of(source, name) for source in inputs]
     for source, other in zip(inputs, names, strict=True):
         if other != names[0]:
             raise BadData(f"{source.name}: is {other}, but {inputs[0].name} is {names[0]}.")
-    return FORMATS[names[0]]()
+    return READERS[names[0]]()
 
 
-def _name(source: Input, asked: str | None) -> str:
+def _format_of(source: Input, asked: str | None) -> str:
     """The name of a file's format."""
-    magic = next((name for magic, name in MAGIC.items() if source.head.startswith(magic)), None)
-    if asked in ("arrow", "feather") and magic in ("arrow", "feather"):
-        return magic
-    named = asked or magic or SUFFIXES.get(source.suffix) or _look(source.head)
-    if named in MAGIC.values() and magic is None:
+    begins = {name: format.begins for name, format in FORMATS.items() if format.begins}
+    shown = next((name for name, first in begins.items() if source.head.startswith(first)), None)
+    if asked in ARROW and shown in ARROW:
+        return shown
+    named = asked or shown or ENDINGS.get(source.suffix) or _format_of_text(source.head)
+    if named in begins and shown is None:
         raise BadData(f"{source.name}: does not begin as {named} files do; name its --format.")
     return named
 
 
-def _look(head: bytes) -> str:
-    """How text without a telling name looks."""
+def _format_of_text(head: bytes) -> str:
+    """The format that the first line of a text looks like."""
     line = head.removeprefix(BOM).lstrip().split(b"\n", 1)[0]
     if line.startswith(b"{"):
         return "jsonl"

@@ -1,0 +1,99 @@
+"""A column of keys: how its entries are read (`keys`) × which slots the keys get (`slots`)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+import pyarrow as pa
+
+from kalvi.columns.keys import Key, KeyedRows, Keys
+from kalvi.columns.slots import Slots
+
+NEW_LEVEL = "=(new level)"
+
+
+class Triplets(NamedTuple):
+    """Entries of x: row, slot, value."""
+
+    rows: np.ndarray
+    slots: np.ndarray
+    values: np.ndarray
+
+
+class KeyedColumn(eqx.Module):
+    """A column of a table whose keys have slots in x."""
+
+    name: str
+    keys: Keys
+    slots: Slots
+    rows: int = 0
+    missing: int = 0
+
+    def triplets(self, rows: KeyedRows) -> Triplets:
+        """The entries of x; the new keys of a row share its entry in the unknown slot, if there is one."""
+        slots = self._find(rows)[rows.codes]
+        known = slots >= 0
+        own = Triplets(rows.rows[known], slots[known], rows.values[known])
+        if self.slots.unknown is None or known.all():
+            return own
+        squares = np.bincount(rows.rows[~known], rows.values[~known] ** 2, minlength=rows.n)
+        new = np.flatnonzero(squares)
+        return Triplets(
+            np.append(own.rows, new),
+            np.append(own.slots, np.full(len(new), self.slots.unknown)),
+            np.append(own.values, np.sqrt(squares[new])),
+        )
+
+    def grown(self, keys: Sequence[Key], first: int) -> "KeyedColumn":
+        """A copy with slots from `first` on for new keys."""
+        return replace(self, slots=self.slots.grown(keys, first))
+
+    def counted(self, rows: KeyedRows) -> "KeyedColumn":
+        """A copy that has counted these rows."""
+        total, missing = self.rows + rows.n, self.missing + rows.missing()
+        return replace(self, slots=self.slots.counted(rows), rows=total, missing=missing)
+
+    def joined(self, other: "KeyedColumn") -> "KeyedColumn":
+        """A copy that has counted the rows of another, which has the same keys or some of them."""
+        total, missing = self.rows + other.rows, self.missing + other.missing
+        return replace(self, slots=self.slots.joined(other.slots), rows=total, missing=missing)
+
+    def uncounted(self) -> "KeyedColumn":
+        """A copy that has counted no row."""
+        return replace(self, slots=self.slots.uncounted(), rows=0, missing=0)
+
+    def unseen(self, rows: KeyedRows) -> dict[str, int]:
+        """How many rows have keys without a slot, for people."""
+        return self.keys.unseen(rows, self._find(rows) < 0)
+
+    def count(self) -> int | None:
+        """The number of keys with a slot of their own; None where slots are never added."""
+        return self.slots.count()
+
+    def labels(self) -> dict[int, str]:
+        """Slot → what it is called."""
+        found = self.slots.labels(self._label)
+        unknown = self.slots.unknown
+        return found if unknown is None else {**found, unknown: f"{self.name}{NEW_LEVEL}"}
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """Slots of which a row has exactly one, and the share of the rows that has each."""
+        return self.slots.shares() if self.keys.exclusive else (np.zeros(0, int), np.zeros(0))
+
+    def described(self) -> dict[str, Any]:
+        """The kind of the column and what was seen of it."""
+        about = {"name": self.name, "missing": self.missing, "kind": self.keys.kind}
+        return about | self.slots.described(self.keys)
+
+    def read(self, table: pa.Table) -> KeyedRows:
+        """The column's entries in a table."""
+        return self.keys.read(table[self.name])
+
+    def _label(self, key: Key) -> str:
+        return self.keys.label(self.name, key)
+
+    def _find(self, rows: KeyedRows) -> np.ndarray:
+        """The slot of each key of some rows, −1 where it has none."""
+        return self.slots.find(rows.keys, self._label)

@@ -1,0 +1,189 @@
+"""Which column of x a key gets: one of its own when it is first seen, or one of 2^bits by its hash.
+
+A column of x is called a slot, to tell it from a column of the table. There may be one more, the `unknown`
+slot, which no row of the stream ever takes: keys seen for the first time when predicting go there, so that
+the prediction is as uncertain as the prior of a new key makes it. Without one, such keys are left out.
+"""
+# pyarrow.compute makes its functions at run time
+# pyright: reportAttributeAccessIssue=false
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalvi.columns.keys import Key, KeyedRows, Keys
+
+Label = Callable[[Key], str]
+
+
+class Slots(eqx.Module):
+    """A rule by which the keys of one column get slots."""
+
+    unknown: eqx.AbstractVar[int | None]
+
+    @abstractmethod
+    def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
+        """The slot of each key, −1 where it has none."""
+
+    @abstractmethod
+    def grown(self, keys: Sequence[Key], first: int) -> "Slots":
+        """A copy with slots from `first` on for new keys, in their order."""
+
+    @abstractmethod
+    def count(self) -> int | None:
+        """The number of keys with a slot of their own; None where slots are never added."""
+
+    @abstractmethod
+    def known(self) -> Sequence[Key]:
+        """The keys that have slots of their own."""
+
+    @abstractmethod
+    def by_key(self) -> dict[Any, int]:
+        """Key → slot; the unknown slot is that of None."""
+
+    @abstractmethod
+    def labels(self, label: Label) -> dict[int, str]:
+        """Slot → what it is called."""
+
+    @abstractmethod
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slots of keys whose rows are counted, and the share of the rows that has each."""
+
+    @abstractmethod
+    def described(self, keys: Keys) -> dict[str, Any]:
+        """What a person wants to know of the keys, which were read as `keys` says."""
+
+    @abstractmethod
+    def counted(self, rows: KeyedRows) -> "Slots":
+        """A copy that has counted these rows."""
+
+    @abstractmethod
+    def joined(self, other: Any) -> "Slots":
+        """A copy that has counted the rows of another, which has the same keys or some of them."""
+
+    @abstractmethod
+    def uncounted(self) -> "Slots":
+        """A copy that has counted no row."""
+
+
+class OwnSlots(Slots):
+    """A slot for each key, in the order in which they were first seen."""
+
+    keys: tuple[str, ...] | tuple[int, ...]
+    slots: np.ndarray  # of each key
+    counts: np.ndarray  # rows with each key
+    unknown: int | None = None
+
+    @classmethod
+    def none(cls, unknown: int | None) -> "OwnSlots":
+        """No keys yet."""
+        none = np.zeros(0, int)
+        return cls(keys=(), slots=none, counts=none, unknown=unknown)
+
+    def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
+        return np.append(self.slots, -1)[self._positions(keys)]
+
+    def grown(self, keys: Sequence[Key], first: int) -> "OwnSlots":
+        new: Any = tuple(keys[int(i)] for i in np.flatnonzero(self._positions(keys) < 0))
+        if not new:
+            return self
+        return replace(
+            self,
+            keys=self.keys + new,
+            slots=np.append(self.slots, np.arange(first, first + len(new))),
+            counts=np.append(self.counts, np.zeros(len(new), int)),
+        )
+
+    def count(self) -> int | None:
+        return len(self.keys)
+
+    def known(self) -> Sequence[Key]:
+        return self.keys
+
+    def by_key(self) -> dict[Any, int]:
+        found = dict(zip(self.keys, self.slots.tolist(), strict=True))
+        return found if self.unknown is None else {**found, None: self.unknown}
+
+    def labels(self, label: Label) -> dict[int, str]:
+        return {slot: label(key) for key, slot in self.by_key().items() if key is not None}
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.slots, self.counts / max(self.counts.sum(), 1)
+
+    def described(self, keys: Keys) -> dict[str, Any]:
+        return {**keys.described(self.keys, self.counts), "hashed": False}
+
+    def counted(self, rows: KeyedRows) -> "OwnSlots":
+        return self._with_counts(rows.keys, rows.tally())
+
+    def joined(self, other: "OwnSlots") -> "OwnSlots":
+        return self._with_counts(other.keys, other.counts)
+
+    def uncounted(self) -> "OwnSlots":
+        return replace(self, counts=np.zeros_like(self.counts))
+
+    def _with_counts(self, keys: Sequence[Key], more: np.ndarray) -> "OwnSlots":
+        counts, at = self.counts.copy(), self._positions(keys)
+        counts[at[at >= 0]] += more[at >= 0]
+        return replace(self, counts=counts)
+
+    def _positions(self, keys: Sequence[Key]) -> np.ndarray:
+        """Where the keys stand among our own, −1 where they do not."""
+        if not self.keys or not keys:
+            return np.full(len(keys), -1)
+        found = pc.index_in(pa.array(keys), value_set=pa.array(self.keys))
+        return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(int)
+
+
+class HashedSlots(Slots):
+    """Slots from `start` on that the keys of all hashed columns share; rows are not counted by key."""
+
+    bits: int
+    start: int
+    unknown: int | None = None
+
+    def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
+        return self.start + np.array([hashed(label(key), self.bits) for key in keys], int)
+
+    def grown(self, keys: Sequence[Key], first: int) -> "HashedSlots":
+        return self
+
+    def count(self) -> int | None:
+        return None
+
+    def known(self) -> Sequence[Key]:
+        return ()
+
+    def by_key(self) -> dict[Any, int]:
+        return {i: self.start + i for i in range(2**self.bits)}
+
+    def labels(self, label: Label) -> dict[int, str]:
+        return {slot: f"(hash {i})" for i, slot in self.by_key().items()}
+
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0, int), np.zeros(0)
+
+    def described(self, keys: Keys) -> dict[str, Any]:
+        return {"bits": self.bits, "hashed": True}
+
+    def counted(self, rows: KeyedRows) -> "HashedSlots":
+        return self
+
+    def joined(self, other: "HashedSlots") -> "HashedSlots":
+        return self
+
+    def uncounted(self) -> "HashedSlots":
+        return self
+
+
+def hashed(text: str, bits: int) -> int:
+    """A number below 2^bits that is the same on every machine."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> (64 - bits)
