@@ -21,6 +21,7 @@ MODULES = {
     "kalvi.algorithms.sites": "kalvi.rules.schemes",
     "kalvi.climbing": "kalvi.numerics.natural_gradient",
     "kalvi.custom": "kalvi.likelihoods.custom",
+    "kalvi.estimators.factor_analysis": "kalvi.estimators.factor_analysis.model",
     "kalvi.gaussians.full": "kalvi.gaussians.dense",
     "kalvi.implicit": "kalvi.likelihoods.implicit",
     "kalvi.likelihoods": "kalvi.likelihoods.scalar",

@@ -260,9 +260,10 @@ def _on_device(array: np.ndarray) -> jax.Array:
 
 
 def _taken(cls: type, name: str) -> bool:
-    """Whether an attribute of this name would hide a method."""
+    """Whether an attribute of this name would hide a method; nothing hides a property."""
     declared = any(name in vars(base).get("__annotations__", {}) for base in cls.__mro__)
-    return not declared and any(name in vars(base) for base in cls.__mro__)
+    found = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+    return not declared and any(not isinstance(part, property) for part in found)
 
 
 def _bare(cls: type, parts: dict[str, Any]) -> Any:
