@@ -22,6 +22,10 @@ MODULES = {
     "kalvi.climbing": "kalvi.numerics.natural_gradient",
     "kalvi.custom": "kalvi.likelihoods.custom",
     "kalvi.estimators.factor_analysis": "kalvi.estimators.factor_analysis.model",
+    "kalvi.estimators.gaussian_process": "kalvi.estimators.gaussian_process.models",
+    "kalvi.estimators.gp_covariances": "kalvi.estimators.gaussian_process.covariances",
+    "kalvi.estimators.gp_fits": "kalvi.estimators.gaussian_process.exact",
+    "kalvi.estimators.gp_sparse": "kalvi.estimators.gaussian_process.sparse",
     "kalvi.gaussians.full": "kalvi.gaussians.dense",
     "kalvi.implicit": "kalvi.likelihoods.implicit",
     "kalvi.likelihoods": "kalvi.likelihoods.scalar",
@@ -36,7 +40,15 @@ MODULES = {
     "kalvi.vectors": "kalvi.likelihoods.vector",
 }
 
+GP = "kalvi.estimators.gaussian_process"
+
 CLASSES = {
+    f"{GP}.covariances:Foreign": f"{GP}.covariances:SklearnKernel",
+    f"{GP}.covariances:Own": f"{GP}.covariances:KalviKernel",
+    f"{GP}.exact:Exact": f"{GP}.exact:ExactFit",
+    f"{GP}.exact:Hyper": f"{GP}.hyperparameters:Hyperparameters",
+    f"{GP}.exact:Mean": f"{GP}.hyperparameters:PriorMean",
+    f"{GP}.sparse:Sparse": f"{GP}.sparse:SparseFit",
     "kalvi.gaussians.dense:Diagonal": "kalvi.gaussians.diagonal:Diagonal",
     "kalvi.likelihoods.implicit:Expected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.implicit:Site": "kalvi.likelihoods.sites:Site",

@@ -17,11 +17,11 @@ def rows_at_once(n_rows: int, numbers_per_row: int = 1, most_numbers: int = 2**2
 
 
 def padded_blocks(x: Any, size: int) -> Iterator[np.ndarray]:
-    """Blocks of `size` rows of an array or a sparse matrix, the last filled up with zeros."""
+    """Blocks of `size` rows of an array or a sparse matrix, the last filled up with its last row."""
     for first in range(0, x.shape[0], size):
         block = x[first : first + size]
         block = block.toarray() if sp.issparse(block) else block
-        yield np.pad(block, [(0, size - len(block))] + [(0, 0)] * (x.ndim - 1))
+        yield np.pad(block, [(0, size - len(block))] + [(0, 0)] * (x.ndim - 1), mode="edge")
 
 
 def predict_in_blocks(
