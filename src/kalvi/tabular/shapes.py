@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalvi.estimators.gaussian_process.estimator import GaussianProcess
-from kalvi.estimators.neural_base import NeuralEstimator
+from kalvi.estimators.neural.estimator import NeuralEstimator
 
 
 @singledispatch
