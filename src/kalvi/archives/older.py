@@ -21,6 +21,8 @@ MODULES = {
     "kalvi.algorithms.sites": "kalvi.rules.schemes",
     "kalvi.climbing": "kalvi.numerics.natural_gradient",
     "kalvi.custom": "kalvi.likelihoods.custom",
+    "kalvi.estimators.binary_factorization": "kalvi.estimators.binary_factorization.model",
+    "kalvi.estimators.binary_places": "kalvi.estimators.binary_factorization.locations",
     "kalvi.estimators.factor_analysis": "kalvi.estimators.factor_analysis.model",
     "kalvi.estimators.gaussian_process": "kalvi.estimators.gaussian_process.models",
     "kalvi.estimators.gp_covariances": "kalvi.estimators.gaussian_process.covariances",
@@ -42,9 +44,11 @@ MODULES = {
     "kalvi.vectors": "kalvi.likelihoods.vector",
 }
 
+BINARY = "kalvi.estimators.binary_factorization"
 GP = "kalvi.estimators.gaussian_process"
 
 CLASSES = {
+    f"{BINARY}.locations:Axis": f"{BINARY}.locations:SortedAxis",
     f"{GP}.covariances:Foreign": f"{GP}.covariances:SklearnKernel",
     f"{GP}.covariances:Own": f"{GP}.covariances:KalviKernel",
     f"{GP}.exact:Exact": f"{GP}.exact:ExactFit",
