@@ -24,7 +24,7 @@ import scipy.linalg
 from sklearn import decomposition
 from sklearn.exceptions import ConvergenceWarning
 
-from kalvi.estimators import FactorAnalysis
+from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.gaussians import LowRankCovariance
 from kalvi.gaussians.divergences import wasserstein
 from kalvi.numerics import precision

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi.estimators import binary_fits
+from kalvi.estimators.binary_factorization import sweeps
 from kalvi.evaluation import metrics
 from kalvi.numerics.precision import matching
 from kalvi.rules.silk import (
@@ -108,12 +108,12 @@ def observed(matrix: Matrix) -> Observed:
 def begin(matrix: Matrix, seen: Observed, k: int, settings: Settings, seed: int = 0) -> Silk:
     """The first guess."""
     sides = matrix.row_locations, matrix.col_locations
-    layout = (
+    layout = tuple(
         _places(locations, n, smooth).laid(settings.dtype)
         for locations, n, smooth in zip(sides, matrix.x.shape, settings.smooth, strict=True)
     )
-    how = binary_fits.Settings(FAMILIES[settings.family], dtype=settings.dtype)
-    return binary_fits.begin(seen, binary_fits.Layout(*layout), k, how, jr.key(seed))
+    how = sweeps.SweepSettings(FAMILIES[settings.family], dtype=settings.dtype)
+    return sweeps.guess_factors(seen, layout, k, how, jr.key(seed))
 
 
 def _places(locations: np.ndarray | None, n: int, smooth: bool) -> Places:
@@ -139,9 +139,9 @@ def climb(first: Silk, seen: Observed, settings: Settings) -> tuple[Silk, np.nda
     """Sweeps until five gain less than `gain`; the bounds before each, and after the last."""
     rule = SILK(settings.solver, settings.learn, settings.memory)
     run.advance(rule, rule.init(first), seen)  # compiles, as does the next line
-    binary_fits.bound(first, seen)
+    sweeps.bound(first, seen)
     began = time.perf_counter()
-    found = binary_fits.swept(rule, first, seen, settings.gain, settings.sweeps)
+    found = sweeps.sweep(rule, first, seen, settings.gain, settings.sweeps)
     return found.silk, found.history, time.perf_counter() - began
 
 

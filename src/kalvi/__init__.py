@@ -10,17 +10,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "kalvi.estimators": (
-        "BinaryFactorization",
-        "FactorAnalysis",
-        "GaussianProcessClassifier",
-        "GaussianProcessRegressor",
-        "LinearRegression",
-        "LogisticRegression",
-        "NeuralClassifier",
-        "NeuralRegressor",
-        "PoissonRegression",
-    ),
+    "kalvi.estimators.binary_factorization": ("BinaryFactorization",),
+    "kalvi.estimators.factor_analysis": ("FactorAnalysis",),
+    "kalvi.estimators.gaussian_process": ("GaussianProcessClassifier", "GaussianProcessRegressor"),
+    "kalvi.estimators.linear": ("LinearRegression", "LogisticRegression", "PoissonRegression"),
+    "kalvi.estimators.neural": ("NeuralClassifier", "NeuralRegressor"),
     "kalvi.gaussians": ("Dense", "Diagonal", "Gaussian", "LowRankCovariance", "LowRankPrecision"),
     "kalvi.gaussians.divergences": ("kl", "wasserstein"),
     "kalvi.gaussians.merging": ("merge",),

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 
 import kalvi
 from kalvi.archives import checkpoints, container, registry
-from kalvi.estimators.gp_covariances import Covariance
+from kalvi.estimators.gaussian_process.covariances import Covariance
 from kalvi.gaussians import Dense, Diagonal, LowRankCovariance, LowRankPrecision
 from kalvi.gaussians.mixture import Mixture
 from kalvi.rules import training
@@ -360,7 +360,7 @@ STRUCTURES = {
         {"rank": 1},
     ],
     "a private class": ["record", "kalvi.rules.rvga:_Block", {}],
-    "a class under another name": ["estimator", "kalvi.estimators.gaussian_process:_model", {}],
+    "a class under another name": ["estimator", "kalvi.tabular.factor:FactorAnalysis", {}],
     "an error": ["module", "kalvi.readers.errors:BadData", {}],
     "an object of no kind": ["module", "kalvi.archives.unpacking:Unpacker", {}],
     "a constant as a class": ["record", "kalvi.rules.training:ADAM", {}],

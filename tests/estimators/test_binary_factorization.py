@@ -12,8 +12,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import kalvi
-from kalvi.estimators import binary_fits, binary_predictions, binary_tables
-from kalvi.estimators.binary_places import axis
+from kalvi.estimators.binary_factorization import entries, predictions, sweeps
+from kalvi.estimators.binary_factorization.locations import sort_axis
 from kalvi.rules.silk import Entries
 from tests.laws import assert_close
 
@@ -64,7 +64,7 @@ def test_probabilities_and_scores_are_those_of_the_factors(fitted):
     assert_close(fitted.predict_proba(rows, cols), expected[rows, cols], 1e-8)
     assert_close(fitted.predict_proba(rows=slice(None, None, -1)), expected[::-1], 1e-8)
     assert_close(fitted.predict_proba(cols=np.arange(M)[::-1]), expected[:, ::-1], 1e-8)
-    assert list(binary_predictions.numbered("col", np.arange(M) % 10 == 3, M)) == [3, 13]
+    assert list(predictions.as_numbers("col", np.arange(M) % 10 == 3, M)) == [3, 13]
     logs = np.log(np.where(X == 1, expected, 1 - expected))
     assert_close(fitted.score(X, mask=~SEEN), logs[~SEEN].mean(), 1e-8)
     weight = rng.uniform(size=(N, M))
@@ -172,11 +172,11 @@ def test_factors_come_by_their_share_and_signs_are_settled(fitted):
 def test_every_form_is_the_same_matrix(fitted, given):
     given = given()
     axes = (
-        axis("row_locations", LOCATIONS, N, "share"),
-        axis("col_locations", "unordered", M, "share"),
+        sort_axis("row_locations", LOCATIONS, N, "share"),
+        sort_axis("col_locations", "unordered", M, "share"),
     )
     how = given.get("mask"), given.get("weight"), given.get("unstored"), axes, "float64"
-    found = binary_tables.read(binary_tables.array_like(given["X"]), *how)
+    found = entries.read_entries(entries.array_like(given["X"]), *how)
     expected = np.where(SEEN, 2 * X - 1, 0)[np.argsort(LOCATIONS)]
     assert np.array_equal(found.observed.signs, expected) and found.total == SEEN.sum()
 
@@ -187,14 +187,17 @@ def _stored(where):
 
 
 def test_lists_of_few_entries_are_the_same_matrix(fitted, monkeypatch):
-    monkeypatch.setattr(binary_tables, "FEW", 1.0)
-    axes = axis("row_locations", LOCATIONS, N, "share"), axis("col_locations", None, M, "share")
+    monkeypatch.setattr(entries, "FEW", 1.0)
+    axes = (
+        sort_axis("row_locations", LOCATIONS, N, "share"),
+        sort_axis("col_locations", None, M, "share"),
+    )
     for given in ((_stored(SEEN), None, None, "missing"), (X, SEEN, None, None)):
-        listed = binary_tables.read(*given, axes, "float64").observed
+        listed = entries.read_entries(*given, axes, "float64").observed
         assert isinstance(listed, Entries)
-        assert_close(binary_fits.bound(fitted.posterior_, listed), fitted.elbo_, 1e-10)
-    weighed = binary_tables.read(HOLES, None, np.full((N, M), 3.0), None, axes, "float64")
-    loss = binary_fits.bound(fitted.posterior_, weighed.observed) - fitted.elbo_
+        assert_close(sweeps.bound(fitted.posterior_, listed), fitted.elbo_, 1e-10)
+    weighed = entries.read_entries(HOLES, None, np.full((N, M), 3.0), None, axes, "float64")
+    loss = sweeps.bound(fitted.posterior_, weighed.observed) - fitted.elbo_
     mean, var = law(fitted)
     terms = (X - 0.5) * mean - np.log(2 * np.cosh(np.sqrt(mean**2 + var) / 2))
     assert_close(loss, 2 * terms[SEEN].sum(), 1e-8)
@@ -209,10 +212,10 @@ def test_any_order_of_rows_is_the_same_fit(fitted):
 
 def test_reading_makes_no_matrix_of_numbers():
     big = np.zeros((4096, 4096), bool)
-    axes = axis("", None, 4096, "share"), axis("", None, 4096, "share")
+    axes = sort_axis("", None, 4096, "share"), sort_axis("", None, 4096, "share")
     tracemalloc.start()
     try:
-        found = binary_tables.read(big, None, None, None, axes, "float32")
+        found = entries.read_entries(big, None, None, None, axes, "float32")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -261,17 +264,17 @@ def best_row(found, x):
 
 
 def test_rows_at_one_location_share_a_place():
-    found = axis("row_locations", [3.0, 1.0, 3.0, 2.0], 4, "share")
+    found = sort_axis("row_locations", [3.0, 1.0, 3.0, 2.0], 4, "share")
     assert_close(found.places.locations, [1.0, 2.0, 3.0], 0)
-    assert list(found.at) == [2, 0, 2, 1] and list(found.order) == [1, 3, 0, 2]
-    apart = axis("row_locations", [3.0, 1.0, 3.0, 2.0], 4, "spread")
+    assert list(found.location_numbers) == [2, 0, 2, 1] and list(found.order) == [1, 3, 0, 2]
+    apart = sort_axis("row_locations", [3.0, 1.0, 3.0, 2.0], 4, "spread")
     assert_close(apart.places.locations, [1.0, 2.0, 3.0, 3.5], 1e-12)
-    assert list(apart.at) == [2, 0, 3, 1]
+    assert list(apart.location_numbers) == [2, 0, 3, 1]
 
 
 def test_dates_are_days():
     days = np.datetime64("2020-03-01") + np.arange(3) * np.timedelta64(36, "h")
-    assert_close(np.diff(axis("row_locations", days, 3, "share").places.locations), 1.5, 1e-12)
+    assert_close(np.diff(sort_axis("row_locations", days, 3, "share").places.locations), 1.5, 1e-12)
 
 
 def test_only_ones_leave_everything_finite():
@@ -324,7 +327,7 @@ def test_progress_is_shown(capsys, fitted):
         ({"solver": "newton"}, "one of 'exact', 'jacobi', 'jacobi_search'; got 'newton'"),
         ({"ties": "drop"}, "ties must be one of 'share', 'spread'; got 'drop'"),
         ({"unstored": 0}, "unstored must be one of None, 'zero', 'missing'; got 0"),
-        ({"dtype": "int8"}, "dtype must be one of 'float64', 'float32'; got 'int8'"),
+        ({"dtype": "int8"}, "dtype must be 'float32' or 'float64'; got 'int8'"),
         ({"max_sweeps": 0}, "max_sweeps must be a positive integer; got 0"),
         ({"tol": -1.0}, "tol must be a non-negative number; got -1.0"),
     ],

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 import kalvi
-from kalvi.estimators import binary_fits, binary_tables
-from kalvi.estimators.binary_places import axis
+from kalvi.estimators.binary_factorization import entries, sweeps
+from kalvi.estimators.binary_factorization.locations import sort_axis
 from tests.estimators.quick_checks import quick_checks
 from tests.estimators.test_binary_factorization import HOLES, LOCATIONS, K, M, N, X, model
 from tests.laws import assert_close
@@ -64,11 +64,12 @@ def test_other_settings_are_near(fitted, settings):
     found = model(**settings).fit(HOLES)
     assert found.row_factors_.dtype == settings.get("dtype", "float64")
     assert np.abs(found.predict_proba() - fitted.predict_proba()).max() < 0.1
-    axes = axis("row_locations", LOCATIONS, N, "share"), axis("col_locations", None, M, "share")
-    table = binary_tables.read(HOLES, None, None, None, axes, found.row_factors_.dtype).observed
-    assert_close(
-        binary_fits.bound(found.posterior_, table), found.elbo_, 1e-6
-    )  # also in this order
+    axes = (
+        sort_axis("row_locations", LOCATIONS, N, "share"),
+        sort_axis("col_locations", None, M, "share"),
+    )
+    table = entries.read_entries(HOLES, None, None, None, axes, found.row_factors_.dtype).observed
+    assert_close(sweeps.bound(found.posterior_, table), found.elbo_, 1e-6)  # also in this order
     order = {"coupled": 1, "mean_field": -1}.get(settings.get("posterior"), 0)
     assert order * (found.elbo_ - fitted.elbo_) >= 0
     if not order:

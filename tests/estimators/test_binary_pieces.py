@@ -33,8 +33,11 @@ def test_pieces_predict_about_as_well_as_sweeps(matrix):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be None or a positive integer; got 0"),
-        ({"batch_size": (2, 3, 4)}, "an integer, or a pair of them"),
+        (
+            {"batch_size": 0},
+            "batch_size must be None or a positive integer or a pair of them; got 0",
+        ),
+        ({"batch_size": (2, 3, 4)}, "a positive integer or a pair of them; got"),
         ({"n_factors": "auto", "batch_size": 5}, "with batch_size give n_factors a number"),
     ],
 )

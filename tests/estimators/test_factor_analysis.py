@@ -172,6 +172,8 @@ def test_calls_that_make_no_sense_are_refused_and_change_nothing():
         model().transform(x)
     with pytest.raises(AttributeError, match="gaussian_ is there after fit"):
         _ = model().gaussian_
+    with pytest.raises(AttributeError, match="after fit with method='batch_em'"):
+        _ = model().fit(x).log_likelihood_
     with pytest.raises(AttributeError) as caught:
         model("batch_em").partial_fit(x)
     assert "needs a method of one pass" in str(caught.value.__cause__)
@@ -186,3 +188,18 @@ def test_calls_that_make_no_sense_are_refused_and_change_nothing():
         ValueError, match="n_components was 2 when this model was fitted and is 1 now"
     ):
         found.set_params(n_components=1).partial_fit(table())
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("n_features_in_", -1, "n_features_in_"),
+        ("structure_", {"method": "eigen"}, "structure_"),
+        ("buffer_", None, "buffer_"),
+        ("n_iter_", "many", "n_samples_seen_ and n_iter_"),
+    ],
+)
+def test_attributes_that_contradict_each_other_are_refused(name, wrong, message):
+    kept = model().fit(table()).__getstate__() | {name: wrong}
+    with pytest.raises(ValueError, match=f"attributes that contradict each other: {message}"):
+        kalvi.FactorAnalysis().__setstate__(kept)

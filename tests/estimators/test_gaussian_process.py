@@ -18,7 +18,7 @@ from sklearn.utils import estimator_checks
 
 import kalvi
 from kalvi import kernels
-from kalvi.estimators import gp_settings, gp_sparse
+from kalvi.estimators.gaussian_process import memory, sparse
 
 Classifier, Regressor = kalvi.GaussianProcessClassifier, kalvi.GaussianProcessRegressor
 RNG = np.random.default_rng(0)
@@ -139,7 +139,7 @@ def test_gradients_of_the_bound_are_its_differences(model, y):
     ("model", "y"), LONG_BOUNDS, ids=["sparse", "t", "laplace", "poisson", "sparse_t"]
 )
 def test_gradients_of_other_bounds_are_their_differences(model, y, monkeypatch):
-    monkeypatch.setattr(gp_sparse, "GAP", 1e-12)  # the gradient's error is the root of it
+    monkeypatch.setattr(sparse, "GAP", 1e-12)  # the gradient's error is the root of it
     check_gradient(model, y)
 
 
@@ -424,9 +424,9 @@ REFUSED = [
     ({"mean": lambda x: np.zeros(3)}, "one number for each of the 48 rows"),
     ({"batch_size": 8}, "batch_size needs sparse=True"),
     ({"batch_size": 0, "sparse": True}, "batch_size must be None or a positive integer"),
-    ({"n_inducing": 0}, "n_inducing must be an integer, 1 or more"),
+    ({"n_inducing": 0}, "n_inducing must be a positive integer"),
     ({"n_restarts_optimizer": -1}, "n_restarts_optimizer must be an integer, 0 or more"),
-    ({"max_passes": 2.5}, "max_passes must be an integer"),
+    ({"max_passes": 2.5}, "max_passes must be a positive integer"),
     ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'"),
     ({"likelihood": "cauchy"}, "likelihood must be one of normal, laplace, student_t, poisson"),
     ({"likelihood": "poisson"}, "y must hold counts"),
@@ -485,10 +485,10 @@ def test_tables_that_refuse():
 
 
 def test_tables_too_large_for_memory_are_refused_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr(gp_settings, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
     n = 5000
     with pytest.raises(ValueError, match=r"5000 rows needs about 2\.4 GB .* 1 GB; use sparse=True"):
         Regressor().fit(np.zeros((n, 1)), np.zeros(n))
     with pytest.raises(ValueError, match=r"3000 rows needs about 1\.3 GB"):
         Regressor(SKLEARN_RBF).fit(np.zeros((3000, 2)), np.zeros(3000))
-    gp_settings.check_memory(3000, "float64")
+    memory.check_memory(3000, "float64")

@@ -104,7 +104,7 @@ def test_one_pass_of_a_linear_network_goes_on():
     np.testing.assert_allclose(
         np.linalg.inv(first.cov), 2 * np.eye(2) + seen.T @ seen / variance, rtol=1e-9, atol=1e-9
     )
-    assert float(model.fitted_.state.rows) == 20
+    assert float(model.fit_.learned.state.rows) == 20
 
 
 def test_classes_of_a_linear_network():
@@ -181,7 +181,7 @@ def test_one_pass_goes_on():
     for part in np.array_split(np.arange(600), 3):
         model.partial_fit(x[part], y[part])
     assert model.score(*curve(300, 1)) > 0.8
-    assert float(model.fitted_.state.rows) == 600
+    assert float(model.fit_.learned.state.rows) == 600
 
 
 @pytest.mark.slow(reason="a thousand epochs")
@@ -252,7 +252,7 @@ def test_refusals():
         "rank must be 'auto', None or an integer of at least 2": {"rank": 1},
         "rank=1000 exceeds the 151 parameters": {"rank": 1000},
         "epochs must be 'auto' or a positive integer": {"epochs": 0},
-        "noise_scale must be a positive number": {"noise_scale": -1.0},
+        "noise_scale must be 'auto' or a positive number": {"noise_scale": -1.0},
         "learning_rate must be a positive number": {"learning_rate": "auto"},
         "needs a rank of at least 2, or 'auto'; got rank=None": {"method": "swag", "rank": None},
     }
@@ -275,3 +275,25 @@ def test_refusals():
         begun.set_params(hidden_sizes=(2,)).predict([[1e300]])
     with pytest.raises(ValueError, match="sample_weight must be non-negative"):
         kalvi.NeuralRegressor().fit(x, y, sample_weight=-np.ones(20))
+    with pytest.raises(ValueError, match="dtype must be 'auto', 'float64' or 'float32'"):
+        kalvi.NeuralRegressor(dtype="int8").fit(x, y)
+    with pytest.raises(AttributeError, match="elbo_ is there after method='vifa' with a full"):
+        _ = begun.elbo_
+    with pytest.raises(AttributeError, match="posterior_ is there after fit"):
+        _ = kalvi.NeuralRegressor().posterior_
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("fitted_", None, "fitted_ and perceptron_"),
+        ("structure_", {}, "structure_"),
+        ("x_mean_", np.zeros(2), "n_features_in_ and perceptron_"),
+        ("perceptron_", kalvi.Perceptron((1, 3, 1)), "posterior_ and perceptron_"),
+    ],
+)
+def test_attributes_that_contradict_each_other_are_refused(name, wrong, message):
+    x, y = curve(20)
+    begun = kalvi.NeuralClassifier((2,), method="lrvga").partial_fit(x, y > 0)
+    with pytest.raises(ValueError, match=f"attributes that contradict each other: {message}"):
+        kalvi.NeuralClassifier().__setstate__(begun.__getstate__() | {name: wrong})

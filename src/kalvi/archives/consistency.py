@@ -52,9 +52,10 @@ def check_attributes(cls: type, names: Iterable[str]) -> None:
 
 
 def _hides(cls: type, name: str) -> bool:
-    """Whether an attribute of this name would hide one of the class that is no annotated field."""
+    """Whether an attribute of this name would hide a method; nothing hides a property."""
     declared = any(name in vars(base).get("__annotations__", {}) for base in cls.__mro__)
-    return not declared and any(name in vars(base) for base in cls.__mro__)
+    found = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+    return not declared and any(not isinstance(part, property) for part in found)
 
 
 def _check_fields(cls: type, declared: dict[str, Any], parts: dict[str, Any]) -> None:

@@ -24,6 +24,15 @@ MODULES = {
     "kalvi.climbing": "kalvi.numerics.natural_gradient",
     "kalvi.custom": "kalvi.likelihoods.custom",
     "kalvi.estimators.linear": "kalvi.estimators.linear.models",
+    "kalvi.estimators.binary_factorization": "kalvi.estimators.binary_factorization.model",
+    "kalvi.estimators.binary_places": "kalvi.estimators.binary_factorization.locations",
+    "kalvi.estimators.factor_analysis": "kalvi.estimators.factor_analysis.model",
+    "kalvi.estimators.gaussian_process": "kalvi.estimators.gaussian_process.models",
+    "kalvi.estimators.gp_covariances": "kalvi.estimators.gaussian_process.covariances",
+    "kalvi.estimators.gp_fits": "kalvi.estimators.gaussian_process.exact",
+    "kalvi.estimators.gp_sparse": "kalvi.estimators.gaussian_process.sparse",
+    "kalvi.estimators.neural": "kalvi.estimators.neural.models",
+    "kalvi.estimators.neural_fits": "kalvi.estimators.neural.problem",
     "kalvi.gaussians.full": "kalvi.gaussians.dense",
     "kalvi.implicit": "kalvi.likelihoods.implicit",
     "kalvi.likelihoods": "kalvi.likelihoods.scalar",
@@ -38,10 +47,21 @@ MODULES = {
     "kalvi.vectors": "kalvi.likelihoods.vector",
 }
 
+BINARY = "kalvi.estimators.binary_factorization"
+GP = "kalvi.estimators.gaussian_process"
+
 CLASSES = {
     "kalvi.columns.encoder:Settings": "kalvi.columns.encoder:EncoderSettings",
     "kalvi.columns.numbers:Moments": "kalvi.columns.numbers:ColumnMoments",
     "kalvi.columns.numbers:Numbers": "kalvi.columns.numbers:NumberColumns",
+    f"{BINARY}.locations:Axis": f"{BINARY}.locations:SortedAxis",
+    f"{GP}.covariances:Foreign": f"{GP}.covariances:SklearnKernel",
+    f"{GP}.covariances:Own": f"{GP}.covariances:KalviKernel",
+    f"{GP}.exact:Exact": f"{GP}.exact:ExactFit",
+    f"{GP}.exact:Hyper": f"{GP}.hyperparameters:Hyperparameters",
+    f"{GP}.exact:Mean": f"{GP}.hyperparameters:PriorMean",
+    f"{GP}.sparse:Sparse": f"{GP}.sparse:SparseFit",
+    "kalvi.estimators.neural.problem:Fitted": "kalvi.estimators.neural.problem:LearnedNetwork",
     "kalvi.gaussians.dense:Diagonal": "kalvi.gaussians.diagonal:Diagonal",
     "kalvi.likelihoods.implicit:Expected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.implicit:Site": "kalvi.likelihoods.sites:Site",

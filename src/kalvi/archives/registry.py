@@ -27,9 +27,10 @@ from kalvi.predictors.networks import ACTIVATIONS
 EDGES = frozenset({"kalvi.cli", "kalvi.demo", "kalvi.plots"})
 """Packages that talk to people: they hold no values, and no file can have them imported."""
 
+COVARIANCE = frozenset({"dtype", "kernel", "theta", "bounds", "names"})
 OBJECTS = {
-    "kalvi.estimators.gp_covariances:Own": {"dtype", "kernel", "theta", "bounds", "names"},
-    "kalvi.estimators.gp_covariances:Foreign": {"dtype", "kernel", "theta", "bounds", "names"},
+    f"kalvi.estimators.gaussian_process.covariances:{name}": COVARIANCE
+    for name in ("KalviKernel", "SklearnKernel")
 }
 """Plain objects, and the attributes that they have."""
 

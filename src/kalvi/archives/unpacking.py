@@ -168,6 +168,7 @@ class Unpacker:
         return _rebuilt(make, older.upgraded(name, self._parts(fields, fields, depth)))
 
     def _object(self, depth: int, name: Any, fields: Any) -> Any:
+        name = older.moved(name)
         cls = registry.find(name, "object")
         return _bare(cls, self._parts(fields, registry.OBJECTS[name], depth))
 

@@ -9,12 +9,13 @@ from kalvi.system.forks import refuse_inherited_backend
 Class = TypeVar("Class", bound=type)
 
 
-def documented(parameters: str):
-    """Write the description of common parameters where the docstring of a class says PARAMETERS."""
+def documented(parameters: str, attributes: str = ""):
+    """Write what several classes share where the docstring of one says PARAMETERS and ATTRIBUTES."""
 
     def document(cls: Class) -> Class:
         heading = "Parameters\n    ----------\n    "
         cls.__doc__ = (cls.__doc__ or "").replace("PARAMETERS", heading + parameters)
+        cls.__doc__ = cls.__doc__.replace("ATTRIBUTES", attributes)
         if "__init__" not in vars(
             cls
         ):  # errors about parameters name the class that the user wrote

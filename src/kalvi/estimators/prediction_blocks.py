@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 8, 1024
 """Blocks have a power of two of rows between these."""
@@ -15,11 +16,12 @@ def rows_at_once(n_rows: int, numbers_per_row: int = 1, most_numbers: int = 2**2
     return min(enough, int(np.clip(most_numbers // max(numbers_per_row, 1), 1, LARGEST_BLOCK)))
 
 
-def padded_blocks(x: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Blocks of `size` rows of an array, the last filled up with zeros."""
-    for first in range(0, len(x), size):
+def padded_blocks(x: Any, size: int) -> Iterator[np.ndarray]:
+    """Blocks of `size` rows of an array or a sparse matrix, the last filled up with its last row."""
+    for first in range(0, x.shape[0], size):
         block = x[first : first + size]
-        yield np.pad(block, [(0, size - len(block))] + [(0, 0)] * (x.ndim - 1))
+        block = block.toarray() if sp.issparse(block) else block
+        yield np.pad(block, [(0, size - len(block))] + [(0, 0)] * (x.ndim - 1), mode="edge")
 
 
 def predict_in_blocks(

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from kalvi import __version__
 from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
-from kalvi.estimators import FactorAnalysis
+from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.numerics.precision import matching
 from kalvi.readers.files import BadData
 from kalvi.readers.source import Source

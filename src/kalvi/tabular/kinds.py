@@ -17,15 +17,9 @@ from kalvi.columns.targets import (
     distinct,
     numbers,
 )
-from kalvi.estimators import (
-    GaussianProcessClassifier,
-    GaussianProcessRegressor,
-    LinearRegression,
-    LogisticRegression,
-    NeuralClassifier,
-    NeuralRegressor,
-    PoissonRegression,
-)
+from kalvi.estimators.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from kalvi.estimators.linear import LinearRegression, LogisticRegression, PoissonRegression
+from kalvi.estimators.neural import NeuralClassifier, NeuralRegressor
 from kalvi.evaluation import intervals
 from kalvi.evaluation.intervals import Spread
 

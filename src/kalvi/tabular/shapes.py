@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kalvi.estimators.gp_base import GaussianProcess
-from kalvi.estimators.neural_base import NeuralEstimator
+from kalvi.estimators.gaussian_process.estimator import GaussianProcess
+from kalvi.estimators.neural.estimator import NeuralEstimator
 
 
 @singledispatch
@@ -23,7 +23,7 @@ def _of_process(estimator: GaussianProcess) -> dict[str, Any]:
         "kind": "process",
         "latent": [_latent(fit) for fit in estimator.fits_],
         "regime": estimator.regime_,
-        "inducing": int(estimator.fits_[0].inducing.shape[0]) if sparse else None,
+        "inducing": len(estimator.fits_[0].points) if sparse else None,
         "bound": float(estimator.log_marginal_likelihood_),
         "gap": _finite(estimator.elbo_gap_),
     }

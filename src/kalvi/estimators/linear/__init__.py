@@ -11,3 +11,11 @@ shards       fits of parts of the rows as one, and further passes over rows in m
 diagnostics  draws of the coefficients, and how good the Gaussian is
 restoring    checks of fits that come out of a file
 """
+
+from kalvi.estimators.linear.models import (
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+)
+
+__all__ = ["LinearRegression", "LogisticRegression", "PoissonRegression"]

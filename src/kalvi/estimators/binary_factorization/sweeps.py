@@ -1,4 +1,4 @@
-"""Fits of smooth binary factorisations: sweeps until they gain little, and how many factors are needed."""
+"""Sweeps over a binary matrix until they gain little, and how many factors are needed."""
 
 import math
 from collections.abc import Callable
@@ -53,14 +53,7 @@ NEGLIGIBLE = 1e-3
 """Factors with a smaller share of the logits' mean square are dropped at once by n_factors="auto"."""
 
 
-class Layout(NamedTuple):
-    """The places of rows and columns."""
-
-    rows: Laid
-    cols: Laid
-
-
-class Settings(NamedTuple):
+class SweepSettings(NamedTuple):
     """How a fit is made."""
 
     posterior: str = "chains"
@@ -71,7 +64,7 @@ class Settings(NamedTuple):
     piece: tuple[int, int] | None = None  # rows and columns of a stochastic step
 
 
-class Climbed(NamedTuple):
+class SweepResult(NamedTuple):
     """A factorisation, the bound before every sweep and after the last, and whether that was enough."""
 
     silk: Silk
@@ -80,40 +73,45 @@ class Climbed(NamedTuple):
 
     @property
     def elbo(self) -> float:
+        """The bound at the end."""
         return float(self.history[-1])
 
 
 Tell = Callable[[float], None]
+Layout = tuple[Laid, Laid]
+"""The locations of rows and columns, on the device."""
 
 
 def _silent(elbo: float) -> None:
     """No progress is shown."""
 
 
-def begin(
-    observed: Observed, layout: Layout, n_factors: int, settings: Settings, key: PRNGKeyArray
+def guess_factors(
+    observed: Observed, layout: Layout, n_factors: int, settings: SweepSettings, key: PRNGKeyArray
 ) -> Silk:
-    """The first guess."""
-    given = n_factors, settings.posterior, settings.dtype, settings.piece
-    return run.call(_start, observed, layout, *given, key)
+    """The first guess, by singular vectors."""
+    how = n_factors, settings.posterior, settings.dtype, settings.piece
+    return run.call(_start, observed, layout, *how, key)
 
 
-def given(factors: tuple[Array, Array], layout: Layout, settings: Settings) -> Silk:
-    """A first guess that the user has made."""
-    return run.call(_given, *factors, layout, settings.posterior)
+def take_guess(factors: tuple[Array, Array], layout: Layout, settings: SweepSettings) -> Silk:
+    """The first guess from factors of the rows and of the columns."""
+    return run.call(_take_guess, *factors, layout, settings.posterior)
 
 
-def climb(first: Silk, observed: Observed, settings: Settings, tell: Tell = _silent) -> Climbed:
+def climb(
+    first: Silk, observed: Observed, settings: SweepSettings, tell: Tell = _silent
+) -> SweepResult:
     """Sweeps until five of them gain less than the tolerance."""
     enough = settings.tol * sum(observed.shape) * len(first.rows.prior.mean)
     limits = enough, settings.max_sweeps
-    found = swept(SILK(SOLVERS[settings.solver]), first, observed, *limits, tell)
+    found = sweep(SILK(SOLVERS[settings.solver]), first, observed, *limits, tell)
     return found._replace(silk=run.call(arranged, found.silk))
 
 
-def swept(
+def sweep(
     rule: SILK, first: Silk, observed: Observed, enough: float, most: int, tell: Tell = _silent
-) -> Climbed:
+) -> SweepResult:
     """Sweeps by a rule until five of them gain less than `enough` nats, at most `most` of them."""
     state, history, converged = run.copied(rule.init(first)), [], False
     while len(history) < most and not converged:
@@ -122,21 +120,21 @@ def swept(
         tell(history[-1])
         converged = len(history) > WINDOW and history[-1] - history[-1 - WINDOW] < enough
     history.append(bound(state.plain, observed))
-    return Climbed(state.plain, np.array(history), bool(converged))
+    return SweepResult(state.plain, np.array(history), bool(converged))
 
 
-def sampled(
+def climb_by_pieces(
     first: Silk,
     table: Table,
-    piece: tuple[int, int],
-    settings: Settings,
+    settings: SweepSettings,
     key: PRNGKeyArray,
     tell: Tell = _silent,
-) -> Climbed:
+) -> SweepResult:
     """Steps with random pieces, until five passes' worth raise the bound by no more than their noise.
 
     The history has the mean over each pass of what the pieces say of the bound, and at last the bound.
     """
+    piece = settings.piece or table.shape
     rows, cols = (min(most, n) for most, n in zip(piece, table.shape, strict=True))
     rule = StochasticSILK(rows, cols, solver=SOLVERS[settings.solver])
     steps = math.ceil(table.shape[0] / rows) * math.ceil(table.shape[1] / cols)
@@ -153,7 +151,7 @@ def sampled(
         spread = math.sqrt(sum(noise[-2 * WINDOW :])) / WINDOW
         converged = len(old) == WINDOW and sum(new) - sum(old) < WINDOW * spread
     history.append(bound(state.silk, table))
-    return Climbed(run.call(arranged, state.silk), np.array(history), bool(converged))
+    return SweepResult(run.call(arranged, state.silk), np.array(history), bool(converged))
 
 
 def bound(silk: Silk, observed: Observed) -> float:
@@ -162,7 +160,9 @@ def bound(silk: Silk, observed: Observed) -> float:
     return double_sum(loss) - sum(map(float, divergences))
 
 
-def sought(first: Silk, observed: Observed, settings: Settings, tell: Tell = _silent) -> Climbed:
+def select_n_factors(
+    first: Silk, observed: Observed, settings: SweepSettings, tell: Tell = _silent
+) -> SweepResult:
     """From a generous number of factors to those that the bound asks for.
 
     What learned priors have switched off goes first, all of it; then the weakest, one by one, for as long
@@ -188,14 +188,14 @@ def _price(silk: Silk) -> int:
     return sum(2 + side.ordered for side in (silk.rows, silk.cols)) - 1
 
 
-def transformed(
-    silk: Silk, observed: Observed, layout: Layout, settings: Settings
+def transform_rows(
+    silk: Silk, observed: Observed, layout: Layout, settings: SweepSettings
 ) -> tuple[Silk, bool]:
     """The factors of other rows, given the columns and the priors."""
     values = observed.shape[0] * len(silk.rows.prior.mean)
     tolerance = jnp.asarray(settings.tol / FINER * values, settings.dtype)
     limits = tolerance, jnp.asarray(settings.max_sweeps)
-    found, converged = run.call(_transformed, silk, observed, layout, *limits)
+    found, converged = run.call(_transform_rows, silk, observed, layout, *limits)
     return found, bool(converged)
 
 
@@ -208,11 +208,12 @@ def _start(
     piece: tuple[int, int] | None,
     key: Any,
 ) -> Silk:
-    given = layout.rows, layout.cols, n_factors, FAMILIES[posterior]
-    return start(observed, *given, key=key, dtype=dtype, piece=piece)
+    return start(
+        observed, *layout, n_factors, FAMILIES[posterior], key=key, dtype=dtype, piece=piece
+    )
 
 
-def _given(u: Array, v: Array, layout: Layout, posterior: str) -> Silk:
+def _take_guess(u: Array, v: Array, layout: Layout, posterior: str) -> Silk:
     return begun(u, v, *layout, FAMILIES[posterior])
 
 
@@ -220,7 +221,7 @@ def _bound(silk: Silk, observed: Observed) -> tuple[Array, Array, Array]:
     return statistics(silk, observed).loss, silk.rows.kl(), silk.cols.kl()
 
 
-def _transformed(
+def _transform_rows(
     silk: Silk,
     observed: Observed,
     layout: Layout,
@@ -228,5 +229,5 @@ def _transformed(
     max_rounds: jax.Array,
 ):
     family = silk.rows.posterior.independent  # of the fit, whatever the parameter is now
-    new = Silk(unseen(silk.rows, layout.rows, family), silk.cols)
+    new = Silk(unseen(silk.rows, layout[0], family), silk.cols)
     return given_columns(new, observed, tolerance, max_rounds)

@@ -14,8 +14,14 @@ import numpy as np
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from kalvi import kernels
+from kalvi.numerics.linalg import cholesky
 from kalvi.streams import run
 
+INDEFINITE, INDEFINITE_SINGLE = 1e-8, 1e-3
+"""Negative eigenvalues of a kernel matrix that rounding explains, in float64 and in float32, as a share of
+its largest entry."""
+CHECKED_ROWS = 512
+"""Rows on which a kernel is seen to be a covariance."""
 REACH = float(np.log(1e5))
 """Hyperparameters are sought within this distance of their start, in logarithms."""
 
@@ -30,6 +36,7 @@ class Covariance(ABC):
     """A kernel, and its hyperparameters as a vector of logarithms."""
 
     kernel: Any
+    dtype: Any
     theta: np.ndarray
     bounds: np.ndarray  # (p, 2)
     names: list[str]
@@ -55,12 +62,12 @@ class Covariance(ABC):
         """The variance at each new point."""
 
 
-def covariance(kernel: Any, dtype: Any) -> Covariance:
-    """The kernel, of whichever library it is."""
+def make_covariance(kernel: Any, dtype: Any) -> Covariance:
+    """A kernel of whichever library as fits use it."""
     if isinstance(kernel, kernels.Kernel):
-        return Own(kernel, dtype)
+        return KalviKernel(kernel, dtype)
     if isinstance(kernel, sklearn_kernels.Kernel):
-        return Foreign(kernel, dtype)
+        return SklearnKernel(kernel, dtype)
     raise TypeError(
         "kernel must be one of kalvi.kernels, one of sklearn.gaussian_process.kernels or None; got "
         f"{type(kernel).__name__}. A function of your own goes into kalvi.kernels.Function."
@@ -72,7 +79,26 @@ def derivative_squares(kernel: Any) -> int:
     return 2 * kernel.n_dims if isinstance(kernel, sklearn_kernels.Kernel) else 0
 
 
-class Own(Covariance):
+def check_covariance(cov: Covariance, x: np.ndarray) -> None:
+    """Refuse a kernel that is no covariance: seen on a few hundred rows."""
+    some = x[:: -(-len(x) // CHECKED_ROWS)]
+    gram = cov.gram(some, padded_size(len(some)))
+    finite, symmetric, positive = run.call(_covariance_signs, gram)
+    if not finite:
+        raise ValueError("the kernel gives NaN or infinity for some pairs of rows.")
+    if not (symmetric and positive):
+        matrix = np.asarray(gram, np.float64)[: len(some), : len(some)]
+        least = float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
+        raise ValueError(
+            "the kernel must be symmetric and positive semidefinite; the matrix of "
+            f"{len(some)} rows has the eigenvalue {least:.3g} and differs from its transpose by "
+            f"{float(np.max(np.abs(matrix - matrix.T))):.3g}."
+            + " In float32 distances between far rows are rounded: dtype='float64' may do."
+            * (np.dtype(cov.dtype) == np.float32)
+        )
+
+
+class KalviKernel(Covariance):
     """A kernel of the library; derivatives by automatic differentiation."""
 
     def __init__(self, kernel: kernels.Kernel, dtype: Any):
@@ -83,9 +109,9 @@ class Own(Covariance):
         self.bounds = np.column_stack([self.theta - REACH, self.theta + REACH])
         self.names = kernels.names(kernel)
 
-    def at(self, theta: np.ndarray) -> "Own":
+    def at(self, theta: np.ndarray) -> "KalviKernel":
         rebuild = kernels.flatten(self.kernel)[1]
-        new = Own(rebuild(jnp.asarray(theta, self.dtype)), self.dtype)
+        new = KalviKernel(rebuild(jnp.asarray(theta, self.dtype)), self.dtype)
         new.bounds = self.bounds
         return new
 
@@ -106,7 +132,7 @@ class Own(Covariance):
         return run.call(_diagonal, self.kernel, jnp.asarray(x, self.dtype))
 
 
-class Foreign(Covariance):
+class SklearnKernel(Covariance):
     """A kernel of scikit-learn; derivatives as it gives them, (n, n, p) numbers."""
 
     def __init__(self, kernel: sklearn_kernels.Kernel, dtype: Any):
@@ -119,8 +145,8 @@ class Foreign(Covariance):
             for k in range(h.n_elements)
         ]
 
-    def at(self, theta: np.ndarray) -> "Foreign":
-        return Foreign(self.kernel.clone_with_theta(theta), self.dtype)
+    def at(self, theta: np.ndarray) -> "SklearnKernel":
+        return SklearnKernel(self.kernel.clone_with_theta(theta), self.dtype)
 
     def gram(self, x: np.ndarray, size: int) -> jax.Array:
         missing = size - len(x)
@@ -160,3 +186,12 @@ def _cross(kernel: kernels.Kernel, x, rows, mask):
 
 def _diagonal(kernel: kernels.Kernel, x):
     return kernel.diagonal(x)
+
+
+def _covariance_signs(gram):
+    """Whether a matrix is finite, symmetric, and positive semidefinite but for rounding."""
+    size, largest = gram.shape[0], jnp.max(jnp.abs(gram))
+    share = INDEFINITE if gram.dtype == jnp.float64 else INDEFINITE_SINGLE
+    raised = (gram + gram.T) / 2 + share * largest * jnp.eye(size, dtype=gram.dtype)
+    symmetric = jnp.max(jnp.abs(gram - gram.T)) <= share * largest
+    return jnp.isfinite(largest), symmetric, jnp.all(jnp.isfinite(cholesky(raised)))

@@ -10,8 +10,11 @@ import numpy as np
 from jaxtyping import Array
 
 from kalvi import kernels, streams
-from kalvi.estimators.gp_covariances import Own, padded_size
-from kalvi.estimators.gp_fits import GAP, NOWHERE, Hyper, Table, in_blocks
+from kalvi.estimators.gaussian_process.covariances import KalviKernel, padded_size
+from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
+from kalvi.estimators.gaussian_process.parameters import ProcessSettings
+from kalvi.estimators.gaussian_process.predictions import latent_moments
+from kalvi.estimators.gaussian_process.problem import GAP, NOWHERE, Problem, TrainingRows
 from kalvi.gaussians import Dense
 from kalvi.gaussians.divergences import kl
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
@@ -30,10 +33,10 @@ AMONG = 4
 """Inducing points are chosen among so many rows for each."""
 
 
-class Sparse(NamedTuple):
+class SparseFit(NamedTuple):
     """A fit through inducing points."""
 
-    hyper: Hyper
+    hyper: Hyperparameters
     posterior: Dense  # of the whitened values at the inducing points
     inducing: np.ndarray
     elbo: float
@@ -41,6 +44,11 @@ class Sparse(NamedTuple):
     converged: bool
 
     regime = "sparse"
+
+    @property
+    def points(self) -> np.ndarray:
+        """The rows that predictions are made from."""
+        return self.inducing
 
     def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function at new points."""
@@ -50,36 +58,33 @@ class Sparse(NamedTuple):
             rows, mean = (jnp.asarray(a, dtype) for a in (block, self.hyper.mean(block)))
             return run.call(sparse_predict, kernel, mean, self.inducing, self.posterior, rows)
 
-        return in_blocks(x, law)
+        return latent_moments(law, x, self.hyper.covariance.dtype)
 
 
-class SparseProblem:
-    """The bound of a table as a function of hyperparameters; each ascent starts where the last ended."""
+class SparseProblem(Problem):
+    """The bound of a table whose rows go through inducing points; every ascent goes on to `GAP`."""
 
     def __init__(
         self,
-        table: Table,
-        hyper: Hyper,
-        dtype: Any,
-        max_passes: int,
-        n_inducing: int,
-        batch_size: int | None,
+        table: TrainingRows,
+        hyper: Hyperparameters,
+        settings: ProcessSettings,
         rng: np.random.RandomState,
     ):
-        if not isinstance(hyper.covariance, Own):
+        if not isinstance(hyper.covariance, KalviKernel):
             raise ValueError(
                 "sparse=True needs a kernel of kalvi.kernels; got scikit-learn's "
                 f"{hyper.covariance.kernel!r}."
             )
-        self.table, self.dtype, self.max_passes = table, dtype, jnp.asarray(max_passes)
-        self.n_inducing, self.batch_size, self.rng = n_inducing, batch_size, rng
+        self.table, self.rng, self.dtype = table, rng, settings.dtype
+        self.n_inducing, self.batch_size = settings.n_inducing, settings.batch_size
+        self.max_passes = jnp.asarray(settings.max_passes)
         self.some = self._sample()
         self.candidates = self._candidates()
         self.inducing = self._chosen(hyper)
         self.posterior: Dense | None = None
 
-    def evaluate(self, hyper: Hyper) -> tuple[float, np.ndarray]:
-        """The optimal bound of q and its gradient."""
+    def evaluate(self, hyper: Hyperparameters, gap: float) -> tuple[float, np.ndarray]:
         found, batch, mean = self._solve(hyper)
         if not np.isfinite(found.elbo):
             return -NOWHERE, np.zeros_like(hyper.theta)
@@ -87,15 +92,14 @@ class SparseProblem:
         parts = hyper.covariance.kernel, hyper.likelihood
         slopes = run.call(_slopes, *parts, *args)
         kernel, likelihood, by_mean = slopes
-        return float(found.elbo), hyper.gathered(
+        return float(found.elbo), hyper.gradient(
             kernels.log_slopes(hyper.covariance.kernel, kernel), likelihood, float(by_mean)
         )
 
-    def value(self, hyper: Hyper) -> float:
-        """The optimal bound alone."""
+    def value(self, hyper: Hyperparameters) -> float:
         return float(self._solve(hyper)[0].elbo)
 
-    def fit(self, hyper: Hyper) -> Sparse:
+    def fit(self, hyper: Hyperparameters) -> SparseFit:
         """The optimum at given hyperparameters, the inducing points chosen anew if that is better."""
         found, before = self._solve(hyper)[0], self.inducing
         self.inducing, self.posterior = self._chosen(hyper), None
@@ -105,9 +109,9 @@ class SparseProblem:
         if self.batch_size is not None:
             return self._streamed(hyper, again)
         ending = float(again.elbo), float(again.gap), bool(again.converged)
-        return Sparse(hyper, again.posterior, self.inducing, *ending)
+        return SparseFit(hyper, again.posterior, self.inducing, *ending)
 
-    def _streamed(self, hyper: Hyper, start: VGA) -> Sparse:
+    def _streamed(self, hyper: Hyperparameters, start: VGA) -> SparseFit:
         """Minibatches of all rows, from the posterior of the sample."""
         predictor = Centred(InducingFeatures(hyper.covariance.kernel, jnp.asarray(self.inducing)))
         rule = KLProximal.stochastic(
@@ -124,9 +128,9 @@ class SparseProblem:
             bounds.append(float(run.call(sparse_elbo, *parts)))
         # each has taken off the divergence from the prior
         elbo = sum(bounds) + (len(bounds) - 1) * float(run.call(kl, q, prior))
-        return Sparse(hyper, q, self.inducing, elbo, np.nan, int(state.refused) == 0)
+        return SparseFit(hyper, q, self.inducing, elbo, np.nan, int(state.refused) == 0)
 
-    def _minibatches(self, hyper: Hyper) -> Iterator[Batch]:
+    def _minibatches(self, hyper: Hyperparameters) -> Iterator[Batch]:
         """The rows in a new order, the prior mean as a last column."""
         order = self.rng.permutation(len(self.table.y))
         for start in range(0, len(order), int(self.batch_size or 0)):
@@ -141,13 +145,13 @@ class SparseProblem:
                 dtype=self.dtype,
             )
 
-    def _sample(self) -> Table:
+    def _sample(self) -> TrainingRows:
         n, most = len(self.table.y), SAMPLE * self.n_inducing
         if self.batch_size is None or n <= most:
             return self.table
         rows = np.sort(self.rng.choice(n, most, replace=False))
         share = self.table.weight.sum() / self.table.weight[rows].sum()
-        return Table(self.table.x[rows], self.table.y[rows], self.table.weight[rows] * share)
+        return TrainingRows(self.table.x[rows], self.table.y[rows], self.table.weight[rows] * share)
 
     def _candidates(self) -> np.ndarray:
         """Rows that may become inducing points: of very many, the most uncertain are outliers only."""
@@ -156,7 +160,7 @@ class SparseProblem:
             return self.some.x
         return self.some.x[np.sort(self.rng.choice(n, most, replace=False))]
 
-    def _chosen(self, hyper: Hyper) -> np.ndarray:
+    def _chosen(self, hyper: Hyperparameters) -> np.ndarray:
         x = jnp.asarray(self.candidates, self.dtype)
         found = run.call(choose, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
         if not int(found.count):
@@ -166,7 +170,7 @@ class SparseProblem:
             )
         return self.candidates[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
 
-    def _solve(self, hyper: Hyper) -> tuple[VGA, Batch, Any]:
+    def _solve(self, hyper: Hyperparameters) -> tuple[VGA, Batch, Any]:
         batch, mean = self._batch(hyper)
         start = self.posterior or standard(jnp.asarray(self.inducing))
         for fresh in (self.posterior is None, True):
@@ -177,7 +181,7 @@ class SparseProblem:
                 break
         return found, batch, mean
 
-    def _batch(self, hyper: Hyper) -> tuple[Batch, Any]:
+    def _batch(self, hyper: Hyperparameters) -> tuple[Batch, Any]:
         """The rows, filled up to one of a few sizes, and the prior mean there."""
         missing = padded_size(len(self.some.y)) - len(self.some.y)
         x, y = (np.concatenate([a, np.repeat(a[:1], missing, axis=0)]) for a in self.some[:2])

@@ -1,24 +1,21 @@
 """Bayesian neural networks as scikit-learn estimators."""
 
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi.estimators.common import all_or_nothing, documented
-from kalvi.estimators.neural_base import NeuralEstimator, standard, streams
-from kalvi.estimators.neural_settings import PARAMETERS
-from kalvi.likelihoods import Bernoulli, Normal
-from kalvi.likelihoods.vector import MultiNormal, Softmax
-
-FIRST_NOISE = 0.3
-"""The variance of the noise of standardised y, before it is learned."""
+from kalvi.estimators.constraints import POSITIVE, Constraint, auto
+from kalvi.estimators.decorators import all_or_nothing, documented
+from kalvi.estimators.neural.estimator import NeuralEstimator, learns_in_one_pass
+from kalvi.estimators.neural.fit import number_targets_of
+from kalvi.estimators.neural.parameters import CONSTRAINTS, PARAMETERS
+from kalvi.estimators.neural.targets import ClassTargets, NumberTargets, Parts
 
 
-@partial(documented, parameters=PARAMETERS)
+@documented(PARAMETERS)
 class NeuralRegressor(RegressorMixin, NeuralEstimator):
     """Regression by a network with a posterior over its parameters.
 
@@ -47,6 +44,8 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
     >>> bool(std[1] > 10 * std[0])
     True
     """
+
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {"noise_scale": auto(POSITIVE)}
 
     def __init__(
         self,
@@ -88,59 +87,41 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "NeuralRegressor":
         """Forget everything and learn from a table."""
-        return self._take(X, y, sample_weight, fresh=True, shuffle=True)
+        X, y, weight = self._check_numbers(X, y, sample_weight, reset=True)
+        begun = self._begin(NumberTargets.of(y, weight), X, weight)
+        return self._learn(begun, (X, y, weight), shuffle=True)
 
-    @available_if(streams)
+    @available_if(learns_in_one_pass)
     @all_or_nothing
     def partial_fit(self, X, y, sample_weight=None) -> "NeuralRegressor":
         """Learn from further rows; the scales of inputs and targets are those of the first call."""
-        fresh = "fitted_" not in self.__dict__
-        return self._take(X, y, sample_weight, fresh=fresh, shuffle=False)
-
-    def _take(self, x, y, sample_weight, *, fresh: bool, shuffle: bool) -> Any:
-        x, y = self._checked(x, y, reset=fresh, y_numeric=True, multi_output=True)
-        weight = self._weights(sample_weight, x)
-        if fresh:
-            self._columns = None if y.ndim == 1 else y.shape[1]
-            self.y_mean_, self.y_scale_ = standard(y, weight)
-        y = (y - self.y_mean_) / self.y_scale_
-        y = y[:, 0] if self._columns == 1 else y
-        x = self._scaled(x, weight, fresh=fresh)
-        return self._learn(x, y, weight, fresh=fresh, shuffle=shuffle)
+        fresh = "fit_" not in vars(self)
+        X, y, weight = self._check_numbers(X, y, sample_weight, reset=fresh)
+        begun = self._begin(NumberTargets.of(y, weight), X, weight) if fresh else self.fit_
+        return self._learn(begun, (X, y, weight), shuffle=False)
 
     def predict(self, X, return_std: bool = False):
         """The mean of y and, if asked, its standard deviation, noise included."""
         mean, epistemic, aleatoric = self.predict_parts(X)
         return (mean, np.sqrt(epistemic + aleatoric)) if return_std else mean
 
-    def predict_parts(self, X) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def predict_parts(self, X) -> Parts:
         """The mean of y, its variance by the parameters, and its variance by the noise."""
-        found = self._predicted(X)
-        mean, epistemic, aleatoric = (
-            np.asarray(a, np.float64)[:, 0] if self._columns is None else np.asarray(a, np.float64)
-            for a in found
-        )
-        square = self.y_scale_**2
-        return mean * self.y_scale_ + self.y_mean_, epistemic * square, aleatoric * square
+        return self._predict_parts(X)
 
     @property
     def noise_scale_(self) -> Any:
         """The standard deviation of the noise, given or learned."""
-        self._require_fitted("noise_scale_")
-        noise = np.sqrt(np.asarray(self.fitted_.model.noise_variance(), np.float64)) * self.y_scale_
-        return float(noise[0]) if self._columns is None else noise
+        fit = self._fitted("noise_scale_")
+        assert isinstance(fit.targets, NumberTargets)
+        return fit.targets.noise_scale(fit.learned.model.noise_variance())
 
-    def _outputs(self) -> int:
-        return self._columns or 1
+    def _check_numbers(self, x, y, sample_weight, *, reset: bool) -> Any:
+        how = {"y_numeric": True, "multi_output": True}
+        return self._check_rows(x, y, sample_weight, reset=reset, **how)
 
-    def _likelihood(self) -> Any:
-        noise = np.full(self._outputs(), FIRST_NOISE)
-        if not self._learns_noise():
-            noise = np.broadcast_to((float(self.noise_scale) / self.y_scale_) ** 2, noise.shape)
-        return Normal(noise[0]) if self._outputs() == 1 else MultiNormal(noise)
-
-    def _learns_noise(self) -> bool:
-        return isinstance(self.noise_scale, str)
+    def _targets_of(self, parts: dict[str, Any]) -> NumberTargets:
+        return number_targets_of(parts)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -148,7 +129,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
         return tags
 
 
-@partial(documented, parameters=PARAMETERS)
+@documented(PARAMETERS)
 class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     """Classification by a network with a posterior over its parameters.
 
@@ -174,40 +155,28 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     ((1, 3), True)
     """
 
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
+    classes_: np.ndarray
+
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "NeuralClassifier":
         """Forget everything and learn from a table."""
-        return self._take(X, y, None, sample_weight, fresh=True, shuffle=True)
+        X, y, weight = self._check_rows(X, y, sample_weight, reset=True)
+        begun = self._begin(self._first_classes(y), X, weight)
+        return self._learn(begun, (X, y, weight), shuffle=True)
 
-    @available_if(streams)
+    @available_if(learns_in_one_pass)
     @all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> "NeuralClassifier":
         """Learn from further rows; the first call needs all labels, in y or in `classes`."""
-        fresh = "fitted_" not in self.__dict__
-        return self._take(X, y, classes, sample_weight, fresh=fresh, shuffle=False)
-
-    def _take(self, x, y, classes, sample_weight, *, fresh: bool, shuffle: bool) -> Any:
-        x, y = self._checked(x, y, reset=fresh)
-        weight = self._weights(sample_weight, x)
+        fresh = "fit_" not in vars(self)
+        X, y, weight = self._check_rows(X, y, sample_weight, reset=fresh)
         if fresh:
-            check_classification_targets(y)
-            self.classes_ = np.unique(y if classes is None else classes)
-            if len(self.classes_) < 2:
-                raise ValueError(
-                    f"NeuralClassifier needs two classes or more; got 1 class: {self.classes_.tolist()}."
-                )
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ValueError(
-                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
-            )
-        unknown = np.setdiff1d(y, self.classes_)
-        if unknown.size:
-            raise ValueError(
-                f"y contains {unknown[:1].tolist()[0]!r}, which is not one of {self.classes_.tolist()}."
-            )
-        codes = np.searchsorted(self.classes_, y).astype(float)
-        x = self._scaled(x, weight, fresh=fresh)
-        return self._learn(x, codes, weight, fresh=fresh, shuffle=shuffle)
+            begun = self._begin(self._first_classes(y, classes), X, weight)
+        else:
+            self._check_classes(classes)
+            begun = self.fit_
+        return self._learn(begun, (X, y, weight), shuffle=False)
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the parameters averaged over."""
@@ -218,22 +187,25 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
         likeliest = np.argmax(self.predict_proba(X), axis=1)
         return self.classes_[likeliest]
 
-    def predict_parts(self, X) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def predict_parts(self, X) -> Parts:
         """The probabilities, and the variances of each class's indicator: by the parameters, by chance."""
-        found = [np.asarray(a, np.float64) for a in self._predicted(X)]
-        if self._outputs() > 1:
-            p, epistemic, aleatoric = found
-            p = np.clip(p, 0, None)
-            return p / p.sum(axis=1, keepdims=True), epistemic, aleatoric
-        p = np.clip(found[0], 0, 1)
-        epistemic, aleatoric = (np.hstack([part, part]) for part in found[1:])
-        return np.hstack([1 - p, p]), epistemic, aleatoric
+        return self._predict_parts(X)
 
-    def _outputs(self) -> int:
-        return 1 if len(self.classes_) == 2 else len(self.classes_)
+    def _first_classes(self, y: np.ndarray, classes: Any = None) -> ClassTargets:
+        """The classes of a network that is to be begun."""
+        check_classification_targets(y)
+        self.classes_ = np.unique(y if classes is None else classes)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"NeuralClassifier needs two classes or more; got 1 class: {self.classes_.tolist()}."
+            )
+        return ClassTargets(self.classes_)
 
-    def _likelihood(self) -> Any:
-        return Bernoulli() if self._outputs() == 1 else Softmax.of(len(self.classes_))
+    def _check_classes(self, classes: Any) -> None:
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
+            )
 
-    def _learns_noise(self) -> bool:
-        return False
+    def _targets_of(self, parts: dict[str, Any]) -> ClassTargets:
+        return ClassTargets(np.asarray(self.classes_))

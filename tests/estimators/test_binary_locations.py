@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import kalvi
-from kalvi.estimators.binary_places import numbers
+from kalvi.estimators.binary_factorization.locations import locations_as_numbers
 from kalvi.rules.silk import beside, places, spread
 
 DAYS = [datetime.date(2020, 1, 1), datetime.date(2020, 3, 1), datetime.date(2021, 1, 1)]
@@ -29,13 +29,13 @@ SINCE_1970 = [18262, 18322, 18628]
     ids=lambda given: type(given).__name__,
 )
 def test_dates_are_days(given):
-    np.testing.assert_allclose(numbers("row_locations", given), SINCE_1970)
+    np.testing.assert_allclose(locations_as_numbers("row_locations", given), SINCE_1970)
 
 
 def test_times_are_days_in_any_unit():
     hours = np.array([0, 12, 36], "timedelta64[h]")
     for unit in ("s", "ns"):
-        found = numbers("row_locations", hours.astype(f"timedelta64[{unit}]"))
+        found = locations_as_numbers("row_locations", hours.astype(f"timedelta64[{unit}]"))
         np.testing.assert_allclose(found, [0, 0.5, 1.5])
 
 
@@ -49,13 +49,13 @@ def test_times_are_days_in_any_unit():
 )
 def test_what_is_not_there_is_refused(given):
     with pytest.raises(ValueError, match="row_locations must be finite; entry 1 is nan"):
-        numbers("row_locations", given)
+        locations_as_numbers("row_locations", given)
 
 
 @pytest.mark.parametrize("given", [[1 + 2j, 3], ["a", "b"]])
 def test_what_is_no_number_is_refused(given):
     with pytest.raises(ValueError, match="must hold numbers or dates"):
-        numbers("row_locations", given)
+        locations_as_numbers("row_locations", given)
 
 
 def test_locations_are_one_only_where_their_digits_end():

@@ -11,13 +11,12 @@ TIES = ("share", "spread")
 UNORDERED = "unordered"
 
 
-class Axis(NamedTuple):
-    """The places of one side, and how the user's order becomes theirs."""
+class SortedAxis(NamedTuple):
+    """The locations of one side of a matrix in rising order, and where the user's rows are among them."""
 
     places: Places  # of the sorted rows
-    order: (
-        Int[np.ndarray, " r"] | None
-    )  # the user's rows in the order of the places; None: as they are
+    # the user's rows in the order of the places; None: as they are
+    order: Int[np.ndarray, " r"] | None
 
     @property
     def n(self) -> int:
@@ -26,8 +25,8 @@ class Axis(NamedTuple):
         return len(self.places.locations if spot is None else spot)
 
     @property
-    def at(self) -> Int[np.ndarray, " r"]:
-        """Of each of the user's rows, the number of its location."""
+    def location_numbers(self) -> Int[np.ndarray, " r"]:
+        """The number of the location of each of the user's rows."""
         spot = np.arange(self.n) if self.places.spot is None else self.places.spot
         if self.order is None:
             return spot
@@ -35,7 +34,7 @@ class Axis(NamedTuple):
         found[self.order] = spot
         return found
 
-    def sorted(self, index: Int[np.ndarray, " e"]) -> Int[np.ndarray, " e"]:
+    def sort(self, index: Int[np.ndarray, " e"]) -> Int[np.ndarray, " e"]:
         """Numbers of the user's rows as numbers of the sorted ones."""
         if self.order is None:
             return index
@@ -44,13 +43,13 @@ class Axis(NamedTuple):
         return inverse[index]
 
 
-def axis(name: str, given: Any, n: int, ties: str) -> Axis:
-    """The places of n rows (or columns) at the given locations."""
+def sort_axis(name: str, given: Any, n: int, ties: str) -> SortedAxis:
+    """The locations of n rows (or columns), `given` as the parameter `name`, in rising order."""
     if given is None:
-        return Axis(places(np.arange(n, dtype=float)), None)
+        return SortedAxis(places(np.arange(n, dtype=float)), None)
     if isinstance(given, str) and given == UNORDERED:
-        return Axis(unordered(n), None)
-    locations = numbers(name, given)
+        return SortedAxis(unordered(n), None)
+    locations = locations_as_numbers(name, given)
     if len(locations) != n:
         what = name.split("_")[0] + ("s" if name.startswith("row") else "umns")
         raise ValueError(
@@ -60,10 +59,10 @@ def axis(name: str, given: Any, n: int, ties: str) -> Axis:
     if np.array_equal(order, np.arange(n)):
         order = None
     rising = locations if order is None else locations[order]
-    return Axis(places(spread(rising) if ties == "spread" else rising), order)
+    return SortedAxis(places(spread(rising) if ties == "spread" else rising), order)
 
 
-def numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
+def locations_as_numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
     """Locations as numbers; dates become days since 1970, and times days."""
     if isinstance(given, str):
         raise ValueError(

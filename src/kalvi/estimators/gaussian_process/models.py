@@ -1,17 +1,21 @@
 """Gaussian processes with any scalar likelihood as scikit-learn estimators."""
 
-from functools import partial
+from collections.abc import Callable
+from typing import ClassVar
 
-import jax
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi.estimators.common import all_or_nothing, documented
-from kalvi.estimators.gp_base import GaussianProcess, moments
-from kalvi.estimators.gp_fits import per_point
-from kalvi.estimators.gp_settings import PARAMETERS
+from kalvi.estimators.constraints import Constraint, one_of
+from kalvi.estimators.decorators import all_or_nothing, documented
+from kalvi.estimators.gaussian_process.estimator import GaussianProcess
+from kalvi.estimators.gaussian_process.fitting import Scales, weighted_scales
+from kalvi.estimators.gaussian_process.parameters import ATTRIBUTES, CONSTRAINTS, PARAMETERS
+from kalvi.estimators.gaussian_process.predictions import log_densities, target_moments
+from kalvi.estimators.gaussian_process.problem import TrainingRows
+from kalvi.estimators.input_checks import checked_weights
 from kalvi.likelihoods import (
     Bernoulli,
     Laplace,
@@ -22,14 +26,20 @@ from kalvi.likelihoods import (
     StudentT,
 )
 from kalvi.likelihoods.base import need_labels, need_one_output
-from kalvi.numerics.precision import matching
 
 FIRST_NOISE = 0.1
 """The variance of the noise before it is learned, as a share of that of y."""
+LIKELIHOODS: dict[str, Callable[[float], Likelihood]] = {
+    "normal": lambda scale: Normal(scale**2),
+    "laplace": Laplace,
+    "student_t": lambda scale: StudentT(4.0, scale),
+    "poisson": lambda scale: Poisson(),
+}
+"""Likelihoods by name, made with the scale of the noise that a search begins with."""
 LINKS = {"logit": Bernoulli, "probit": Probit}
 
 
-@partial(documented, parameters=PARAMETERS)
+@documented(PARAMETERS, ATTRIBUTES)
 class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
     """Regression with a Gaussian process prior and normal, heavy-tailed or count noise.
 
@@ -53,6 +63,13 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
     >>> print(model.predict(x[25:26]).round(1), np.sin(2 * x[25]).round(1))
     [1.] [1.]
     """
+
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {
+        "likelihood": Constraint(
+            f"one of {', '.join(LIKELIHOODS)} or a Likelihood",
+            lambda value: isinstance(value, Likelihood) or one_of(LIKELIHOODS).allows(value),
+        )
+    }
 
     def __init__(
         self,
@@ -90,56 +107,42 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "GaussianProcessRegressor":
         """Learn from a table."""
-        X, y = self._checked(X, y, y_numeric=True)
-        weight = self._weights(sample_weight, X)
-        centre, spread = moments(y, weight)
+        X, y = self._check_rows(X, y, y_numeric=True)
+        weight = checked_weights(sample_weight, X)
+        centre, spread = weighted_scales(y, weight)
         spread = spread or 1.0
         likelihood = self._first_likelihood(spread)
         need_labels(likelihood, y)
         if likelihood.log_link:
             centre, spread = float(np.log(max(centre, 1e-3))), 1.0
-        self.fits_ = [self._fit_one(X, y, weight, likelihood, centre, spread)]
-        self._warn()
-        return self
+        return self._learn([TrainingRows(X, y, weight)], likelihood, Scales(centre, spread))
 
     def predict(self, X, return_std: bool = False):
         """The mean of y and, if asked, its standard deviation, noise included."""
-        law = self._laws(X)[0]
-        with matching(self._fitted_dtype()):
-            mean, var = per_point(_moments, self.fits_[0].hyper.likelihood, *law)
+        X = self._check_new_rows(X)
+        mean, var = target_moments(self.fits_[0], X)
         return (mean, np.sqrt(var)) if return_std else mean
 
     def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the latent function at new points."""
-        mean, var = self._laws(X)[0]
+        X = self._check_new_rows(X)
+        mean, var = self.fits_[0].latent(X)
         return mean, np.sqrt(var)
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """log p(y | x, the table) for each new row."""
-        mean, var = self._laws(X)[0]
+        X = self._check_new_rows(X)
         y = column_or_1d(y, dtype=np.float64)
-        check_consistent_length(mean, y)
+        check_consistent_length(X, y)
         assert_all_finite(y, input_name="y")
-        with matching(self._fitted_dtype()):
-            y = np.asarray(y, mean.dtype)
-            return per_point(_log_predictive, self.fits_[0].hyper.likelihood, y, mean, var)
+        return log_densities(self.fits_[0], X, y)
 
     def _first_likelihood(self, spread: float) -> Likelihood:
+        """The likelihood that the search for hyperparameters begins with."""
         if isinstance(self.likelihood, Likelihood):
             need_one_output(self.likelihood, "GaussianProcessRegressor")
             return self.likelihood
-        scale = float(np.sqrt(FIRST_NOISE)) * spread
-        made = {
-            "normal": lambda: Normal(scale**2),
-            "laplace": lambda: Laplace(scale),
-            "student_t": lambda: StudentT(4.0, scale),
-            "poisson": Poisson,
-        }
-        if not isinstance(self.likelihood, str) or self.likelihood not in made:
-            raise ValueError(
-                f"likelihood must be one of {', '.join(made)} or a Likelihood; got {self.likelihood!r}."
-            )
-        return made[self.likelihood]()
+        return LIKELIHOODS[self.likelihood](float(np.sqrt(FIRST_NOISE)) * spread)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -147,7 +150,7 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
         return tags
 
 
-@partial(documented, parameters=PARAMETERS)
+@documented(PARAMETERS, ATTRIBUTES)
 class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     """Classification with a Gaussian process prior over the log-odds.
 
@@ -174,6 +177,8 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     >>> print(model.predict_proba([[1, 1], [1, -1]])[:, 1].round(1))
     [1. 0.]
     """
+
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {"link": one_of(LINKS)}
 
     def __init__(
         self,
@@ -211,11 +216,9 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "GaussianProcessClassifier":
         """Learn from a table."""
-        if not isinstance(self.link, str) or self.link not in LINKS:
-            raise ValueError(f"link must be one of {', '.join(LINKS)}; got {self.link!r}.")
-        X, y = self._checked(X, y, y_numeric=False)
+        X, y = self._check_rows(X, y, y_numeric=False)
         check_classification_targets(y)
-        weight = self._weights(sample_weight, X)
+        weight = checked_weights(sample_weight, X)
         self.classes_, codes = np.unique(y, return_inverse=True)
         seen = np.unique(y[weight > 0]) if np.any(weight > 0) else self.classes_
         if len(seen) < 2:
@@ -224,19 +227,13 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
                 f"{seen.tolist()}. Give rows of all, with weights above 0."
             )
         ones = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        likelihood = LINKS[self.link]()
-        self.fits_ = [
-            self._fit_one(X, (codes == k).astype(float), weight, likelihood, 0.0, 1.0) for k in ones
-        ]
-        self._warn()
-        return self
+        problems = [TrainingRows(X, (codes == k).astype(float), weight) for k in ones]
+        return self._learn(problems, LINKS[self.link](), Scales(0.0, 1.0))
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the latent function averaged over."""
-        laws = self._laws(X)
-        pairs = zip(self.fits_, laws, strict=True)
-        with matching(self._fitted_dtype()):
-            found = [per_point(_moments, fit.hyper.likelihood, *law)[0] for fit, law in pairs]
+        X = self._check_new_rows(X)
+        found = [target_moments(fit, X)[0] for fit in self.fits_]
         columns = np.clip(np.column_stack(found), 0, 1)
         if len(self.classes_) == 2:
             return np.column_stack([1 - columns[:, 0], columns[:, 0]])
@@ -252,35 +249,13 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the latent function at new points; for three classes or more, a
         column for each."""
-        laws = self._laws(X)
-        mean, var = (np.stack(part, axis=-1) for part in zip(*laws, strict=True))
-        if len(laws) == 1:
+        X = self._check_new_rows(X)
+        found = [fit.latent(X) for fit in self.fits_]
+        mean, var = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
+        if len(found) == 1:
             mean, var = mean[:, 0], var[:, 0]
         return mean, np.sqrt(var)
 
     def decision_function(self, X) -> np.ndarray:
         """The mean of the latent function; for three classes or more, a column for each."""
         return self.predict_latent(X)[0]
-
-
-def _moments(likelihood: Likelihood, mean, var):
-    return jax.vmap(lambda m, v: likelihood.predict(m, v))(mean, var)
-
-
-def _log_predictive(likelihood: Likelihood, y, mean, var):
-    return jax.vmap(lambda y, m, v: likelihood.log_predictive(y, m, v))(y, mean, var)
-
-
-ATTRIBUTES = """kernel_ : the kernel as fitted, or a list of them, one a class
-    likelihood_, mean_ : the likelihood and the constant of the mean as fitted, or lists of them
-    log_marginal_likelihood_ : float
-        The variational bound on log p(y) (`elbo_` is the same), summed over the classes' problems.
-    regime_ : "exact" or "sparse"
-        Whether every row has a latent of its own, or all go through inducing points.
-    inducing_ : array, or a list of them; the inducing points of the sparse regime
-    n_evaluations_ : int
-        How often the bound was asked for in the search of hyperparameters.
-    elbo_gap_ : float
-        The squared natural-gradient norm where the ascent of the bound ended, in nats."""
-for _model in (GaussianProcessRegressor, GaussianProcessClassifier):
-    _model.__doc__ = (_model.__doc__ or "").replace("ATTRIBUTES", ATTRIBUTES)

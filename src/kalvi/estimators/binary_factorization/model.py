@@ -3,28 +3,44 @@
 from typing import Any, NamedTuple
 from warnings import warn
 
-import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
-from kalvi.estimators import binary_fits as fits
-from kalvi.estimators import binary_predictions as predictions
-from kalvi.estimators import binary_settings as settings
-from kalvi.estimators import binary_tables as tables
-from kalvi.estimators.binary_places import Axis, axis
-from kalvi.estimators.common import all_or_nothing
-from kalvi.estimators.states import check_names, fits_together
+from kalvi.estimators.binary_factorization.entries import (
+    Axes,
+    ReadEntries,
+    array_like,
+    read_entries,
+    shape_of,
+)
+from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, fit_of, parts_of
+from kalvi.estimators.binary_factorization.locations import sort_axis
+from kalvi.estimators.binary_factorization.parameters import (
+    check_piece,
+    first_n_factors,
+    make_settings,
+    sort_guess,
+)
+from kalvi.estimators.binary_factorization.sweeps import (
+    SweepResult,
+    SweepSettings,
+    climb,
+    climb_by_pieces,
+    guess_factors,
+    select_n_factors,
+    take_guess,
+)
+from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.input_checks import check_feature_names
+from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.numerics.precision import matching
-from kalvi.rules.silk import Side, Silk, log_likelihood
-from kalvi.rules.silk.model import double_sum
-from kalvi.streams import run
+from kalvi.rules.silk import Observed, Silk
 
 
 class Smoothness(NamedTuple):
@@ -34,7 +50,7 @@ class Smoothness(NamedTuple):
     cols: np.ndarray
 
 
-class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledAsNumPy):
     """A binary matrix as a few factors of its rows and columns that vary smoothly along their order.
 
     An entry is 1 with probability σ(⟨uᵣ, α_c⟩). Each factor is a Gaussian process along the locations of
@@ -117,10 +133,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     """
 
     n_features_in_: int
-    posterior_: Silk
-    elbo_history_: np.ndarray
-    converged_: bool
-    _axes: tuple[Axis, Axis]
+    fit_: MatrixFit
 
     def __init__(
         self,
@@ -163,26 +176,18 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         guess of the factors of the rows and of the columns, two arrays, such as those of another fit; None
         takes singular vectors, which know little of matrices whose rows share hardly any columns.
         """
-        how = settings.settings(self.get_params())
-        X = self._checked(X, reset=True)
-        shape = tables.shape_of(X)
-        n_factors = settings.most_factors(self.get_params(), shape)
-        rows = axis("row_locations", self.row_locations, shape[0], self.ties)
-        axes = rows, axis("col_locations", self.col_locations, shape[1], self.ties)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with matching(how.dtype):
-            observed = tables.read(X, mask, weight, self.unstored, axes, how.dtype).observed
-            layout = fits.Layout(*(side.places.laid(how.dtype) for side in axes))
-            settings.check_piece(how, observed, n_factors)
-            if start is None:
-                first = fits.begin(observed, layout, n_factors, how, jr.key(seed))
-            else:
-                first = fits.given(settings.started(start, axes, n_factors, how), layout, how)
-            found = self._climbed(first, observed, how, jr.key(seed + 1))
-        self._axes, self.posterior_ = axes, found.silk
-        self.elbo_history_, self.converged_ = found.history, found.converged
+        settings, X = make_settings(self.get_params()), self._check_matrix(X, reset=True)
+        shape = shape_of(X)
+        n_factors = first_n_factors(self.get_params(), shape)
+        rows = sort_axis("row_locations", self.row_locations, shape[0], self.ties)
+        axes = rows, sort_axis("col_locations", self.col_locations, shape[1], self.ties)
+        with matching(settings.dtype):
+            entries = self._read(X, mask, weight, axes, settings.dtype)
+            check_piece(settings, entries.observed, n_factors)
+            found = self._climb(entries.observed, axes, n_factors, settings, start)
+        self.fit_ = MatrixFit(found.silk, axes, found.history, found.converged)
         if not found.converged:
-            self._warn(f"the bound still rose after {self.n_sweeps_} sweeps")
+            _warn(f"the bound still rose after {self.n_sweeps_} sweeps")
         return self
 
     def fit_transform(self, X, y=None, *, mask=None, weight=None, start=None) -> np.ndarray:
@@ -195,21 +200,15 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         row_locations are needed where those of `fit` were given and the number of rows has changed.
         """
         check_is_fitted(self)
-        how = settings.settings(self.get_params())
-        X = self._checked(X, reset=False)
-        n = tables.shape_of(X)[0]
+        settings, X = make_settings(self.get_params()), self._check_matrix(X, reset=False)
         given = self.row_locations if row_locations is None else row_locations
-        rows = axis("row_locations", given, n, self.ties)
-        self._check_order(rows)
-        how = how._replace(dtype=self._dtype.name)
-        with matching(self._dtype):
-            axes = rows, self._axes[1]
-            observed = tables.read(X, mask, weight, self.unstored, axes, self._dtype).observed
-            layout = fits.Layout(*(side.places.laid(how.dtype) for side in axes))
-            found, converged = fits.transformed(self.posterior_, observed, layout, how)
+        rows = sort_axis("row_locations", given, shape_of(X)[0], self.ties)
+        with matching(self.fit_.dtype):
+            entries = self._read(X, mask, weight, (rows, self.fit_.axes[1]), self.fit_.dtype)
+        found, converged = self.fit_.transform(entries, rows, settings)
         if not converged:
-            self._warn(f"the factors of the rows still moved after {how.max_sweeps} sweeps")
-        return np.asarray(found.rows.posterior.mean)[rows.at]
+            _warn(f"the factors of the rows still moved after {settings.max_sweeps} sweeps")
+        return found
 
     def predict_proba(
         self, rows=None, cols=None, *, row_locations=None, col_locations=None
@@ -221,12 +220,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         known ones or beyond.
         """
         check_is_fitted(self)
-        silk, (row_axis, col_axis) = self.posterior_, self._axes
-        of = predictions.matrix if rows is None or cols is None else predictions.pairs
-        with matching(self._dtype):
-            u = predictions.moments(silk.rows, row_axis, "row", rows, row_locations)
-            v = predictions.moments(silk.cols, col_axis, "col", cols, col_locations)
-            return of(u, v, silk.rows.posterior.adds_mean)
+        return self.fit_.predict(rows, cols, row_locations, col_locations)
 
     def score(self, X, y=None, *, mask=None, weight=None) -> float:
         """The mean log predictive probability of observed entries of the matrix that was fitted.
@@ -235,16 +229,16 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         other matrices: their scores mean nothing.
         """
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        shape, fitted = tables.shape_of(X), tuple(a.n for a in self._axes)
+        X = self._check_matrix(X, reset=False)
+        shape, fitted = shape_of(X), tuple(axis.n for axis in self.fit_.axes)
         if shape != fitted:
             raise ValueError(
                 f"score needs entries of the matrix that was fitted, of shape {fitted}; got {shape}. "
                 "Fit all rows, with those to be judged hidden by mask."
             )
-        with matching(self._dtype):
-            seen = tables.read(X, mask, weight, self.unstored, self._axes, self._dtype)
-            return double_sum(run.call(log_likelihood, self.posterior_, seen.observed)) / seen.total
+        with matching(self.fit_.dtype):
+            entries = self._read(X, mask, weight, self.fit_.axes, self.fit_.dtype)
+        return self.fit_.mean_log_likelihood(entries)
 
     def factors_at(
         self, *, row_locations=None, col_locations=None
@@ -253,122 +247,136 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_is_fitted(self)
         if (row_locations is None) == (col_locations is None):
             raise ValueError("factors_at needs row_locations or col_locations, one of them.")
-        i, name, where = 0, "row", row_locations
-        if row_locations is None:
-            i, name, where = 1, "col", col_locations
-        side = (self.posterior_.rows, self.posterior_.cols)[i]
-        with matching(self._dtype):
-            law, var = predictions.bridged(side, self._axes[i], name, where)
-            return np.asarray(law.mean), np.sqrt(np.asarray(var))
+        if col_locations is None:
+            return self.fit_.factors_at(self.fit_.rows, row_locations)
+        return self.fit_.factors_at(self.fit_.cols, col_locations)
+
+    @property
+    def posterior_(self) -> Silk:
+        """The factors of both sides, rows and columns sorted by location."""
+        return self._fitted().silk
 
     @property
     def row_factors_(self) -> np.ndarray:
-        return np.asarray(self._side(0).posterior.mean)[self._axes[0].at]
+        """Posterior means of the factors of the rows."""
+        return self._fitted().rows.factors
 
     @property
     def col_factors_(self) -> np.ndarray:
-        return np.asarray(self._side(1).posterior.mean)[self._axes[1].at]
+        """Posterior means of the factors of the columns."""
+        return self._fitted().cols.factors
 
     @property
     def row_stds_(self) -> np.ndarray:
-        return np.sqrt(np.asarray(self._side(0).posterior.var))[self._axes[0].at]
+        """Posterior standard deviations of the factors of the rows."""
+        return self._fitted().rows.stds
 
     @property
     def col_stds_(self) -> np.ndarray:
-        return np.sqrt(np.asarray(self._side(1).posterior.var))[self._axes[1].at]
+        """Posterior standard deviations of the factors of the columns."""
+        return self._fitted().cols.stds
 
     @property
     def row_prior_(self) -> OrnsteinUhlenbeck:
-        return self._side(0).prior
+        """The learned prior of the factors of the rows."""
+        return self._fitted().silk.rows.prior
 
     @property
     def col_prior_(self) -> OrnsteinUhlenbeck:
-        return self._side(1).prior
+        """The learned prior of the factors of the columns."""
+        return self._fitted().silk.cols.prior
 
     @property
     def row_rates_(self) -> np.ndarray:
+        """How fast the correlations of the factors of the rows fall."""
         return np.asarray(self.row_prior_.rate)
 
     @property
     def col_rates_(self) -> np.ndarray:
+        """How fast the correlations of the factors of the columns fall."""
         return np.asarray(self.col_prior_.rate)
 
     @property
     def smoothness_(self) -> Smoothness:
+        """Correlation lengths of the factors."""
         return Smoothness(2 / self.row_rates_, 2 / self.col_rates_)
 
     @property
     def n_factors_(self) -> int:
-        return len(self._side(0).prior.mean)
+        """How many factors there are."""
+        return len(self.row_prior_.mean)
+
+    @property
+    def elbo_history_(self) -> np.ndarray:
+        """The bound at the start and after every sweep."""
+        return self._fitted().history
 
     @property
     def elbo_(self) -> float:
-        self._side(0)
+        """The bound on the log evidence."""
         return float(self.elbo_history_[-1])
 
     @property
     def n_sweeps_(self) -> int:
-        self._side(0)
+        """How many sweeps were made."""
         return len(self.elbo_history_) - 1
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the sweeps ended because they gained little."""
+        return self._fitted().converged
 
     @property
     def _n_features_out(self) -> int:
         return self.n_factors_
 
-    @property
-    def _dtype(self) -> np.dtype:
-        """Of the fit, whatever the parameter is now."""
-        return np.dtype(self.posterior_.rows.posterior.mean.dtype)
-
-    def _side(self, i: int) -> Side:
-        if "posterior_" not in self.__dict__:
+    def _fitted(self) -> MatrixFit:
+        if "fit_" not in vars(self):
             raise AttributeError("what was learned is there after fit.")
-        return (self.posterior_.rows, self.posterior_.cols)[i]
+        return self.fit_
 
-    def _climbed(self, first: Silk, observed: Any, how: fits.Settings, key: Any) -> fits.Climbed:
-        climb = fits.sought if settings.is_auto(self.get_params()) else fits.climb
+    def _climb(
+        self, observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, start: Any
+    ) -> SweepResult:
+        """Sweeps from a first guess: the user's, or one by singular vectors."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        layout = tuple(side.places.laid(settings.dtype) for side in axes)
+        if start is None:
+            first = guess_factors(observed, layout, n_factors, settings, jr.key(seed))
+        else:
+            guess = sort_guess(start, axes, n_factors, settings.dtype)
+            first = take_guess(guess, layout, settings)
         with tqdm(unit=" sweeps", disable=not self.verbose) as bar:
 
             def tell(elbo: float) -> None:
                 bar.set_postfix(elbo=f"{elbo:.3f}", refresh=False)
                 bar.update()
 
-            if how.piece is not None:
-                return fits.sampled(first, observed, how.piece, how, key, tell)
-            return climb(first, observed, how, tell)
+            if settings.piece is not None:
+                return climb_by_pieces(first, observed, settings, jr.key(seed + 1), tell)
+            to_optimum = select_n_factors if self.n_factors == "auto" else climb
+            return to_optimum(first, observed, settings, tell)
 
-    def _checked(self, X, *, reset: bool) -> Any:
+    def _check_matrix(self, X, *, reset: bool) -> Any:
         """X as it is, its columns counted and named."""
-        X = tables.array_like(X)
-        tables.shape_of(X)
+        X = array_like(X)
+        shape_of(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X
 
-    def _check_order(self, rows: Axis) -> None:
-        if rows.places.ordered != self.posterior_.rows.ordered:
-            raise ValueError(
-                "row_locations must be 'unordered' where they were in fit, and only there; call fit again."
-            )
-
-    @staticmethod
-    def _warn(what: str) -> None:
-        warn(f"{what}; raise max_sweeps or tol.", ConvergenceWarning, stacklevel=4)
+    def _read(self, X, mask, weight, axes: Axes, dtype: Any) -> ReadEntries:
+        return read_entries(X, mask, weight, self.unstored, axes, dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
         kept: Any = super().__getstate__()
-        return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, kept)
+        fit = kept.pop("fit_", None)
+        return kept if fit is None else kept | as_numpy(parts_of(fit))
 
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        super().__setstate__(kept)
-        if "posterior_" in self.__dict__:
-            with matching(np.asarray(self.posterior_.rows.posterior.mean).dtype):
-                self.posterior_ = jax.tree.map(jnp.asarray, self.posterior_)
-            check_names(self)
-            sides = isinstance(self.posterior_, Silk) and len(self._axes) == 2
-            fits_together(sides, self, "posterior_")
-            places = all(isinstance(side, Axis) for side in self._axes)
-            fits_together(places and self._axes[1].n == self.n_features_in_, self, "columns")
+    def _restore(self) -> None:
+        parts = {name: vars(self).pop(name) for name in PARTS if name in vars(self)}
+        if "posterior_" in parts:
+            check_feature_names(self)
+            self.fit_ = fit_of(parts, self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -376,3 +384,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True  # two categories: 0 and 1
         return tags
+
+
+def _warn(complaint: str) -> None:
+    warn(f"{complaint}; raise max_sweeps or tol.", ConvergenceWarning, stacklevel=4)

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int, Int8
 
-from kalvi.estimators.binary_places import Axis
-from kalvi.estimators.common import refuse_lazy
+from kalvi.estimators.binary_factorization.locations import SortedAxis
+from kalvi.estimators.input_checks import refuse_lazy
 from kalvi.rules.silk import Entries, Observed, Table, entries
 
 BLOCK = 2**20
@@ -22,8 +22,11 @@ FEW = 0.15
 smaller up to a tenth."""
 UNSTORED = (None, "zero", "missing")
 
+Axes = tuple[SortedAxis, SortedAxis]
+"""Where the rows and the columns of a matrix are."""
 
-class Read(NamedTuple):
+
+class ReadEntries(NamedTuple):
     """The observed entries, in the order of the places, and the sum of their weights."""
 
     observed: Observed
@@ -36,7 +39,7 @@ class _Whole(NamedTuple):
     sign: Int8[np.ndarray, "r c"]
     weight: Float[np.ndarray, "r c"] | None
 
-    def as_table(self, axes: tuple[Axis, Axis]) -> Table:
+    def as_table(self, axes: Axes) -> Table:
         def ordered(a: np.ndarray) -> np.ndarray:
             rows, cols = axes[0].order, axes[1].order
             a = a if rows is None else a[rows]
@@ -44,7 +47,7 @@ class _Whole(NamedTuple):
 
         return Table.of(ordered(self.sign), None if self.weight is None else ordered(self.weight))
 
-    def as_list(self, axes: tuple[Axis, Axis]) -> Entries:
+    def as_list(self, axes: Axes) -> Entries:
         row, col = np.nonzero(self.sign)
         weight = None if self.weight is None else self.weight[row, col]
         return _Listed(row, col, self.sign[row, col], weight, self.sign.shape).as_list(axes)
@@ -59,7 +62,7 @@ class _Listed(NamedTuple):
     weight: Float[np.ndarray, " e"] | None
     shape: tuple[int, int]
 
-    def as_table(self, axes: tuple[Axis, Axis]) -> Table:
+    def as_table(self, axes: Axes) -> Table:
         def filled(values: np.ndarray) -> np.ndarray:
             whole = np.zeros(self.shape, values.dtype)
             whole[self.row, self.col] = values
@@ -68,14 +71,14 @@ class _Listed(NamedTuple):
         weight = None if self.weight is None else filled(self.weight)
         return _Whole(filled(self.sign), weight).as_table(axes)
 
-    def as_list(self, axes: tuple[Axis, Axis]) -> Entries:
-        row, col = axes[0].sorted(self.row), axes[1].sorted(self.col)
+    def as_list(self, axes: Axes) -> Entries:
+        row, col = axes[0].sort(self.row), axes[1].sort(self.col)
         return entries(row, col, self.sign, self.weight, self.shape)
 
 
-def read(
-    X: Any, mask: Any, weight: Any, unstored: str | None, axes: tuple[Axis, Axis], dtype: Any
-) -> Read:
+def read_entries(
+    X: Any, mask: Any, weight: Any, unstored: str | None, axes: Axes, dtype: Any
+) -> ReadEntries:
     """What was observed of a matrix of known shape."""
     shape = (axes[0].n, axes[1].n)
     for name, given in (("mask", mask), ("weight", weight)):
@@ -84,10 +87,10 @@ def read(
     X, mask, weight = (_canonical(a) if sp.issparse(a) else a for a in (X, mask, weight))
     dtype = np.dtype(dtype)
     if sp.issparse(X) and _is_list(X, unstored):
-        found = _listed(X, mask, weight, dtype)
+        found = _read_stored(X, mask, weight, dtype)
         seen, total = len(found.sign), found.weight
     else:
-        found = _table(X, mask, weight, shape, dtype)
+        found = _read_whole(X, mask, weight, shape, dtype)
         seen, total = int(np.count_nonzero(found.sign)), found.weight
     if not seen:
         raise ValueError(
@@ -96,8 +99,8 @@ def read(
         )
     total = float(seen if total is None else total.sum(dtype=np.float64))
     if seen < FEW * shape[0] * shape[1]:
-        return Read(found.as_list(axes), total)
-    return Read(found.as_table(axes), total)
+        return ReadEntries(found.as_list(axes), total)
+    return ReadEntries(found.as_table(axes), total)
 
 
 def shape_of(X: Any) -> tuple[int, int]:
@@ -143,7 +146,7 @@ def _canonical(a: Any) -> sp.csr_array:
     return found
 
 
-def _table(X: Any, mask: Any, weight: Any, shape: tuple[int, int], dtype: np.dtype) -> _Whole:
+def _read_whole(X: Any, mask: Any, weight: Any, shape: tuple[int, int], dtype: np.dtype) -> _Whole:
     """What was observed, read some rows at a time."""
     signs = np.zeros(shape, np.int8)
     weights = None if weight is None else np.zeros(shape, dtype)
@@ -158,7 +161,7 @@ def _table(X: Any, mask: Any, weight: Any, shape: tuple[int, int], dtype: np.dty
     return _Whole(signs, weights)
 
 
-def _listed(X: sp.csr_array, mask: Any, weight: Any, dtype: np.dtype) -> _Listed:
+def _read_stored(X: sp.csr_array, mask: Any, weight: Any, dtype: np.dtype) -> _Listed:
     """What was observed among the stored entries."""
     stored = X.tocoo()
     (row, col), (values, seen) = stored.coords, _values(stored.data)

@@ -1,0 +1,160 @@
+"""A fit of a binary matrix: the factors of its rows and columns, what they predict, the bounds."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kalvi.estimators.binary_factorization.entries import Axes, ReadEntries
+from kalvi.estimators.binary_factorization.locations import (
+    UNORDERED,
+    SortedAxis,
+    locations_as_numbers,
+)
+from kalvi.estimators.binary_factorization.predictions import (
+    as_numbers,
+    predict_matrix,
+    predict_pairs,
+)
+from kalvi.estimators.binary_factorization.sweeps import SweepSettings, transform_rows
+from kalvi.estimators.input_checks import require_consistent
+from kalvi.estimators.pickling import as_jax
+from kalvi.numerics.precision import matching
+from kalvi.rules.silk import Beside, Moments, Side, Silk, beside, bridge, log_likelihood
+from kalvi.rules.silk.model import double_sum
+from kalvi.streams import run
+
+
+class FittedSide(NamedTuple):
+    """What was learned of the rows, or of the columns."""
+
+    side: Side
+    axis: SortedAxis
+    name: str  # "row" or "col", as in the parameters
+
+    @property
+    def factors(self) -> np.ndarray:
+        """Posterior means, in the user's order."""
+        return np.asarray(self.side.posterior.mean)[self.axis.location_numbers]
+
+    @property
+    def stds(self) -> np.ndarray:
+        """Posterior standard deviations, in the user's order."""
+        return np.sqrt(np.asarray(self.side.posterior.var))[self.axis.location_numbers]
+
+    def moments(self, index: Any, locations: Any) -> Moments:
+        """The moments of some of the user's rows, or at new locations; of all rows if neither."""
+        if locations is None:
+            at = self.axis.location_numbers
+            at = at if index is None else at[as_numbers(self.name, index, self.axis.n)]
+            return run.call(_moments, self.side).at(jnp.asarray(at))
+        if index is not None:
+            raise ValueError(f"give {self.name}s or {self.name}_locations, not both.")
+        return self.moments_at(locations)[0]
+
+    def moments_at(self, locations: Any) -> tuple[Moments, Float[Array, "t k"]]:
+        """Moments and variances at new locations."""
+        parameter = f"{self.name}_locations"
+        if not self.side.ordered:
+            raise ValueError(
+                f"{parameter} need {self.name}s with locations, but these were fitted as {UNORDERED!r}; "
+                f"use {self.name}s for those of the matrix."
+            )
+        new = locations_as_numbers(parameter, locations)
+        if not len(new):
+            raise ValueError(f"{parameter} must hold at least one location; got none.")
+        size = 1 << (len(new) - 1).bit_length()  # few sizes to compile
+        padded = np.pad(new, (0, size - len(new)), mode="edge")
+        near = beside(self.axis.places.locations, padded, self.side.prior.mean.dtype)
+        law, var = run.call(_moments_between, self.side, near)
+        return law.at(jnp.arange(len(new))), var[: len(new)]
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFit:
+    """The factors of a binary matrix."""
+
+    silk: Silk  # rows and columns sorted by location
+    axes: Axes
+    history: Float[np.ndarray, " s"]  # the bound before every sweep, and after the last
+    converged: bool
+
+    @property
+    def rows(self) -> FittedSide:
+        """What was learned of the rows."""
+        return FittedSide(self.silk.rows, self.axes[0], "row")
+
+    @property
+    def cols(self) -> FittedSide:
+        """What was learned of the columns."""
+        return FittedSide(self.silk.cols, self.axes[1], "col")
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The precision of the fit, whatever the parameter is now."""
+        return np.dtype(self.silk.rows.posterior.mean.dtype)
+
+    def predict(self, rows: Any, cols: Any, row_locations: Any, col_locations: Any) -> np.ndarray:
+        """Probabilities that entries are 1; side by side if both rows and cols are given."""
+        predict = predict_matrix if rows is None or cols is None else predict_pairs
+        with matching(self.dtype):
+            u = self.rows.moments(rows, row_locations)
+            v = self.cols.moments(cols, col_locations)
+            return predict(u, v, self.silk.rows.posterior.adds_mean)
+
+    def factors_at(self, side: FittedSide, locations: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations of the factors of a side at new locations."""
+        with matching(self.dtype):
+            law, var = side.moments_at(locations)
+            return np.asarray(law.mean), np.sqrt(np.asarray(var))
+
+    def mean_log_likelihood(self, entries: ReadEntries) -> float:
+        """The mean log predictive probability of entries of the matrix."""
+        with matching(self.dtype):
+            return double_sum(run.call(log_likelihood, self.silk, entries.observed)) / entries.total
+
+    def transform(
+        self, entries: ReadEntries, rows: SortedAxis, settings: SweepSettings
+    ) -> tuple[np.ndarray, bool]:
+        """The factors of other rows with the same columns, and whether they were found."""
+        if rows.places.ordered != self.silk.rows.ordered:
+            raise ValueError(
+                "row_locations must be 'unordered' where they were in fit, and only there; call fit again."
+            )
+        with matching(self.dtype):
+            layout = tuple(axis.places.laid(self.dtype.name) for axis in (rows, self.axes[1]))
+            how = settings._replace(dtype=self.dtype.name)
+            found, converged = transform_rows(self.silk, entries.observed, layout, how)
+        return np.asarray(found.rows.posterior.mean)[rows.location_numbers], converged
+
+
+def _moments(side: Side) -> Moments:
+    return side.posterior.moments()
+
+
+def _moments_between(side: Side, near: Beside) -> tuple[Moments, Array]:
+    return side.posterior.bridged(bridge(side.prior, near))
+
+
+PARTS = ("posterior_", "_axes", "elbo_history_", "converged_")
+"""What a file or a pickle has of a fit."""
+
+
+def parts_of(fit: MatrixFit) -> dict[str, Any]:
+    """A fit as a file or a pickle has it."""
+    return dict(zip(PARTS, (fit.silk, fit.axes, fit.history, fit.converged), strict=True))
+
+
+def fit_of(parts: dict[str, Any], model: Any) -> MatrixFit:
+    """The fit that these are parts of; parts that no fit of `model` has are refused."""
+    silk, axes, history, converged = (parts.get(name) for name in PARTS)
+    sides = isinstance(silk, Silk) and isinstance(axes, tuple) and len(axes) == 2
+    require_consistent(sides, model, "posterior_")
+    places = all(isinstance(axis, SortedAxis) for axis in axes)
+    require_consistent(places and axes[1].n == model.n_features_in_, model, "columns")
+    bound = isinstance(history, np.ndarray) and history.ndim == 1 and len(history) > 0
+    require_consistent(bound, model, "elbo_history_")
+    dtype = np.asarray(silk.rows.posterior.mean).dtype
+    return MatrixFit(as_jax(silk, dtype), axes, history, bool(converged))

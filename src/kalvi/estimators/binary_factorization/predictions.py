@@ -1,0 +1,62 @@
+"""Probabilities of entries from the factors of rows and columns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks
+from kalvi.rules.silk import Moments, paired_probabilities, probabilities
+from kalvi.streams import run
+
+BLOCK = 2**18
+"""Entries predicted at once."""
+
+
+def predict_matrix(rows: Moments, cols: Moments, adds_mean: bool) -> Float[np.ndarray, "r c"]:
+    """P(x = 1) of all pairs, some rows at a time."""
+    n, width = len(rows.mean), len(cols.mean)
+    if n * width == 0:
+        return np.empty((n, width), rows.mean.dtype)
+    return _in_blocks(
+        lambda index: run.call(probabilities, rows.at(index), cols, adds_mean),
+        n,
+        min(n, max(BLOCK // width, 1)),
+    )
+
+
+def predict_pairs(rows: Moments, cols: Moments, adds_mean: bool) -> Float[np.ndarray, " e"]:
+    """P(x = 1) of rows and columns side by side."""
+    n = len(rows.mean)
+    if n != len(cols.mean):
+        raise ValueError(
+            f"rows and cols name entries side by side and must be of one length; got {n} and "
+            f"{len(cols.mean)}. For all pairs of some rows and columns index the whole matrix."
+        )
+    if n == 0:
+        return np.zeros(0, rows.mean.dtype)
+    return _in_blocks(
+        lambda index: run.call(paired_probabilities, rows.at(index), cols.at(index), adds_mean),
+        n,
+        min(1 << (n - 1).bit_length(), BLOCK),
+    )
+
+
+def as_numbers(name: str, index: Any, n: int) -> Int[np.ndarray, " e"]:
+    """Rows (or columns) by number, slice or mask, as their numbers."""
+    try:
+        index = index if isinstance(index, slice) else np.atleast_1d(np.asarray(index))
+        found = np.arange(n)[index]
+    except IndexError as error:
+        raise ValueError(f"{name}s must be numbers of the {n} {name}s; {error}.") from None
+    if found.ndim != 1:
+        raise ValueError(f"{name}s must have one dimension; got {found.ndim}.")
+    return found
+
+
+def _in_blocks(function: Callable[[Array], Array], n: int, size: int) -> np.ndarray:
+    """A function of the numbers of rows, `size` of them at a time."""
+    blocks = padded_blocks(np.arange(n), size)
+    return predict_in_blocks(lambda index: (function(jnp.asarray(index)),), blocks, n)[0]

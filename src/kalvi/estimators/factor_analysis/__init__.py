@@ -1,0 +1,10 @@
+"""Factor analysis of streams and tables.
+
+model    the estimator that users see
+fit      a fit: the state of the stream, the rows that wait, the distribution of a row
+methods  the methods by name: the rule of each, its start, and how many rows it waits for
+"""
+
+from kalvi.estimators.factor_analysis.model import FactorAnalysis
+
+__all__ = ["FactorAnalysis"]

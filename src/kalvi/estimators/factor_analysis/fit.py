@@ -1,0 +1,158 @@
+"""A fit of a factor analysis: the state of its stream, the rows that wait, the distribution of a row."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array
+from tqdm import tqdm
+
+from kalvi import streams
+from kalvi.estimators.constraints import is_integer
+from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings, climb, make_start
+from kalvi.estimators.input_checks import require_consistent
+from kalvi.estimators.pickling import as_jax
+from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
+from kalvi.estimators.progress import with_progress
+from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics import sharding
+from kalvi.numerics.precision import matching
+from kalvi.rules import factor_analysis as fa
+from kalvi.rules.base import Batch
+from kalvi.streams import run
+
+
+@dataclass(frozen=True, eq=False)
+class FactorFit:
+    """What a factor analysis has learned of some rows; methods that learn give another fit."""
+
+    settings: FactorSettings
+    seed: int  # of the start
+    state: Any = None  # of the stream; None until the first rows fill a block
+    buffer: streams.Buffer = field(default_factory=streams.Buffer)
+    n_rows: int = 0
+    n_passes: int = 1
+    log_likelihood: float | None = None  # of a row on average, at the maximum
+    converged: bool = True
+
+    def learn(self, x: Any, verbose: bool) -> "FactorFit":
+        """Commit the rows that fill blocks, and let the others wait for theirs."""
+        n, rows = x.shape[0], (x, np.zeros(x.shape[0]), np.ones(x.shape[0]))
+        bar = tqdm(total=n, unit=" rows", disable=not verbose)
+        with matching(self.settings.dtype), bar:
+            batches, buffer = self.buffer.push(rows, self._schedule(), **self._layout())
+            state = self._pass(with_progress(batches, bar, n))
+            bar.update(n - bar.n)
+        return replace(self, state=state, buffer=buffer, n_rows=self.n_rows + n)
+
+    def maximise(self, x: Any, max_passes: int, tolerance: float) -> "FactorFit":
+        """Go on from one pass over the rows to the maximum likelihood."""
+        n, dtype = x.shape[0], self.settings.dtype
+        with matching(dtype):
+            batch = streams.whole_batch(x, np.zeros(n), np.ones(n), **self._layout())
+            limits = jnp.asarray(max_passes), jnp.asarray(tolerance, dtype)
+            found: fa.Optimum = run.call(climb, batch, self.gaussian, *limits)
+            state = fa.Factored(found.posterior, jnp.asarray(n, dtype))
+        return replace(
+            self,
+            state=state,
+            buffer=streams.Buffer(),
+            n_passes=int(found.passes),
+            log_likelihood=float(found.log_likelihood),
+            converged=bool(found.converged),
+        )
+
+    @cached_property
+    def gaussian(self) -> LowRankCovariance:
+        """The distribution of a row; rows that wait for their block are counted, but not committed."""
+        with matching(self.settings.dtype):
+            rest = self.buffer.rest(self._schedule(), **self._layout())
+            state = self.state if rest is None else self._pass(iter([rest]))
+            return run.call(fa.canonical, state.posterior)
+
+    def factors(self, x: Any) -> np.ndarray:
+        """The expected factors of each row, E[z | x]."""
+        return self._predict(fa.factors, x)
+
+    def log_densities(self, x: Any) -> np.ndarray:
+        """The log density of each row."""
+        return self._predict(fa.log_densities, x)
+
+    def _predict(self, function: Callable, x: Any) -> np.ndarray:
+        def predict(block: np.ndarray) -> tuple[Array]:
+            return (run.call(function, self.gaussian, jnp.asarray(block, self.settings.dtype)),)
+
+        blocks = padded_blocks(x, rows_at_once(*x.shape))
+        with matching(self.settings.dtype):
+            return predict_in_blocks(predict, blocks, x.shape[0])[0]
+
+    def _pass(self, batches: Iterator[Batch]) -> Any:
+        """The state after further rows; where there is none, the first of them make a start."""
+        rule, state = self.settings.rule(), self.state
+        if state is None:
+            first = next(batches, None)
+            if first is None:
+                return None
+            state, batches = rule.init(self._start(first)), chain([first], batches)
+        return run.resume(rule, state, batches)
+
+    def _start(self, first: Batch) -> LowRankCovariance:
+        given, method = self.settings, METHODS[self.settings.method]
+        key = jr.key(self.seed) if method.row_by_row else None
+        kind = method.warms_up, bool(given.scaled)
+        return sharding.spread(run.call(make_start, first, given.n_components, key, *kind))
+
+    def _schedule(self) -> streams.Schedule:
+        return streams.Schedule(self.settings.rows_per_block(), growing=False)
+
+    def _layout(self) -> dict[str, Any]:
+        return {"intercept": False, "dtype": self.settings.dtype}
+
+
+PARTS = (
+    *("structure_", "state_", "buffer_", "_seed", "n_samples_seen_", "n_iter_", "log_likelihood_"),
+    "_published",
+)
+"""What a file or a pickle has of a fit; the last is empty, and only of older files."""
+
+
+def parts_of(fit: FactorFit) -> dict[str, Any]:
+    """A fit as a file or a pickle has it."""
+    parts = {
+        "structure_": fit.settings._asdict(),
+        "state_": fit.state,
+        "buffer_": fit.buffer,
+        "_seed": fit.seed,
+        "n_samples_seen_": fit.n_rows,
+        "n_iter_": fit.n_passes,
+    }
+    if fit.log_likelihood is not None:
+        parts["log_likelihood_"] = fit.log_likelihood
+    return parts
+
+
+def fit_of(parts: dict[str, Any], model: Any) -> FactorFit:
+    """The fit that these are parts of; parts that no fit of `model` has are refused."""
+    structure, state, buffer = (parts.get(name) for name in ("structure_", "state_", "buffer_"))
+    named = isinstance(structure, dict) and set(structure) == set(FactorSettings._fields)
+    require_consistent(named, model, "structure_")
+    require_consistent(isinstance(buffer, streams.Buffer), model, "buffer_")
+    counts = [parts.get(name) for name in ("_seed", "n_samples_seen_", "n_iter_")]
+    counted = all(is_integer(count) and count >= 0 for count in counts)
+    require_consistent(counted, model, "n_samples_seen_ and n_iter_")
+    settings = FactorSettings(**structure)
+    return FactorFit(
+        settings,
+        parts["_seed"],
+        as_jax(state, settings.dtype) if isinstance(state, eqx.Module) else state,
+        buffer,
+        parts["n_samples_seen_"],
+        parts["n_iter_"],
+        parts.get("log_likelihood_"),
+    )

@@ -1,0 +1,325 @@
+"""Factor analysis for streams and tables, as a scikit-learn estimator."""
+
+from typing import Any
+from warnings import warn
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from kalvi.estimators.constraints import (
+    DTYPE,
+    FLAG,
+    NON_NEGATIVE,
+    Constraint,
+    auto,
+    check_parameters,
+    integer,
+    one_of,
+    optional,
+)
+from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of, parts_of
+from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
+from kalvi.estimators.input_checks import check_feature_names, name_bad_entry
+from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics.precision import matching
+
+CONSTRAINTS: dict[str, Constraint] = {
+    "method": one_of(METHODS),
+    "n_components": optional(integer(1)),
+    "block_size": auto(integer(1)),
+    "loops": integer(1),
+    "max_iter": integer(1),
+    "warm_up": integer(1),
+    "prior_rows": NON_NEGATIVE,
+    "tol": NON_NEGATIVE,
+    "step_size": NON_NEGATIVE,
+    "step_decay": NON_NEGATIVE,
+    "scaled": FLAG,
+    "dtype": DTYPE,
+}
+
+
+def _learns_in_one_pass(self: "FactorAnalysis") -> bool:
+    if self.method == "batch_em":
+        raise AttributeError(
+            "partial_fit needs a method of one pass, but method='batch_em' revisits its rows; "
+            "use fit, or method='eigen'."
+        )
+    return True
+
+
+class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledAsNumPy):
+    """Rows as a Gaussian N(mean, F Fᵀ + diag ψ), learned in one pass or to the maximum likelihood.
+
+    The covariance is never formed: memory is d (n_components + 2) numbers. How a stream is cut into
+    calls of `partial_fit` makes no difference.
+
+    Parameters
+    ----------
+    n_components : int or None, default None
+        How many factors; None is one for each feature.
+    method : {"eigen", "recursive_em", "online_em", "incremental_em", "sga", "batch_em"}
+        "eigen", the default, projects each block of rows by an eigendecomposition and two EM
+        iterations: one pass, usually close to the optimum. The next four go row by row from a random
+        start: "recursive_em" is Algorithm 1 of L-RVGA; "online_em" weighs the rows' statistics in
+        proportion to their numbers; "incremental_em" and "sga" are Algorithms 2 (equal weights) and
+        1 (gradient ascent) of Brownlie. "batch_em" goes on from "eigen" to the maximum likelihood,
+        with the table in memory and no `partial_fit`.
+    prior_rows : float, default 1
+        How many rows the start counts as, whose variances are those of the first block. Used by
+        "eigen" and "recursive_em".
+    loops : int, default 3
+        EM iterations a row of "recursive_em".
+    block_size : "auto" or int, default "auto"
+        Rows absorbed by one projection of "eigen" and "recursive_em"; "auto" is a power of two from
+        2 n_components on for the first and 1 for the second.
+    warm_up : int, default 100
+        Rows through which "online_em" and "incremental_em" keep to their start in the E-step, and
+        through which "sga" moves nothing but the mean.
+    scaled : bool, default True
+        Whether "online_em", "incremental_em" and "sga" start from the variances of the warm-up rows
+        and the last bounds its steps and takes them in these units; False is Brownlie's start from
+        variances of 1, and steps in the units of the rows, as long as they come.
+    step_size, step_decay : float, default 0.005 and 0.001
+        Steps of "sga" are step_size/(1 + step_decay t) for row t; Brownlie has 0.001 and 0.
+    tol : float, default 1e-8
+        "batch_em" ends where a pass gains less than this in log-likelihood a row.
+    max_iter : int, default 1000
+        Passes of "batch_em" at most.
+    dtype : {"float64", "float32"}, default "float64"
+        float64 needs no global JAX setting.
+    random_state : int, RandomState or None
+        For the start of the methods that go row by row.
+    verbose : bool, default False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    gaussian_ : LowRankCovariance
+        The distribution of a row, with `sample`, `log_prob`, `variance` and more.
+    components_ : array of shape (n_components, n_features)
+        Fᵀ, turned so that Fᵀ Ψ⁻¹ F is diagonal, the strongest factor first.
+    noise_variance_ : array of shape (n_features,)
+        ψ.
+    mean_ : array of shape (n_features,)
+    n_samples_seen_ : int
+    n_iter_ : int
+        Passes over the rows: 1, or those of "batch_em" after its first.
+    log_likelihood_ : float
+        Of "batch_em": the average over the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalvi
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(1000, 1)) @ [[3.0, 2.0, 1.0, 0.0]] + rng.normal(size=(1000, 4))
+    >>> model = kalvi.FactorAnalysis(n_components=1).fit(x)
+    >>> np.abs(model.components_).round(1)
+    array([[2.8, 2. , 1. , 0. ]])
+    """
+
+    n_features_in_: int
+    fit_: FactorFit
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        method="eigen",
+        prior_rows=1.0,
+        loops=3,
+        block_size="auto",
+        warm_up=100,
+        scaled=True,
+        step_size=0.005,
+        step_decay=0.001,
+        tol=1e-8,
+        max_iter=1000,
+        dtype="float64",
+        random_state=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.method = method
+        self.prior_rows = prior_rows
+        self.loops = loops
+        self.block_size = block_size
+        self.warm_up = warm_up
+        self.scaled = scaled
+        self.step_size = step_size
+        self.step_decay = step_decay
+        self.tol = tol
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @all_or_nothing
+    def fit(self, X, y=None) -> "FactorAnalysis":
+        """Forget everything and learn from a table; y is ignored."""
+        X = self._check_rows(X, reset=True, least=2)
+        fit = self._begin().learn(X, bool(self.verbose))
+        if METHODS[self.method].revisits:
+            fit = fit.maximise(X, self.max_iter, self.tol)
+        self.fit_ = fit
+        if not fit.converged:
+            warn(
+                f"the likelihood had not converged after {fit.n_passes} passes; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    @available_if(_learns_in_one_pass)
+    @all_or_nothing
+    def partial_fit(self, X, y=None) -> "FactorAnalysis":
+        """Learn from further rows; y is ignored."""
+        fresh = "fit_" not in vars(self)
+        X = self._check_rows(X, reset=fresh, least=1)
+        self.fit_ = (self._begin() if fresh else self.fit_).learn(X, bool(self.verbose))
+        return self
+
+    def transform(self, X) -> np.ndarray:
+        """The expected factors of each row, E[z | x]."""
+        X = self._check_new_rows(X)
+        return self.fit_.factors(X)
+
+    def score_samples(self, X) -> np.ndarray:
+        """The log density of each row."""
+        X = self._check_new_rows(X)
+        return self.fit_.log_densities(X)
+
+    def score(self, X, y=None) -> float:
+        """The average log density of a row."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_covariance(self) -> np.ndarray:
+        """The covariance written out, d × d."""
+        with matching(self.dtype):
+            return np.asarray(self.gaussian_.covariance.to_dense())
+
+    def get_precision(self) -> np.ndarray:
+        """The inverse of the covariance written out, d × d."""
+        with matching(self.dtype):
+            return np.asarray(self.gaussian_.precision.to_dense())
+
+    @property
+    def gaussian_(self) -> LowRankCovariance:
+        """The distribution of a row; rows that wait for their block are counted, but not committed."""
+        return self._fitted("gaussian_").gaussian
+
+    @property
+    def components_(self) -> np.ndarray:
+        """The factors Fᵀ, one a row."""
+        return np.asarray(self.gaussian_.covariance.factor).T
+
+    @property
+    def noise_variance_(self) -> np.ndarray:
+        """The variance ψ of the noise of each feature."""
+        return np.asarray(self.gaussian_.covariance.diag)
+
+    @property
+    def mean_(self) -> np.ndarray:
+        """The mean of each feature."""
+        return np.asarray(self.gaussian_.mean)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """The rows learned so far, those that wait for their block among them."""
+        return self._fitted("n_samples_seen_").n_rows
+
+    @property
+    def n_iter_(self) -> int:
+        """Passes over the rows."""
+        return self._fitted("n_iter_").n_passes
+
+    @property
+    def log_likelihood_(self) -> float:
+        """The average log density of the rows, after method="batch_em"."""
+        found = self._fitted("log_likelihood_").log_likelihood
+        if found is None:
+            raise AttributeError("log_likelihood_ is there after fit with method='batch_em'.")
+        return found
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.fit_.settings.n_components
+
+    def check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
+        check_parameters(self.get_params(), CONSTRAINTS)
+
+    def check_structure(self) -> None:
+        """Refuse parameters that differ from those of the fit and that its state depends on."""
+        before = self.fit_.settings._asdict()
+        for name, now in self._settings()._asdict().items():
+            if now != before[name]:
+                raise ValueError(
+                    f"{name} was {before[name]!r} when this model was fitted and is {now!r} now; "
+                    "call fit to start again, or set it back."
+                )
+
+    def _begin(self) -> FactorFit:
+        """A fit that has learned nothing yet."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return FactorFit(self._settings(), seed)
+
+    def _settings(self) -> FactorSettings:
+        """The parameters that a fit of as many features depends on."""
+        rank = self.n_features_in_ if self.n_components is None else int(self.n_components)
+        if rank > self.n_features_in_:
+            raise ValueError(
+                f"n_components={rank} exceeds the {self.n_features_in_} features; "
+                f"choose n_components ≤ {self.n_features_in_}."
+            )
+        own = {"n_components": rank, "dtype": np.dtype(self.dtype).name}
+        given = self.get_params()
+        return FactorSettings(**{name: given[name] for name in FactorSettings._fields} | own)
+
+    def _check_rows(self, x, *, reset: bool, least: int) -> Any:
+        """Rows to learn from; parameters are checked first."""
+        self.check_settings()
+        if not reset:
+            self.check_structure()
+        return self._validate(x, reset=reset, least=least)
+
+    def _check_new_rows(self, x) -> Any:
+        """Rows to say something about."""
+        check_is_fitted(self)
+        return self._check_rows(x, reset=False, least=1)
+
+    def _validate(self, x, *, reset: bool, least: int) -> Any:
+        how = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "ensure_min_samples": least}
+        with name_bad_entry(X=x):
+            return validate_data(self, x, reset=reset, **how)
+
+    def _fitted(self, name: str) -> FactorFit:
+        if "fit_" not in vars(self):
+            raise AttributeError(f"{name} is there after fit or partial_fit.")
+        return self.fit_
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept: Any = super().__getstate__()
+        fit = kept.pop("fit_", None)
+        return kept if fit is None else kept | as_numpy(parts_of(fit))
+
+    def _restore(self) -> None:
+        parts = {name: vars(self).pop(name) for name in PARTS if name in vars(self)}
+        if "structure_" in parts:
+            check_feature_names(self)
+            self.fit_ = fit_of(parts, self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fit_" in vars(self)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,139 @@
+"""Gaussian processes with a latent value for every row of a table."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kalvi.estimators.gaussian_process.covariances import padded_size
+from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
+from kalvi.estimators.gaussian_process.predictions import latent_moments
+from kalvi.estimators.gaussian_process.problem import (
+    GAP,
+    NOWHERE,
+    SEARCHED_GAP,
+    Problem,
+    TrainingRows,
+)
+from kalvi.rules.base import weighted
+from kalvi.rules.klprox import (
+    Conditioned,
+    KLProx,
+    Latent,
+    Sites,
+    conditioned,
+    evidence_gradient,
+    klprox,
+    predict,
+)
+from kalvi.rules.klprox.function_space import first_sites
+from kalvi.streams import run
+
+
+class ExactFit(NamedTuple):
+    """A fit with one latent a row: N × N numbers, N³ operations a pass."""
+
+    hyper: Hyperparameters
+    found: KLProx
+    x: np.ndarray
+    prior: Latent
+    factors: Conditioned
+
+    regime = "exact"
+
+    @property
+    def elbo(self) -> float:
+        """The variational bound."""
+        return float(self.found.elbo)
+
+    @property
+    def gap(self) -> float:
+        """The squared natural-gradient norm at the end."""
+        return float(self.found.gap)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the ascent of the bound came to its end."""
+        return bool(self.found.converged)
+
+    @property
+    def points(self) -> np.ndarray:
+        """The rows that predictions are made from."""
+        return self.x
+
+    def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the latent function at new points."""
+        cov, size = self.hyper.covariance, len(self.prior.mean)
+
+        def law(block: np.ndarray):
+            mean = jnp.asarray(self.hyper.mean(block), self.prior.mean.dtype)
+            new = cov.cross(block, self.x, size), mean, cov.diagonal(block)
+            return run.call(predict, self.prior, self.found, self.factors, *new)
+
+        return latent_moments(law, x, self.hyper.covariance.dtype)
+
+
+class ExactProblem(Problem):
+    """The bound of a table whose rows have a latent value each."""
+
+    def __init__(self, table: TrainingRows, dtype: Any, max_passes: int):
+        size = padded_size(len(table.y))
+        self.table, self.dtype, self.size = table, dtype, size
+        self.max_passes = jnp.asarray(max_passes)
+        self.y, self.weight = (
+            jnp.asarray(np.pad(a, (0, size - len(a))), dtype) for a in (table.y, table.weight)
+        )
+        self.sites: Sites | None = None
+
+    def evaluate(self, hyper: Hyperparameters, gap: float) -> tuple[float, np.ndarray]:
+        prior, found = self._solve(hyper, gap)
+        if not np.isfinite(found.elbo):
+            return -NOWHERE, np.zeros_like(hyper.theta)
+        slopes = run.call(_slopes, hyper.likelihood, prior, self.y, self.weight, found)
+        by_cov = hyper.covariance.pull(self.table.x, slopes.cov)
+        by_mean = float(jnp.sum(slopes.mean))
+        return float(found.elbo), hyper.gradient(by_cov, slopes.likelihood, by_mean)
+
+    def fit(self, hyper: Hyperparameters) -> ExactFit:
+        prior, found = self._solve(hyper, GAP)
+        factors = run.call(_factors, hyper.likelihood, prior, found)
+        return ExactFit(hyper, found, self.table.x, prior, factors)
+
+    def value(self, hyper: Hyperparameters) -> float:
+        return float(self._solve(hyper, SEARCHED_GAP)[1].elbo)
+
+    def _solve(self, hyper: Hyperparameters, gap: float) -> tuple[Latent, KLProx]:
+        cov = hyper.covariance.gram(self.table.x, self.size)
+        mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
+        prior = Latent(jnp.asarray(mean, self.dtype), cov)
+        # always sites, never None, so that one program serves
+        first = run.call(first_sites, hyper.likelihood, prior.mean, self.weight)
+        for start in (self.sites or first, first):
+            limits = self.max_passes, jnp.asarray(gap, self.dtype)
+            args = hyper.likelihood, prior, self.y, self.weight, start
+            found: KLProx = run.call(_klprox, *args, *limits)
+            if np.isfinite(found.elbo):
+                self.sites = found.sites
+                break
+        return prior, found
+
+
+def _klprox(likelihood, prior, y, weight, start, max_passes, gap) -> KLProx:
+    """The optimum, without a bound where rounding has made the divergence from the prior negative."""
+    limits = {"max_passes": max_passes, "tolerance": gap}
+    found = klprox(likelihood, prior, y, weight, start, **limits)
+    value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
+    fit = jnp.sum(weighted(weight, value))
+    slack = float(np.sqrt(jnp.finfo(y.dtype).eps)) * (len(y) + jnp.abs(fit))
+    return found._replace(elbo=jnp.where(found.elbo <= fit + slack, found.elbo, jnp.nan))
+
+
+def _factors(likelihood, prior: Latent, found: KLProx) -> Conditioned:
+    curvature = found.sites.curvature
+    return conditioned(prior.cov, curvature, log_concave=likelihood.log_concave)
+
+
+def _slopes(likelihood, prior: Latent, y, weight, found: KLProx):
+    factors = _factors(likelihood, prior, found)
+    return evidence_gradient(likelihood, prior, y, weight, found, factors)

@@ -1,0 +1,171 @@
+"""What the neural estimators share: checks of parameters and rows, and what is published."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+from warnings import warn
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from kalvi.estimators.constraints import Constraint, check_parameters
+from kalvi.estimators.input_checks import check_feature_names, checked_weights, name_bad_entry
+from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of, parts_of
+from kalvi.estimators.neural.methods import METHODS
+from kalvi.estimators.neural.parameters import Structure, TrainingSettings
+from kalvi.estimators.neural.targets import Parts, Targets
+from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.predictors.networks import Perceptron
+
+
+def learns_in_one_pass(self: "NeuralEstimator") -> bool:
+    """Whether the method can go on with further rows."""
+    if self.method not in [name for name, method in METHODS.items() if method.streams]:
+        raise AttributeError(
+            f"partial_fit needs a method of one pass, but method={self.method!r} revisits its rows; "
+            "use fit, or method='lrvga'."
+        )
+    return True
+
+
+class NeuralEstimator(PickledAsNumPy):
+    """A network whose parameters have a Gaussian posterior."""
+
+    constraints: ClassVar[dict[str, Constraint]]
+    n_features_in_: int
+    fit_: NetworkFit
+
+    def __init__(
+        self,
+        hidden_sizes=(50,),
+        *,
+        activation="tanh",
+        method="vifa",
+        rank="auto",
+        epochs="auto",
+        batch_size="auto",
+        learning_rate=0.01,
+        prior_precision="auto",
+        n_members=5,
+        predictive="auto",
+        n_draws=30,
+        dtype="auto",
+        random_state=None,
+        verbose=False,
+    ):
+        self.hidden_sizes = hidden_sizes
+        self.activation = activation
+        self.method = method
+        self.rank = rank
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.prior_precision = prior_precision
+        self.n_members = n_members
+        self.predictive = predictive
+        self.n_draws = n_draws
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def _targets_of(self, parts: dict[str, Any]) -> Targets:
+        """What a network learns to predict, from the parts of a file or a pickle."""
+
+    @property
+    def posterior_(self) -> Any:
+        """The Gaussian over the flat vector of parameters, or a mixture of Gaussians."""
+        return self._fitted("posterior_").learned.posterior
+
+    @property
+    def n_parameters_(self) -> int:
+        """How many parameters the network has."""
+        return self.posterior_.dim
+
+    @property
+    def perceptron_(self) -> Perceptron:
+        """The layers of the network."""
+        return self._fitted("perceptron_").perceptron
+
+    @property
+    def dtype_(self) -> str:
+        """The precision of the network, given or chosen."""
+        return self._fitted("dtype_").dtype
+
+    @property
+    def elbo_(self) -> float:
+        """The evidence bound of the linearised network, where "vifa" kept the full covariance."""
+        found = self._fitted("elbo_").learned.elbo
+        if found is None:
+            raise AttributeError("elbo_ is there after method='vifa' with a full covariance.")
+        return found
+
+    def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws of the parameters, one a row."""
+        check_is_fitted(self)
+        chosen = self.random_state if random_state is None else random_state
+        return self.fit_.sample(int(check_random_state(chosen).randint(2**31 - 1)), n_samples)
+
+    def check_settings(self) -> None:
+        """Refuse parameters that mean nothing, whatever the rows."""
+        check_parameters(self.get_params(), self.constraints)
+
+    def check_structure(self) -> None:
+        """Refuse parameters that differ from those of the fit and that its posterior depends on."""
+        before, now = self.fit_.structure, Structure.of(self.get_params())
+        if before != now:
+            raise ValueError(
+                f"the network was begun with {before._asdict()} and the parameters say "
+                f"{now._asdict()} now; call fit to start again, or set them back."
+            )
+
+    def _begin(self, targets: Targets, x: np.ndarray, weight: np.ndarray) -> NetworkFit:
+        """A fit that has learned nothing yet but the units of its first rows."""
+        if len(x) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs two rows or more to learn their scales; got 1 sample."
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return NetworkFit.begin(Structure.of(self.get_params()), targets, x, weight, seed)
+
+    def _learn(self, fit: NetworkFit, rows: tuple[Any, Any, Any], *, shuffle: bool) -> Any:
+        """Go on from a fit with checked rows."""
+        settings = TrainingSettings.of(self.get_params())
+        self.fit_ = fit.learn(rows, settings, shuffle=shuffle)
+        for complaint in self.fit_.learned.complaints(settings.learns_noise):
+            warn(complaint, ConvergenceWarning, stacklevel=4)
+        return self
+
+    def _predict_parts(self, x) -> Parts:
+        """Means, their variances by the parameters, and their variances by the noise."""
+        check_is_fitted(self)
+        self.check_settings()
+        with name_bad_entry(X=x):
+            rows: Any = validate_data(self, x, reset=False, dtype=np.float64)
+        return self.fit_.predict(rows, self.predictive, int(self.n_draws))
+
+    def _check_rows(self, x, y, sample_weight, *, reset: bool, **how: Any) -> Any:
+        """Rows to learn from and their weights; parameters are checked first."""
+        self.check_settings()
+        if not reset:
+            self.check_structure()
+        with name_bad_entry(X=x, y=y):
+            x, y = validate_data(self, x, y, reset=reset, dtype=np.float64, **how)
+        return x, y, checked_weights(sample_weight, x)
+
+    def _fitted(self, name: str) -> NetworkFit:
+        if "fit_" not in vars(self):
+            raise AttributeError(f"{name} is there after fit.")
+        return self.fit_
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept: Any = super().__getstate__()
+        fit = kept.pop("fit_", None)
+        return kept if fit is None else kept | as_numpy(parts_of(fit))
+
+    def _restore(self) -> None:
+        parts = {name: vars(self).pop(name) for name in PARTS if name in vars(self)}
+        if "fitted_" in parts:
+            check_feature_names(self)
+            self.fit_ = fit_of(parts, self._targets_of(parts), self)

@@ -1,0 +1,196 @@
+"""A fit of a network: its parameters' posterior, the units of its inputs, what it predicts."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from kalvi.estimators.constraints import is_integer
+from kalvi.estimators.input_checks import require_consistent
+from kalvi.estimators.neural.methods import METHODS
+from kalvi.estimators.neural.parameters import Structure, TrainingSettings
+from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.estimators.neural.targets import NumberTargets, Parts, Targets, Units
+from kalvi.estimators.pickling import as_jax
+from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
+from kalvi.evaluation.predictions import Predicted, ensemble, linearised, merged
+from kalvi.gaussians.mixture import Mixture
+from kalvi.numerics.precision import matching
+from kalvi.predictors.networks import Perceptron
+from kalvi.rules.base import Batch
+from kalvi.streams import run
+
+PREDICTED_NUMBERS = 2**23
+"""Predictions are made for at most so many numbers of the Jacobian at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkFit:
+    """A network, and what it has learned; methods that learn give another fit."""
+
+    structure: Structure
+    targets: Targets
+    x_units: Units
+    perceptron: Perceptron
+    dtype: str
+    seed: int
+    learned: Any = None  # a LearnedNetwork, once there is one
+
+    @classmethod
+    def begin(
+        cls, structure: Structure, targets: Targets, x: np.ndarray, weight: np.ndarray, seed: int
+    ) -> "NetworkFit":
+        """A fit that has learned nothing yet but the units of its first rows."""
+        sizes = (x.shape[1], *structure.hidden_sizes, targets.outputs)
+        perceptron = Perceptron(sizes, structure.activation)
+        dtype = structure.chosen_dtype(perceptron.n_parameters())
+        return cls(structure, targets, Units.of(x, weight), perceptron, dtype, seed)
+
+    def learn(
+        self,
+        rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+        settings: TrainingSettings,
+        *,
+        shuffle: bool,
+    ) -> "NetworkFit":
+        """The posterior after rows x, y and their weights, in the units of the user."""
+        x, y, weight = rows
+        rows = self.x_units.standardise(x), self.targets.encode(y), weight
+        which = np.flatnonzero(weight > 0)
+        if shuffle:  # a table may be sorted, and one pass remembers best what came last
+            which = which[np.random.default_rng(self.seed).permutation(len(which))]
+        with matching(self.dtype):
+            problem = self._problem(*(part[which] for part in rows), settings)
+            learned = METHODS[self.structure.method].learn(problem, self.learned)
+        if not learned.is_finite():
+            raise FloatingPointError(
+                "the training diverged; lower learning_rate, or use dtype='float64'."
+            )
+        return replace(self, learned=learned)
+
+    def predict(self, x: np.ndarray, predictive: str, n_draws: int) -> Parts:
+        """Predictions for rows: means, their variances by the parameters and by the noise."""
+        rows, learned = self._in_dtype(self.x_units.standardise(x)), self.learned
+        if predictive == "auto":
+            collects = METHODS[self.structure.method].collects
+            predictive = "ensemble" if collects else "linearised"
+        size = rows_at_once(
+            len(rows), self.perceptron.n_parameters() * self.targets.outputs, PREDICTED_NUMBERS
+        )
+        with matching(self.dtype):
+            draws = None
+            if predictive == "ensemble":
+                draws = learned.posterior.sample(jr.key(self.seed), n_draws).astype(self.dtype)
+            parts = predict_in_blocks(
+                lambda block: _predict_block(learned, draws, jnp.asarray(block)),
+                padded_blocks(rows, size),
+                len(rows),
+            )
+        mean, epistemic, aleatoric = (np.asarray(part, np.float64) for part in parts)
+        return self.targets.restore(mean, epistemic, aleatoric)
+
+    def sample(self, seed: int, n: int) -> np.ndarray:
+        """Draws of the parameters, one a row."""
+        with matching(self.dtype):
+            return np.asarray(self.learned.posterior.sample(jr.key(seed), n))
+
+    def _problem(
+        self, x: np.ndarray, y: np.ndarray, weight: np.ndarray, settings: TrainingSettings
+    ) -> Problem:
+        n, size, prior = len(y), settings.chosen_batch(len(y)), settings.prior_precision
+        parts = [
+            np.pad(a.astype(self.dtype), [(0, -n % size)] + [(0, 0)] * (a.ndim - 1))
+            for a in (x, y, weight)
+        ]
+        likelihood = self.targets.likelihood(settings.noise_scale)
+        return Problem(
+            perceptron=self.perceptron,
+            likelihood=jax.tree.map(lambda a: jnp.asarray(a, self.dtype), likelihood),
+            batch=Batch(*(jnp.asarray(part) for part in parts)),
+            n_samples=float(weight.sum()),
+            batch_size=size,
+            epochs=settings.chosen_epochs(n),
+            rate=float(settings.learning_rate),
+            rank=self.structure.chosen_rank(self.perceptron.n_parameters()),
+            learn_prior=prior == "auto",
+            learn_noise=settings.learns_noise,
+            prior_precision=1.0 if prior == "auto" else float(prior),
+            members=int(settings.n_members),
+            dtype=np.dtype(self.dtype),
+            key=jr.key(self.seed),
+            verbose=bool(settings.verbose),
+        )
+
+    def _in_dtype(self, rows: np.ndarray) -> np.ndarray:
+        """Standardised rows in the network's precision."""
+        limit = float(np.sqrt(np.finfo(self.dtype).max))
+        far = np.flatnonzero(np.any(np.abs(rows) > limit, axis=1))
+        if far.size:
+            raise ValueError(
+                f"row {far[0]} of X is more than {limit:.0e} deviations from the rows of the fit; "
+                "check its units."
+            )
+        return rows.astype(self.dtype)
+
+
+def _predict_block(learned: LearnedNetwork, draws: Any, x) -> Predicted:
+    if draws is not None:
+        return run.call(ensemble, learned.model, draws, x)
+    if isinstance(learned.posterior, Mixture):
+        return run.call(_linearise_each, learned.model, learned.posterior.components, x)
+    return run.call(linearised, learned.model, learned.posterior, x)
+
+
+def _linearise_each(model, components, x) -> Predicted:
+    return merged([linearised(model, q, x) for q in components])
+
+
+PARTS = (
+    *("fitted_", "perceptron_", "dtype_", "_seed", "structure_"),
+    *("x_mean_", "x_scale_", "y_mean_", "y_scale_", "_columns", "elbo_"),
+)
+"""What a file or a pickle has of a fit; the bound by itself only in older files."""
+
+
+def parts_of(fit: NetworkFit) -> dict[str, Any]:
+    """A fit as a file or a pickle has it."""
+    parts = {
+        "fitted_": fit.learned,
+        "perceptron_": fit.perceptron,
+        "dtype_": fit.dtype,
+        "_seed": fit.seed,
+        "structure_": fit.structure._asdict(),
+        "x_mean_": fit.x_units.mean,
+        "x_scale_": fit.x_units.scale,
+    }
+    if isinstance(fit.targets, NumberTargets):
+        mean, scale = fit.targets.units
+        parts |= {"y_mean_": mean, "y_scale_": scale, "_columns": fit.targets.columns}
+    return parts
+
+
+def number_targets_of(parts: dict[str, Any]) -> NumberTargets:
+    """The targets that these are parts of."""
+    return NumberTargets(Units(parts["y_mean_"], parts["y_scale_"]), parts["_columns"])
+
+
+def fit_of(parts: dict[str, Any], targets: Targets, model: Any) -> NetworkFit:
+    """The fit that these are parts of; parts that no fit of `model` has are refused."""
+    learned, perceptron, structure = (
+        parts.get(name) for name in ("fitted_", "perceptron_", "structure_")
+    )
+    known = isinstance(learned, LearnedNetwork) and isinstance(perceptron, Perceptron)
+    require_consistent(known, model, "fitted_ and perceptron_")
+    named = isinstance(structure, dict) and set(structure) == set(Structure._fields)
+    require_consistent(named and is_integer(parts.get("_seed")), model, "structure_")
+    sizes = perceptron.sizes[0] == model.n_features_in_ == len(parts["x_mean_"])
+    require_consistent(sizes, model, "n_features_in_ and perceptron_")
+    counts = learned.posterior.dim == perceptron.n_parameters()
+    require_consistent(counts, model, "posterior_ and perceptron_")
+    units = Units(parts["x_mean_"], parts["x_scale_"])
+    dtype, seed = parts["dtype_"], parts["_seed"]
+    learned = as_jax(learned, dtype)
+    return NetworkFit(Structure(**structure), targets, units, perceptron, dtype, seed, learned)

@@ -1,0 +1,153 @@
+"""Training by Adam in rounds with variational inference of the covariance.
+
+Between the rounds prior precisions and noise are brought up to the evidence (MacKay's updates); where there
+is room, the covariance is a full one.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.evaluation.predictions import squared_residuals
+from kalvi.gaussians import Dense
+from kalvi.gaussians.ascents import Sums
+from kalvi.predictors.models import Model
+from kalvi.rules import evidence
+from kalvi.rules.revisit import AddedUp, Revisit, Revisiting
+from kalvi.rules.training import Trained
+from kalvi.rules.vifa import PrecisionVI
+from kalvi.streams import run
+
+ROUNDS = 10
+"""Between rounds of training the prior precisions and the noise are brought up to the evidence."""
+POLISH = 3
+"""Natural-gradient steps of the mean at most, after the training; one makes a linear model exact."""
+ROW_NUMBERS = 2**24
+"""Numbers in the Jacobian of a batch, where a low-rank precision is learned."""
+ROWS_PER_FACTOR = 4
+"""Rows of the Jacobian of a batch for each factor: more cost more, and say the same."""
+ROUND_BATCHES, LAST_BATCHES = 10, 100
+"""Batches that a low-rank precision learns from in each round, and in the end."""
+PASS_ROWS, ROUND_ROWS = 256, 2048
+"""Rows that a pass for a full covariance holds the Jacobian of, and rows that stand for all in a round."""
+
+
+def fit_vifa(problem: Problem, before: LearnedNetwork | None = None) -> LearnedNetwork:
+    """Training and variational inference in turns."""
+    model, theta = problem.start()
+    hyper = problem.first_hyper(model, theta)
+    rule = problem.training(model, hyper)
+    state: Trained = rule.init(theta)
+    learn = _full if problem.rank is None else _low_rank
+    q: Any = None
+    ends = np.linspace(0, problem.epochs, min(ROUNDS, problem.epochs) + 1).astype(int)
+    with problem.progress(problem.epochs) as bar:
+        for number, (first, last) in enumerate(pairwise(ends)):
+            state = problem.train(rule, state, int(first), int(last - first), bar)
+            q = learn(problem, model, hyper, state.theta, q, number)
+            hyper = _update_hyper(problem, model, q, hyper)
+            model = _with_noise(model, hyper)
+            rule = eqx.tree_at(
+                lambda r: (r.model, r.prior_precision), rule, (model, hyper.prior_precision)
+            )
+    q, elbo = learn(problem, model, hyper, state.theta, q, None), None
+    if problem.rank is None:
+        q, elbo = _polish(problem, model, hyper, q)
+    return LearnedNetwork(model, q, np.asarray(hyper.prior_precision), elbo)
+
+
+def _update_hyper(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> evidence.Hyper:
+    """The hyperparameters after a round."""
+    squares = jnp.zeros_like(hyper.noise)
+    if model.noise_variance() is not None:
+        squares = run.call(squared_residuals, model, q.mean, problem.batch)
+    groups = problem.perceptron.groups()
+    found = run.call(
+        evidence.updated,
+        q,
+        hyper,
+        jnp.asarray(groups),
+        int(groups.max()) + 1,
+        squares,
+        jnp.asarray(problem.n_samples, squares.dtype),
+    )
+    if not problem.learn_prior:
+        found = found._replace(prior_precision=hyper.prior_precision)
+    return found if problem.learn_noise else found._replace(noise=hyper.noise)
+
+
+def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
+    """A full covariance at the mean that was trained: from some of the rows, in the end from all."""
+    prior = _prior_of(hyper)
+    q = Dense.from_root(theta, prior.root) if q is None else q
+    q = eqx.tree_at(lambda q: q.mean, q, theta)
+    rows = problem if number is None else _some_rows(problem, number)
+    rule = AddedUp(model, q)
+    found = run.resume(rule, rule.init(), rows.blocks(PASS_ROWS))
+    return run.call(_at_target, q, prior, found)
+
+
+def _at_target(q: Dense, prior: Dense, found: Sums) -> Dense:
+    """The Gaussian visited, with the precision that the rows and the prior ask for there."""
+    return q.toward(found.curvature + q.gather(prior.precision), prior)
+
+
+def _polish(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
+    """Natural-gradient steps as long as the bound rises, and the bound."""
+    rule, prior = Revisit(model), _prior_of(hyper)
+    state: Revisiting = run.call(_begin, rule, prior, q)
+    state = run.resume(rule, state, problem.blocks(PASS_ROWS))
+    state = run.call(Revisit.turn, rule, state)
+    for _ in range(POLISH):
+        before = float(state.ascent.elbo)
+        state = run.resume(rule, state, problem.blocks(PASS_ROWS))
+        state = run.call(Revisit.turn, rule, state)
+        if not float(state.ascent.elbo) > before:
+            break
+    return state.posterior, float(state.ascent.elbo)
+
+
+def _begin(rule: Revisit, prior: Dense, start: Dense) -> Revisiting:
+    return rule.init(prior, start=start)
+
+
+def _prior_of(hyper: evidence.Hyper) -> Dense:
+    deviations = 1 / jnp.sqrt(hyper.prior_precision)
+    return Dense.from_root(jnp.zeros_like(deviations), jnp.diag(deviations))
+
+
+def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | None):
+    """A precision of low rank, from some batches at the mean that was trained.
+
+    The mean stays: a batch has a few rows a factor, too few to say where it should go.
+    """
+    if q is None:
+        q = problem.prior(theta, hyper.prior_precision)
+    rule = PrecisionVI(model, problem.n_samples, hyper.prior_precision, mean_step=0.0)
+    outputs = model.likelihood.outputs
+    size = min(ROW_NUMBERS // len(theta), ROWS_PER_FACTOR * q.precision.factor.shape[1]) // outputs
+    size = min(max(size, 1), len(problem.batch.weight))
+    many = LAST_BATCHES if number is None else ROUND_BATCHES
+    key = jr.fold_in(problem.key, 2**21 + (ROUNDS if number is None else number))
+    q = eqx.tree_at(lambda q: q.mean, q, theta)
+    state = run.resume(rule, rule.init(q), problem.draw(size, many, key), key=key)
+    return state.posterior
+
+
+def _some_rows(problem: Problem, number: int) -> Problem:
+    """A problem of fewer rows that weigh as much, others each time; a small one as it is."""
+    n = len(problem.batch.weight)
+    if n <= ROUND_ROWS:
+        return problem
+    part = next(problem.draw(ROUND_ROWS, 1, jr.fold_in(problem.key, 2**22 + number)))
+    share = jnp.sum(part.weight) / problem.n_samples
+    return problem._replace(batch=part._replace(weight=part.weight / share))
+
+
+def _with_noise(model: Model, hyper: evidence.Hyper) -> Model:
+    return model if model.noise_variance() is None else model.with_noise(hyper.noise)
