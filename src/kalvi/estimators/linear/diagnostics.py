@@ -60,7 +60,7 @@ def log_ratios(
 ) -> Float[np.ndarray, " s"]:
     """log r of draws of a fit's posterior, in float64 and in as many pieces as memory asks for."""
     likelihood = fit.family.fitted_likelihood(fit.predicting.best, fit.settings.dtype)
-    layout = fit.settings.layout | {"dtype": np.float64}
+    layout: dict[str, Any] = {**fit.settings.layout, "dtype": np.float64}
     with matching(np.float64):
         posterior, prior = _in_double(fit.current.posterior), _in_double(fit.fitted_prior())
         parts = []

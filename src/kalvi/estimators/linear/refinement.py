@@ -17,7 +17,7 @@ from kalvi import streams
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
 from kalvi.estimators.linear.settings import LinearSettings
-from kalvi.gaussians import Dense, Gaussian
+from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.natural_gradient import MEMORY
 from kalvi.predictors import Predictor
@@ -61,7 +61,7 @@ def climb(fit: LinearFit, rows: Rows) -> LinearFit:
     return fit.at(posterior, prior, rows, optimum)
 
 
-def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Gaussian, Optimum]:
+def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Any, Optimum]:
     """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
     batch = streams.whole_batch(*rows, **fit.settings.layout)
     most = jnp.asarray(fit.settings.pass_limit or MOST_PASSES)
@@ -70,7 +70,7 @@ def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Ga
     return found.posterior, _optimum(found)
 
 
-def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Gaussian, Optimum]:
+def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Any, Optimum]:
     """The best Gaussian of the rank of `start`."""
     settings = fit.settings
     most = settings.pass_limit or MOST_LOW_RANK
@@ -108,7 +108,8 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
     few_rows = family.outputs == 1 and n < batch.x.shape[1]
     ascend: Callable = _in_function_space if few_rows else _in_weight_space
     most = jnp.asarray(settings.pass_limit or MOST_PASSES)
-    best, start = None, None
+    best: LinearFit | None = None
+    most_evidence, start = -np.inf, None
     for scale in tqdm(scales, unit=" priors", disable=not several):
         prior = settings.make_variances(scale, n_features, family.outputs)
         found: Weights = run.call(ascend, family.stream_likelihood, prior, batch, start, most)
@@ -116,7 +117,8 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
         start = posterior.compact()
         state = _solved_state(empty, prior, start, found.elbo, rows)
         evidence = family.evidence(state)  # with a learned noise, integrated over it
-        if best is None or evidence > best.optimum.elbo:
+        if best is None or evidence > most_evidence:
+            most_evidence = evidence
             optimum = _optimum(found)._replace(elbo=evidence)
             at_scale = replace(empty, klprox_scale=scale)
             best = at_scale.settled_at(state, int(np.sum(rows[2] > 0)), optimum)

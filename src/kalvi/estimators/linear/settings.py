@@ -182,7 +182,8 @@ class LinearSettings:
         mean = _per_feature("prior_mean", self.prior_mean, n_features, dim, 0.0)
         intercept = INTERCEPT_WIDTH * float(np.max(scale))
         std = _per_feature("prior_scale", scale, n_features, dim, intercept)
-        return tuple(np.tile(a, outputs).astype(self.dtype) for a in (mean, std))
+        mean, std = (np.tile(a, outputs).astype(self.dtype) for a in (mean, std))
+        return mean, std
 
     def _given_prior(self, prior: Any, dim: int) -> Updatable:
         if prior.dim != dim:
