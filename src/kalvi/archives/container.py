@@ -96,9 +96,7 @@ def _sync_folder(folder: Path) -> None:
 
 def write(path: str | Path, arrays: dict[str, np.ndarray], texts: dict[str, str]) -> None:
     """Write arrays and texts to one file, atomically."""
-    # the widest first, as safetensors has it: every array then begins at a multiple of its item size
-    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    stored = {name: np.asarray(arrays[name], order="C") for name in order}
+    stored = _in_order({name: np.asarray(array, order="C") for name, array in arrays.items()})
     header: dict[str, Any] = {"__metadata__": texts | {"sha256": UNSIGNED}}
     end = 0
     for name, array in stored.items():
@@ -127,7 +125,7 @@ def read(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """The texts and the arrays; the digest is checked where there is one."""
     with _opened(path) as (header, tensors):
         texts = tensors.metadata() or {}
-        arrays = {name: tensors.get_tensor(name) for name in tensors.offset_keys()}
+        arrays = _in_order({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118
     for name, array in arrays.items():
         if array.dtype not in NAMES:
             raise ValueError(f"array {name[:40]!r} has the type {array.dtype}, which no model has")
@@ -157,6 +155,12 @@ def _opened(path: str | Path) -> Iterator[tuple[bytes, Any]]:
             raise ValueError(f"it was cut short or changed ({reason})") from error
     with _opened(path) as again:  # the file was replaced between the two openings
         yield again
+
+
+def _in_order(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays as they lie in a file, the widest first: each begins at a multiple of its item size."""
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    return {name: arrays[name] for name in order}
 
 
 def _digest(header: bytes, arrays: Iterable[np.ndarray]) -> str:
