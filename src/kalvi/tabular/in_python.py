@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kalvi.columns.targets import Classes
-from kalvi.estimators.common import refuse_lazy
+from kalvi.estimators.input_checks import refuse_lazy
 from kalvi.readers.errors import BadData
 from kalvi.tabular import predict as predicting
 from kalvi.tabular.summary import diagnosed, summary

@@ -129,6 +129,10 @@ class MatrixFit:
             found, converged = transform_rows(self.silk, entries.observed, layout, how)
         return np.asarray(found.rows.posterior.mean)[rows.location_numbers], converged
 
+    def parts(self) -> dict[str, Any]:
+        """The fit as a file or a pickle has it."""
+        return dict(zip(PARTS, (self.silk, self.axes, self.history, self.converged), strict=True))
+
 
 def _moments(side: Side) -> Moments:
     return side.posterior.moments()
@@ -140,11 +144,6 @@ def _moments_between(side: Side, near: Beside) -> tuple[Moments, Array]:
 
 PARTS = ("posterior_", "_axes", "elbo_history_", "converged_")
 """What a file or a pickle has of a fit."""
-
-
-def parts_of(fit: MatrixFit) -> dict[str, Any]:
-    """A fit as a file or a pickle has it."""
-    return dict(zip(PARTS, (fit.silk, fit.axes, fit.history, fit.converged), strict=True))
 
 
 def fit_of(parts: dict[str, Any], model: Any) -> MatrixFit:

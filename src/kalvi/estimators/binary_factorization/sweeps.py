@@ -22,7 +22,6 @@ from kalvi.rules.silk import (
     Observed,
     Silk,
     StochasticSILK,
-    Table,
     begun,
     start,
     statistics,
@@ -125,7 +124,7 @@ def sweep(
 
 def climb_by_pieces(
     first: Silk,
-    table: Table,
+    table: Any,
     settings: SweepSettings,
     key: PRNGKeyArray,
     tell: Tell = _silent,
