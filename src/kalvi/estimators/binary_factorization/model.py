@@ -19,7 +19,7 @@ from kalvi.estimators.binary_factorization.entries import (
     shape_of,
 )
 from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, fit_of
-from kalvi.estimators.binary_factorization.locations import sort_axis
+from kalvi.estimators.binary_factorization.locations import on_device, sort_axis
 from kalvi.estimators.binary_factorization.parameters import (
     check_piece,
     first_n_factors,
@@ -340,7 +340,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     ) -> SweepResult:
         """Sweeps from a first guess: the user's, or one by singular vectors."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        layout = tuple(side.places.laid(settings.dtype) for side in axes)
+        layout = on_device(*axes, settings.dtype)
         if start is None:
             first = guess_factors(observed, layout, n_factors, settings, jr.key(seed))
         else:
