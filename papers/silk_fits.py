@@ -108,12 +108,12 @@ def observed(matrix: Matrix) -> Observed:
 def begin(matrix: Matrix, seen: Observed, k: int, settings: Settings, seed: int = 0) -> Silk:
     """The first guess."""
     sides = matrix.row_locations, matrix.col_locations
-    layout = tuple(
-        _places(locations, n, smooth).laid(settings.dtype)
+    rows, cols = (
+        _places(locations, n, smooth).on_device(settings.dtype)
         for locations, n, smooth in zip(sides, matrix.x.shape, settings.smooth, strict=True)
     )
     how = sweeps.SweepSettings(FAMILIES[settings.family], dtype=settings.dtype)
-    return sweeps.guess_factors(seen, layout, k, how, jr.key(seed))
+    return sweeps.guess_factors(seen, (rows, cols), k, how, jr.key(seed))
 
 
 def _places(locations: np.ndarray | None, n: int, smooth: bool) -> Places:

@@ -44,6 +44,9 @@ def written(path, structure, arrays=None):
     return path
 
 
+OLD = "kalvi.estimators"
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -52,6 +55,17 @@ def written(path, structure, arrays=None):
         ("kalvi.algorithms.sites:EKF", "kalvi.rules.schemes:EKF"),
         ("kalvi.algorithms.silk.model:Side", "kalvi.rules.silk.model:Side"),
         ("kalvi.streams:Buffer", "kalvi.streams.blocks:Buffer"),
+        (f"{OLD}.gp_covariances:Own", f"{OLD}.gaussian_process.covariances:KalviKernel"),
+        (f"{OLD}.gp_covariances:Foreign", f"{OLD}.gaussian_process.covariances:SklearnKernel"),
+        (f"{OLD}.gp_fits:Exact", f"{OLD}.gaussian_process.exact:ExactFit"),
+        (f"{OLD}.gp_fits:Hyper", f"{OLD}.gaussian_process.hyperparameters:Hyperparameters"),
+        (f"{OLD}.gp_fits:Mean", f"{OLD}.gaussian_process.hyperparameters:PriorMean"),
+        (f"{OLD}.gp_sparse:Sparse", f"{OLD}.gaussian_process.sparse:SparseFit"),
+        (f"{OLD}.neural_fits:Fitted", f"{OLD}.neural.problem:LearnedNetwork"),
+        (f"{OLD}.binary_places:Axis", f"{OLD}.binary_factorization.locations:SortedAxis"),
+        (f"{OLD}.neural:NeuralRegressor", f"{OLD}.neural.models:NeuralRegressor"),
+        ("kalvi.algorithms.silk.places:Places", "kalvi.rules.silk.locations:Places"),
+        ("kalvi.rules.silk.places:Places", "kalvi.rules.silk.locations:Places"),
         ("kalvi.networks:tanh", "kalvi.predictors.networks:tanh"),
         ("kalvi.streams.blocks:Buffer", "kalvi.streams.blocks:Buffer"),
         ("kalvi.algorithmsx:Y", "kalvi.algorithmsx:Y"),

@@ -392,3 +392,17 @@ def test_questions_that_make_no_sense_are_refused(fitted):
         model().predict_proba()
     with pytest.raises(AttributeError, match="there after fit"):
         _ = model().row_factors_
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("n_features_in_", 3, "columns"),
+        ("posterior_", None, "posterior_"),
+        ("_axes", (1, 2), "columns"),
+        ("elbo_history_", np.zeros(0), "elbo_history_"),
+    ],
+)
+def test_attributes_that_contradict_each_other_are_refused(fitted, name, wrong, message):
+    with pytest.raises(ValueError, match=f"attributes that contradict each other: {message}"):
+        kalvi.BinaryFactorization().__setstate__(fitted.__getstate__() | {name: wrong})

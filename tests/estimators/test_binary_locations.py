@@ -8,7 +8,7 @@ import pytest
 
 import kalvi
 from kalvi.estimators.binary_factorization.locations import locations_as_numbers
-from kalvi.rules.silk import beside, places, spread
+from kalvi.rules.silk import find_neighbours, places, spread
 
 DAYS = [datetime.date(2020, 1, 1), datetime.date(2020, 3, 1), datetime.date(2021, 1, 1)]
 SINCE_1970 = [18262, 18322, 18628]
@@ -73,7 +73,7 @@ def test_gaps_that_differ_are_not_even():
 
 def test_neighbours_of_far_locations_keep_their_digits_in_float32():
     known = np.concatenate([np.arange(20.0), 4e7 + np.arange(20.0)])
-    found = beside(known, known + 0.25, np.dtype("float32"))
+    found = find_neighbours(known, known + 0.25, np.dtype("float32"))
     np.testing.assert_array_equal(found.left, np.arange(40))
     np.testing.assert_array_equal(found.to_left, 0.25)
     np.testing.assert_array_equal(found.to_right[:19], 0.75)
@@ -84,7 +84,7 @@ def test_gaps_beyond_float32_are_refused():
     with pytest.raises(
         ValueError, match="leave the range of float32; give locations in another unit"
     ):
-        places(np.linspace(0, 1e-40, 9)).laid("float32")
+        places(np.linspace(0, 1e-40, 9)).on_device("float32")
 
 
 @pytest.mark.slow(reason="compiles fits and transforms of two posteriors")

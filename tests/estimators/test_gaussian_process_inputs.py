@@ -60,3 +60,22 @@ def test_a_search_comes_back_from_where_there_is_no_bound():
     assert abs(model.elbo_ - sharp.elbo_) < 0.5
     loss = -np.mean(stats.norm(*model.predict(X, return_std=True)).logpdf(Y))
     assert loss < -np.mean(stats.norm(Y.mean(), Y.std()).logpdf(Y))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("fits_", [], "fits_"),
+        ("fits_", [1], "fits_"),
+        ("n_features_in_", 3, "n_features_in_ and fits_"),
+    ],
+)
+def test_attributes_that_contradict_each_other_are_refused(name, wrong, message):
+    kept = Regressor(optimizer=None).fit(X, Y).__getstate__() | {name: wrong}
+    with pytest.raises(ValueError, match=f"attributes that contradict each other: {message}"):
+        Regressor().__setstate__(kept)
+
+
+def test_predictions_ask_mean_functions_about_given_points_only():
+    model = Regressor(mean=lambda x: np.log(x[:, 0]), optimizer=None).fit(np.exp(X), Y)
+    assert np.all(np.isfinite(model.predict(np.exp(X[:11]))))  # log of a filled-up zero would warn

@@ -13,7 +13,7 @@ from scipy import special, stats
 from kalvi.rules import silk
 from kalvi.rules.silk.moments import unpacked
 from kalvi.rules.silk.observed import strength
-from kalvi.rules.silk.turns import turned
+from kalvi.rules.silk.rotations import turned
 from kalvi.streams import run
 from papers.silk_priors import gaussian, smoothing
 from tests.laws import assert_close

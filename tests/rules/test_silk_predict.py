@@ -21,7 +21,7 @@ def bridged(side, at):
 
 
 def bridge_to(side, places, new):
-    return run.call(bridged, side, silk.beside(places, new, side.prior.mean.dtype))
+    return run.call(bridged, side, silk.find_neighbours(places, new, side.prior.mean.dtype))
 
 
 def conditioned(side, places, new):

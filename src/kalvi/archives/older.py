@@ -20,6 +20,7 @@ PACKAGES = {
 """Whose modules kept their names inside, but for those of `MODULES`."""
 
 MODULES = {
+    "kalvi.algorithms.silk.places": "kalvi.rules.silk.locations",
     "kalvi.algorithms.sites": "kalvi.rules.schemes",
     "kalvi.climbing": "kalvi.numerics.natural_gradient",
     "kalvi.custom": "kalvi.likelihoods.custom",
@@ -42,6 +43,7 @@ MODULES = {
     "kalvi.networks": "kalvi.predictors.networks",
     "kalvi.predictors": "kalvi.predictors.linear",
     "kalvi.projections": "kalvi.numerics.projections",
+    "kalvi.rules.silk.places": "kalvi.rules.silk.locations",
     "kalvi.streams": "kalvi.streams.blocks",
     "kalvi.tridiagonal": "kalvi.numerics.tridiagonal",
     "kalvi.vectors": "kalvi.likelihoods.vector",

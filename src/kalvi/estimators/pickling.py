@@ -4,13 +4,14 @@ An array of JAX comes back in whatever precision JAX has by then; an array of Nu
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from kalvi.estimators.input_checks import check_feature_names
 from kalvi.numerics.precision import matching
 
 
@@ -31,6 +32,31 @@ class PickledAsNumPy(BaseEstimator):
     @abstractmethod
     def _restore(self) -> None:
         """Check the attributes that came out of a pickle or a file, and refuse what no fit has left."""
+
+
+class PickledInParts(PickledAsNumPy):
+    """An estimator whose fit travels as its parts, under the names that they have in files of all versions.
+
+    The fit says its parts in `parts`; the estimator has their names in `fit_parts`.
+    """
+
+    fit_parts: ClassVar[tuple[str, ...]]
+    fit_: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept: Any = super().__getstate__()
+        fit = kept.pop("fit_", None)
+        return kept if fit is None else kept | as_numpy(fit.parts())
+
+    def _restore(self) -> None:
+        parts = {name: vars(self).pop(name) for name in self.fit_parts if name in vars(self)}
+        if parts:
+            check_feature_names(self)
+            self.fit_ = self._fit_of(parts)
+
+    @abstractmethod
+    def _fit_of(self, parts: dict[str, Any]) -> Any:
+        """The fit that these are parts of; what no fit has left is refused."""
 
 
 def as_numpy(tree: Any) -> Any:

@@ -12,6 +12,7 @@ from kalvi.estimators.binary_factorization.locations import (
     UNORDERED,
     SortedAxis,
     locations_as_numbers,
+    on_device,
 )
 from kalvi.estimators.binary_factorization.predictions import (
     as_numbers,
@@ -22,7 +23,15 @@ from kalvi.estimators.binary_factorization.sweeps import SweepSettings, transfor
 from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.pickling import as_jax
 from kalvi.numerics.precision import matching
-from kalvi.rules.silk import Beside, Moments, Side, Silk, beside, bridge, log_likelihood
+from kalvi.rules.silk import (
+    Moments,
+    Neighbours,
+    Side,
+    Silk,
+    bridge,
+    find_neighbours,
+    log_likelihood,
+)
 from kalvi.rules.silk.model import double_sum
 from kalvi.streams import run
 
@@ -67,7 +76,7 @@ class FittedSide(NamedTuple):
             raise ValueError(f"{parameter} must hold at least one location; got none.")
         size = 1 << (len(new) - 1).bit_length()  # few sizes to compile
         padded = np.pad(new, (0, size - len(new)), mode="edge")
-        near = beside(self.axis.places.locations, padded, self.side.prior.mean.dtype)
+        near = find_neighbours(self.axis.places.locations, padded, self.side.prior.mean.dtype)
         law, var = run.call(_moments_between, self.side, near)
         return law.at(jnp.arange(len(new))), var[: len(new)]
 
@@ -124,17 +133,21 @@ class MatrixFit:
                 "row_locations must be 'unordered' where they were in fit, and only there; call fit again."
             )
         with matching(self.dtype):
-            layout = tuple(axis.places.laid(self.dtype.name) for axis in (rows, self.axes[1]))
+            layout = on_device(rows, self.axes[1], self.dtype.name)
             how = settings._replace(dtype=self.dtype.name)
             found, converged = transform_rows(self.silk, entries.observed, layout, how)
         return np.asarray(found.rows.posterior.mean)[rows.location_numbers], converged
+
+    def parts(self) -> dict[str, Any]:
+        """The fit as a file or a pickle has it."""
+        return dict(zip(PARTS, (self.silk, self.axes, self.history, self.converged), strict=True))
 
 
 def _moments(side: Side) -> Moments:
     return side.posterior.moments()
 
 
-def _moments_between(side: Side, near: Beside) -> tuple[Moments, Array]:
+def _moments_between(side: Side, near: Neighbours) -> tuple[Moments, Array]:
     return side.posterior.bridged(bridge(side.prior, near))
 
 
@@ -142,14 +155,10 @@ PARTS = ("posterior_", "_axes", "elbo_history_", "converged_")
 """What a file or a pickle has of a fit."""
 
 
-def parts_of(fit: MatrixFit) -> dict[str, Any]:
-    """A fit as a file or a pickle has it."""
-    return dict(zip(PARTS, (fit.silk, fit.axes, fit.history, fit.converged), strict=True))
-
-
 def fit_of(parts: dict[str, Any], model: Any) -> MatrixFit:
     """The fit that these are parts of; parts that no fit of `model` has are refused."""
-    silk, axes, history, converged = (parts.get(name) for name in PARTS)
+    known: Any = [parts.get(name) for name in PARTS]
+    silk, axes, history, converged = known
     sides = isinstance(silk, Silk) and isinstance(axes, tuple) and len(axes) == 2
     require_consistent(sides, model, "posterior_")
     places = all(isinstance(axis, SortedAxis) for axis in axes)

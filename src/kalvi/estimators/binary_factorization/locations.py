@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from kalvi.rules.silk.places import Places, places, spread, unordered
+from kalvi.rules.silk.locations import DeviceLocations, Places, places, spread, unordered
 
+Layout = tuple[DeviceLocations, DeviceLocations]
+"""The locations of rows and of columns, on the device."""
 TIES = ("share", "spread")
 UNORDERED = "unordered"
 
@@ -41,6 +43,11 @@ class SortedAxis(NamedTuple):
         inverse = np.empty_like(self.order)
         inverse[self.order] = np.arange(self.n)
         return inverse[index]
+
+
+def on_device(rows: SortedAxis, cols: SortedAxis, dtype: str) -> Layout:
+    """The locations of rows and columns as programs take them."""
+    return rows.places.on_device(dtype), cols.places.on_device(dtype)
 
 
 def sort_axis(name: str, given: Any, n: int, ties: str) -> SortedAxis:

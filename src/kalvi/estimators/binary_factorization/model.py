@@ -18,8 +18,8 @@ from kalvi.estimators.binary_factorization.entries import (
     read_entries,
     shape_of,
 )
-from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, fit_of, parts_of
-from kalvi.estimators.binary_factorization.locations import sort_axis
+from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, fit_of
+from kalvi.estimators.binary_factorization.locations import on_device, sort_axis
 from kalvi.estimators.binary_factorization.parameters import (
     check_piece,
     first_n_factors,
@@ -36,8 +36,7 @@ from kalvi.estimators.binary_factorization.sweeps import (
     take_guess,
 )
 from kalvi.estimators.decorators import all_or_nothing
-from kalvi.estimators.input_checks import check_feature_names
-from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.estimators.pickling import PickledInParts
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.numerics.precision import matching
 from kalvi.rules.silk import Observed, Silk
@@ -50,7 +49,7 @@ class Smoothness(NamedTuple):
     cols: np.ndarray
 
 
-class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledAsNumPy):
+class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledInParts):
     """A binary matrix as a few factors of its rows and columns that vary smoothly along their order.
 
     An entry is 1 with probability σ(⟨uᵣ, α_c⟩). Each factor is a Gaussian process along the locations of
@@ -132,6 +131,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     (3, 40)
     """
 
+    fit_parts = PARTS
     n_features_in_: int
     fit_: MatrixFit
 
@@ -340,7 +340,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     ) -> SweepResult:
         """Sweeps from a first guess: the user's, or one by singular vectors."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        layout = tuple(side.places.laid(settings.dtype) for side in axes)
+        layout = on_device(*axes, settings.dtype)
         if start is None:
             first = guess_factors(observed, layout, n_factors, settings, jr.key(seed))
         else:
@@ -367,16 +367,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     def _read(self, X, mask, weight, axes: Axes, dtype: Any) -> ReadEntries:
         return read_entries(X, mask, weight, self.unstored, axes, dtype)
 
-    def __getstate__(self) -> dict[str, Any]:
-        kept: Any = super().__getstate__()
-        fit = kept.pop("fit_", None)
-        return kept if fit is None else kept | as_numpy(parts_of(fit))
-
-    def _restore(self) -> None:
-        parts = {name: vars(self).pop(name) for name in PARTS if name in vars(self)}
-        if "posterior_" in parts:
-            check_feature_names(self)
-            self.fit_ = fit_of(parts, self)
+    def _fit_of(self, parts: dict[str, Any]) -> MatrixFit:
+        return fit_of(parts, self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

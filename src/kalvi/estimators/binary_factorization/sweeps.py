@@ -10,19 +10,18 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from kalvi.estimators.binary_factorization.locations import Layout
 from kalvi.rules.silk import (
     SILK,
     Chains,
     Coupled,
     Exact,
     Jacobi,
-    Laid,
     MeanField,
     MeanSolver,
     Observed,
     Silk,
     StochasticSILK,
-    Table,
     begun,
     start,
     statistics,
@@ -78,8 +77,6 @@ class SweepResult(NamedTuple):
 
 
 Tell = Callable[[float], None]
-Layout = tuple[Laid, Laid]
-"""The locations of rows and columns, on the device."""
 
 
 def _silent(elbo: float) -> None:
@@ -125,7 +122,7 @@ def sweep(
 
 def climb_by_pieces(
     first: Silk,
-    table: Table,
+    table: Any,
     settings: SweepSettings,
     key: PRNGKeyArray,
     tell: Tell = _silent,

@@ -84,6 +84,20 @@ class FactorFit:
         """The log density of each row."""
         return self._predict(fa.log_densities, x)
 
+    def parts(self) -> dict[str, Any]:
+        """The fit as a file or a pickle has it."""
+        parts = {
+            "structure_": self.settings._asdict(),
+            "state_": self.state,
+            "buffer_": self.buffer,
+            "_seed": self.seed,
+            "n_samples_seen_": self.n_rows,
+            "n_iter_": self.n_passes,
+        }
+        if self.log_likelihood is not None:
+            parts["log_likelihood_"] = self.log_likelihood
+        return parts
+
     def _predict(self, function: Callable, x: Any) -> np.ndarray:
         def predict(block: np.ndarray) -> tuple[Array]:
             return (run.call(function, self.gaussian, jnp.asarray(block, self.settings.dtype)),)
@@ -122,28 +136,14 @@ PARTS = (
 """What a file or a pickle has of a fit; the last is empty, and only of older files."""
 
 
-def parts_of(fit: FactorFit) -> dict[str, Any]:
-    """A fit as a file or a pickle has it."""
-    parts = {
-        "structure_": fit.settings._asdict(),
-        "state_": fit.state,
-        "buffer_": fit.buffer,
-        "_seed": fit.seed,
-        "n_samples_seen_": fit.n_rows,
-        "n_iter_": fit.n_passes,
-    }
-    if fit.log_likelihood is not None:
-        parts["log_likelihood_"] = fit.log_likelihood
-    return parts
-
-
 def fit_of(parts: dict[str, Any], model: Any) -> FactorFit:
     """The fit that these are parts of; parts that no fit of `model` has are refused."""
-    structure, state, buffer = (parts.get(name) for name in ("structure_", "state_", "buffer_"))
+    known: Any = [parts.get(name) for name in ("structure_", "state_", "buffer_")]
+    structure, state, buffer = known
     named = isinstance(structure, dict) and set(structure) == set(FactorSettings._fields)
     require_consistent(named, model, "structure_")
     require_consistent(isinstance(buffer, streams.Buffer), model, "buffer_")
-    counts = [parts.get(name) for name in ("_seed", "n_samples_seen_", "n_iter_")]
+    counts: Any = [parts.get(name) for name in ("_seed", "n_samples_seen_", "n_iter_")]
     counted = all(is_integer(count) and count >= 0 for count in counts)
     require_consistent(counted, model, "n_samples_seen_ and n_iter_")
     settings = FactorSettings(**structure)

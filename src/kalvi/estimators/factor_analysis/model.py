@@ -22,10 +22,10 @@ from kalvi.estimators.constraints import (
     optional,
 )
 from kalvi.estimators.decorators import all_or_nothing
-from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of, parts_of
+from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of
 from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
-from kalvi.estimators.input_checks import check_feature_names, name_bad_entry
-from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.estimators.input_checks import name_bad_entry
+from kalvi.estimators.pickling import PickledInParts
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.precision import matching
 
@@ -54,7 +54,7 @@ def _learns_in_one_pass(self: "FactorAnalysis") -> bool:
     return True
 
 
-class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledAsNumPy):
+class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledInParts):
     """Rows as a Gaussian N(mean, F Fᵀ + diag ψ), learned in one pass or to the maximum likelihood.
 
     The covariance is never formed: memory is d (n_components + 2) numbers. How a stream is cut into
@@ -125,6 +125,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledA
     array([[2.8, 2. , 1. , 0. ]])
     """
 
+    fit_parts = PARTS
     n_features_in_: int
     fit_: FactorFit
 
@@ -305,16 +306,8 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledA
             raise AttributeError(f"{name} is there after fit or partial_fit.")
         return self.fit_
 
-    def __getstate__(self) -> dict[str, Any]:
-        kept: Any = super().__getstate__()
-        fit = kept.pop("fit_", None)
-        return kept if fit is None else kept | as_numpy(parts_of(fit))
-
-    def _restore(self) -> None:
-        parts = {name: vars(self).pop(name) for name in PARTS if name in vars(self)}
-        if "structure_" in parts:
-            check_feature_names(self)
-            self.fit_ = fit_of(parts, self)
+    def _fit_of(self, parts: dict[str, Any]) -> FactorFit:
+        return fit_of(parts, self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fit_" in vars(self)

@@ -10,12 +10,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalvi.estimators.constraints import Constraint, check_parameters
-from kalvi.estimators.input_checks import check_feature_names, checked_weights, name_bad_entry
-from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of, parts_of
+from kalvi.estimators.input_checks import checked_weights, name_bad_entry
+from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of
 from kalvi.estimators.neural.methods import METHODS
 from kalvi.estimators.neural.parameters import Structure, TrainingSettings
 from kalvi.estimators.neural.targets import Parts, Targets
-from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.estimators.pickling import PickledInParts
 from kalvi.predictors.networks import Perceptron
 
 
@@ -29,10 +29,11 @@ def learns_in_one_pass(self: "NeuralEstimator") -> bool:
     return True
 
 
-class NeuralEstimator(PickledAsNumPy):
+class NeuralEstimator(PickledInParts):
     """A network whose parameters have a Gaussian posterior."""
 
     constraints: ClassVar[dict[str, Constraint]]
+    fit_parts = PARTS
     n_features_in_: int
     fit_: NetworkFit
 
@@ -159,13 +160,5 @@ class NeuralEstimator(PickledAsNumPy):
             raise AttributeError(f"{name} is there after fit.")
         return self.fit_
 
-    def __getstate__(self) -> dict[str, Any]:
-        kept: Any = super().__getstate__()
-        fit = kept.pop("fit_", None)
-        return kept if fit is None else kept | as_numpy(parts_of(fit))
-
-    def _restore(self) -> None:
-        parts = {name: vars(self).pop(name) for name in PARTS if name in vars(self)}
-        if "fitted_" in parts:
-            check_feature_names(self)
-            self.fit_ = fit_of(parts, self._targets_of(parts), self)
+    def _fit_of(self, parts: dict[str, Any]) -> NetworkFit:
+        return fit_of(parts, self._targets_of(parts), self)

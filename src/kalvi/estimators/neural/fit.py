@@ -13,7 +13,7 @@ from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.neural.methods import METHODS
 from kalvi.estimators.neural.parameters import Structure, TrainingSettings
 from kalvi.estimators.neural.problem import LearnedNetwork, Problem
-from kalvi.estimators.neural.targets import NumberTargets, Parts, Targets, Units
+from kalvi.estimators.neural.targets import Parts, Targets, Units
 from kalvi.estimators.pickling import as_jax
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
 from kalvi.evaluation.predictions import Predicted, ensemble, linearised, merged
@@ -63,7 +63,7 @@ class NetworkFit:
         if shuffle:  # a table may be sorted, and one pass remembers best what came last
             which = which[np.random.default_rng(self.seed).permutation(len(which))]
         with matching(self.dtype):
-            problem = self._problem(*(part[which] for part in rows), settings)
+            problem = self._problem([part[which] for part in rows], settings)
             learned = METHODS[self.structure.method].learn(problem, self.learned)
         if not learned.is_finite():
             raise FloatingPointError(
@@ -97,9 +97,21 @@ class NetworkFit:
         with matching(self.dtype):
             return np.asarray(self.learned.posterior.sample(jr.key(seed), n))
 
-    def _problem(
-        self, x: np.ndarray, y: np.ndarray, weight: np.ndarray, settings: TrainingSettings
-    ) -> Problem:
+    def parts(self) -> dict[str, Any]:
+        """The fit as a file or a pickle has it."""
+        return {
+            "fitted_": self.learned,
+            "perceptron_": self.perceptron,
+            "dtype_": self.dtype,
+            "_seed": self.seed,
+            "structure_": self.structure._asdict(),
+            "x_mean_": self.x_units.mean,
+            "x_scale_": self.x_units.scale,
+            **self.targets.parts(),
+        }
+
+    def _problem(self, rows: list[np.ndarray], settings: TrainingSettings) -> Problem:
+        x, y, weight = rows
         n, size, prior = len(y), settings.chosen_batch(len(y)), settings.prior_precision
         parts = [
             np.pad(a.astype(self.dtype), [(0, -n % size)] + [(0, 0)] * (a.ndim - 1))
@@ -155,35 +167,12 @@ PARTS = (
 """What a file or a pickle has of a fit; the bound by itself only in older files."""
 
 
-def parts_of(fit: NetworkFit) -> dict[str, Any]:
-    """A fit as a file or a pickle has it."""
-    parts = {
-        "fitted_": fit.learned,
-        "perceptron_": fit.perceptron,
-        "dtype_": fit.dtype,
-        "_seed": fit.seed,
-        "structure_": fit.structure._asdict(),
-        "x_mean_": fit.x_units.mean,
-        "x_scale_": fit.x_units.scale,
-    }
-    if isinstance(fit.targets, NumberTargets):
-        mean, scale = fit.targets.units
-        parts |= {"y_mean_": mean, "y_scale_": scale, "_columns": fit.targets.columns}
-    return parts
-
-
-def number_targets_of(parts: dict[str, Any]) -> NumberTargets:
-    """The targets that these are parts of."""
-    return NumberTargets(Units(parts["y_mean_"], parts["y_scale_"]), parts["_columns"])
-
-
 def fit_of(parts: dict[str, Any], targets: Targets, model: Any) -> NetworkFit:
     """The fit that these are parts of; parts that no fit of `model` has are refused."""
-    learned, perceptron, structure = (
-        parts.get(name) for name in ("fitted_", "perceptron_", "structure_")
-    )
-    known = isinstance(learned, LearnedNetwork) and isinstance(perceptron, Perceptron)
-    require_consistent(known, model, "fitted_ and perceptron_")
+    known: Any = [parts.get(name) for name in ("fitted_", "perceptron_", "structure_")]
+    learned, perceptron, structure = known
+    whole = isinstance(learned, LearnedNetwork) and isinstance(perceptron, Perceptron)
+    require_consistent(whole, model, "fitted_ and perceptron_")
     named = isinstance(structure, dict) and set(structure) == set(Structure._fields)
     require_consistent(named and is_integer(parts.get("_seed")), model, "structure_")
     sizes = perceptron.sizes[0] == model.n_features_in_ == len(parts["x_mean_"])

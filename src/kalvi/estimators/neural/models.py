@@ -10,7 +10,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from kalvi.estimators.constraints import POSITIVE, Constraint, auto
 from kalvi.estimators.decorators import all_or_nothing, documented
 from kalvi.estimators.neural.estimator import NeuralEstimator, learns_in_one_pass
-from kalvi.estimators.neural.fit import number_targets_of
 from kalvi.estimators.neural.parameters import CONSTRAINTS, PARAMETERS
 from kalvi.estimators.neural.targets import ClassTargets, NumberTargets, Parts
 
@@ -121,7 +120,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
         return self._check_rows(x, y, sample_weight, reset=reset, **how)
 
     def _targets_of(self, parts: dict[str, Any]) -> NumberTargets:
-        return number_targets_of(parts)
+        return NumberTargets.of_parts(parts)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

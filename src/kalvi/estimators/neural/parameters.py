@@ -98,8 +98,9 @@ class Structure(NamedTuple):
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Structure":
         """Those among the parameters of an estimator."""
-        own = {name: given[name] for name in cls._fields}
-        return cls(**own | {"hidden_sizes": tuple(int(h) for h in given["hidden_sizes"])})
+        own: dict[str, Any] = {name: given[name] for name in cls._fields}
+        own["hidden_sizes"] = tuple(int(h) for h in given["hidden_sizes"])
+        return cls(**own)
 
     def chosen_rank(self, n_parameters: int) -> int | None:
         """The rank of the posterior of so many parameters; None for a full covariance."""
@@ -139,7 +140,8 @@ class TrainingSettings(NamedTuple):
     @classmethod
     def of(cls, given: dict[str, Any]) -> "TrainingSettings":
         """Those among the parameters of an estimator."""
-        return cls(**{name: given.get(name) for name in cls._fields})
+        own: dict[str, Any] = {name: given.get(name) for name in cls._fields}
+        return cls(**own)
 
     @property
     def learns_noise(self) -> bool:

@@ -57,6 +57,10 @@ class Targets(ABC):
     def restore(self, mean: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> Parts:
         """The predictions of a network in the user's units."""
 
+    @abstractmethod
+    def parts(self) -> dict[str, Any]:
+        """What a file or a pickle has of the targets, beside the classes that an estimator publishes."""
+
 
 @dataclass(frozen=True, eq=False)
 class NumberTargets(Targets):
@@ -90,6 +94,14 @@ class NumberTargets(Targets):
         epistemic, aleatoric = (part * self.units.scale**2 for part in variances)
         return mean * self.units.scale + self.units.mean, epistemic, aleatoric
 
+    def parts(self) -> dict[str, Any]:
+        return {"y_mean_": self.units.mean, "y_scale_": self.units.scale, "_columns": self.columns}
+
+    @classmethod
+    def of_parts(cls, parts: dict[str, Any]) -> "NumberTargets":
+        """The targets that these are parts of."""
+        return cls(Units(parts["y_mean_"], parts["y_scale_"]), parts["_columns"])
+
     def noise_scale(self, variance: Any) -> Any:
         """The standard deviation of the noise in the units of y."""
         noise = np.sqrt(np.asarray(variance, np.float64)) * self.units.scale
@@ -122,5 +134,8 @@ class ClassTargets(Targets):
             p = np.clip(mean, 0, None)
             return p / p.sum(axis=1, keepdims=True), epistemic, aleatoric
         p = np.clip(mean, 0, 1)
-        variances = (np.hstack([part, part]) for part in (epistemic, aleatoric))
-        return np.hstack([1 - p, p]), *variances
+        epistemic, aleatoric = (np.hstack([part, part]) for part in (epistemic, aleatoric))
+        return np.hstack([1 - p, p]), epistemic, aleatoric
+
+    def parts(self) -> dict[str, Any]:
+        return {}

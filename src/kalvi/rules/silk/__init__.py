@@ -21,12 +21,12 @@ a few factors of its rows and columns, which vary smoothly along the locations o
 | the same for α                             | the transposed `Silk` and the transposed table            |
 """
 
-from kalvi.rules.silk.bridge import Beside, Bridge, beside, bridge
 from kalvi.rules.silk.entries import Entries, entries
+from kalvi.rules.silk.interpolation import Bridge, Neighbours, bridge, find_neighbours
+from kalvi.rules.silk.locations import DeviceLocations, Places, places, spread, unordered
 from kalvi.rules.silk.model import Side, Silk, elbo, statistics, update_rows
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Observed, Statistics
-from kalvi.rules.silk.places import Laid, Places, places, spread, unordered
 from kalvi.rules.silk.posteriors import (
     Chains,
     Coupled,
@@ -46,17 +46,17 @@ from kalvi.rules.silk.table import Table
 
 __all__ = [
     "SILK",
-    "Beside",
     "Bridge",
     "Chains",
     "Coupled",
+    "DeviceLocations",
     "Entries",
     "Exact",
     "Jacobi",
-    "Laid",
     "MeanField",
     "MeanSolver",
     "Moments",
+    "Neighbours",
     "Observed",
     "Places",
     "Posterior",
@@ -69,10 +69,10 @@ __all__ = [
     "Swept",
     "Table",
     "begun",
-    "beside",
     "bridge",
     "elbo",
     "entries",
+    "find_neighbours",
     "learned",
     "log_likelihood",
     "paired_probabilities",

@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from kalvi.rules.silk.locations import DeviceLocations
 from kalvi.rules.silk.model import Side, Silk, statistics, update_rows
 from kalvi.rules.silk.observed import Observed
-from kalvi.rules.silk.places import Laid
 from kalvi.rules.silk.posteriors import Exact, Family
 from kalvi.rules.silk.start import prior
 
 Scalar = Float[Array, ""]
 
 
-def unseen(side: Side, places: Laid, family: Family) -> Side:
+def unseen(side: Side, places: DeviceLocations, family: Family) -> Side:
     """Rows at these places of which nothing is known: the prior, each by itself."""
     old, n = side.prior, places.n
     mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))

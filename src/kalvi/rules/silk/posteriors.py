@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.numerics import tridiagonal
-from kalvi.rules.silk.bridge import Bridge
+from kalvi.rules.silk.interpolation import Bridge
 from kalvi.rules.silk.moments import (
     Blocks,
     Moments,

@@ -24,7 +24,7 @@ from kalvi.rules.silk.model import Silk, double_sum, statistics, update_rows
 from kalvi.rules.silk.observed import Observed
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
 from kalvi.rules.silk.priors import learned
-from kalvi.rules.silk.turns import turned
+from kalvi.rules.silk.rotations import turned
 
 LONGEST_REST = 16
 """Sweeps without combination after a refusal: 1, 2, 4, … of them, at most this many."""

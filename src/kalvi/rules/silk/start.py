@@ -15,10 +15,10 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.kernels import OrnsteinUhlenbeck
+from kalvi.rules.silk.locations import DeviceLocations, Places
 from kalvi.rules.silk.model import Side, Silk
 from kalvi.rules.silk.moments import Moments, packed_outer, unpacked
 from kalvi.rules.silk.observed import Observed
-from kalvi.rules.silk.places import Laid, Places
 from kalvi.rules.silk.posteriors import Family
 from kalvi.rules.silk.priors import ROUGHEST, learned
 
@@ -32,8 +32,8 @@ Factors = Float[Array, "_ k"]  # of either side
 
 def start(
     observed: Observed,
-    rows: Places | Laid,
-    cols: Places | Laid,
+    rows: Places | DeviceLocations,
+    cols: Places | DeviceLocations,
     n_factors: int,
     family: Family,
     *,
@@ -53,15 +53,17 @@ def start(
 def begun(
     u: Float[Array, "r k"],
     v: Float[Array, "c k"],
-    rows: Places | Laid,
-    cols: Places | Laid,
+    rows: Places | DeviceLocations,
+    cols: Places | DeviceLocations,
     family: Family,
 ) -> Silk:
     """From factors of the rows and columns, with priors that fit them."""
     return Silk(_side(u, rows, family), _side(v, cols, family))
 
 
-def prior(places: Places | Laid, mean: Array, variance: Array, rate: Array) -> OrnsteinUhlenbeck:
+def prior(
+    places: Places | DeviceLocations, mean: Array, variance: Array, rate: Array
+) -> OrnsteinUhlenbeck:
     """The smoothness prior at these locations; without smoothness where they have no order."""
     rate = rate if places.ordered else jnp.full_like(rate, jnp.inf)
     return OrnsteinUhlenbeck(
@@ -69,7 +71,7 @@ def prior(places: Places | Laid, mean: Array, variance: Array, rate: Array) -> O
     )
 
 
-def _side(factors: Factors, places: Places | Laid, family: Family) -> Side:
+def _side(factors: Factors, places: Places | DeviceLocations, family: Family) -> Side:
     spot = None if places.spot is None else jnp.asarray(places.spot)
     if spot is not None:
         n = places.n

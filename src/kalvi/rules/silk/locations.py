@@ -39,8 +39,8 @@ class Places(NamedTuple):
         """How many locations there are."""
         return len(self.locations)
 
-    def laid(self, dtype: str) -> "Laid":
-        """As arrays of a compiled program."""
+    def on_device(self, dtype: str) -> "DeviceLocations":
+        """The locations as arrays of a compiled program."""
         spot = None if self.spot is None else jnp.asarray(self.spot)
         with np.errstate(over="ignore"):
             gaps = self.gaps.astype(dtype)
@@ -49,11 +49,11 @@ class Places(NamedTuple):
                 f"the gaps between locations, {self.gaps.min():.3g} to {self.gaps.max():.3g}, leave the "
                 f"range of {gaps.dtype}; give locations in another unit."
             )
-        return Laid(jnp.asarray(gaps), spot, self.ordered, self.even)
+        return DeviceLocations(jnp.asarray(gaps), spot, self.ordered, self.even)
 
 
-class Laid(eqx.Module):
-    """Places as a program takes them: new numbers do not compile it anew."""
+class DeviceLocations(eqx.Module):
+    """Locations as a program takes them: new numbers do not compile it anew."""
 
     gaps: Float[Array, " m"]
     spot: Int[Array, " r"] | None

@@ -28,7 +28,7 @@ class Bridge(NamedTuple):
     mean: Float[Array, " k"]  # μ
 
 
-class Beside(NamedTuple):
+class Neighbours(NamedTuple):
     """The neighbours of new locations among known ones, and how far they are; inf where there is none."""
 
     left: Int[Array, " t"]
@@ -37,9 +37,9 @@ class Beside(NamedTuple):
     to_right: Float[Array, " t"]
 
 
-def beside(
+def find_neighbours(
     known: Float[np.ndarray, " n"], new: Float[np.ndarray, " t"], dtype: jnp.dtype
-) -> Beside:
+) -> Neighbours:
     """The neighbours of new locations; found in float64, as dates have more digits than a float32."""
     n, after = len(known), np.searchsorted(known, new, side="right")
     before = after - 1
@@ -48,10 +48,10 @@ def beside(
     to_right = np.where(after < n, known[right] - new, np.inf)
     left, right = np.where(before >= 0, left, right), np.where(after < n, right, left)
     where = jnp.asarray(left), jnp.asarray(right)
-    return Beside(*where, jnp.asarray(to_left, dtype), jnp.asarray(to_right, dtype))
+    return Neighbours(*where, jnp.asarray(to_left, dtype), jnp.asarray(to_right, dtype))
 
 
-def bridge(prior: OrnsteinUhlenbeck, at: Beside) -> Bridge:
+def bridge(prior: OrnsteinUhlenbeck, at: Neighbours) -> Bridge:
     """How factors at new locations follow from their neighbours."""
     p, q = (jnp.exp(_log(prior, gap)) for gap in (at.to_left, at.to_right))
     apart_p, apart_q = (-jnp.expm1(2 * _log(prior, gap)) for gap in (at.to_left, at.to_right))
