@@ -222,14 +222,13 @@ def test_attributes_that_contradict_each_other(tmp_path, monkeypatch):
         ("classes_", np.array(["b", "a"])),
         ("scheme", "none"),
         ("dtype", "nothing"),
-        ("fit_", {"state": None}),
-        ("fit_", {"structure": {}}),
-        ("fit_", {"optimum": (1, 2.0)}),
-        ("fit_", {"surplus": 1}),
-        ("fit_", {"buffer": kalvi.rules.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))}),
+        ("state_", None),
+        ("structure_", {}),
+        ("elbo_", "high"),
+        ("converged_", True),
+        ("buffer_", kalvi.rules.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),
     ):
-        kept = model.__getstate__()
-        kept[name] = kept["fit_"] | wrong if name == "fit_" else wrong
+        kept = model.__getstate__() | {name: wrong}
         with monkeypatch.context() as broken:
             broken.setattr(kalvi.LogisticRegression, "__getstate__", lambda self, kept=kept: kept)
             kalvi.save(tmp_path / "model", model)

@@ -116,7 +116,7 @@ def test_waiting_rows_of_an_old_file_are_absorbed(files):
     model = kalvi.load(files / "logistic-1.kalvi")
     assert model.buffer_.waiting is not None
     kept = model.__getstate__()
-    kept["fit_"] = kept["fit_"] | {"with_waiting": None}
+    kept.pop("_after_waiting")
     old = object.__new__(type(model))
     old.__setstate__(kept)
     for mine, other in zip(answers(old, X), answers(model, X), strict=True):
@@ -126,8 +126,7 @@ def test_waiting_rows_of_an_old_file_are_absorbed(files):
 def test_a_state_of_other_shapes_is_refused(files):
     model = kalvi.load(files / "logistic-1.kalvi")
     other = kalvi.LogisticRegression(rank=1).partial_fit(X[:25, :2], LABELS[:25])
-    kept, wrong = model.__getstate__(), other.__getstate__()["fit_"]["with_waiting"]
-    kept["fit_"] = kept["fit_"] | {"with_waiting": wrong}
+    kept = model.__getstate__() | {"_after_waiting": other.__getstate__()["_after_waiting"]}
     with pytest.raises(ValueError, match="rows that wait"):
         object.__new__(type(model)).__setstate__(kept)
 

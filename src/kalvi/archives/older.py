@@ -208,30 +208,6 @@ CHANGES = (
 """The oldest first: what one makes may be the subject of a later one."""
 
 
-FIT = {
-    "state_": "state",
-    "buffer_": "buffer",
-    "structure_": "structure",
-    "_chosen": "member",
-    "klprox_scale_": "klprox_scale",
-    "_after_waiting": "with_waiting",
-    "_unprojected": "without_projection",
-}
-"""What a linear estimator had as attributes of its own, and what its `fit_` calls them."""
-OPTIMUM = ("n_passes_", "elbo_", "elbo_gap_", "converged_")
-LINEAR = "kalvi.estimators.linear.models"
-
-
-def upgraded_estimator(name: Any, parts: Parts) -> Any:
-    """The attributes of an estimator of any version as they are now."""
-    if not str(moved(name)).startswith(f"{LINEAR}:") or "state_" not in parts:
-        return parts
-    rest = {key: part for key, part in parts.items() if key not in FIT and key not in OPTIMUM}
-    fit = {new: parts.get(old) for old, new in FIT.items()}
-    fit["optimum"] = tuple(parts.get(name) for name in OPTIMUM) if "elbo_" in parts else None
-    return rest | {"fit_": fit}
-
-
 def moved(name: Any) -> Any:
     """Today's name of a class or a function; what is no name stays as it is."""
     if not isinstance(name, str):

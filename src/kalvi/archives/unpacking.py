@@ -196,7 +196,7 @@ class Unpacker:
 
     def _estimator(self, depth: int, name: Any, fields: Any) -> Any:
         cls = registry.find(older.moved(name), "estimator")
-        parts = older.upgraded_estimator(name, self._parts(fields, fields, depth))
+        parts = self._parts(fields, fields, depth)
         settings = {key: signature(cls).parameters[key].default for key in cls._get_param_names()}
         learned, later = parts.keys() - settings.keys(), settings.keys() - parts.keys()
         if later == settings.keys():

@@ -15,15 +15,15 @@ from kalvi.estimators.decorators import all_or_nothing
 from kalvi.estimators.input_checks import checked_weights, name_bad_entry, require_consistent
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
-from kalvi.estimators.linear.restoring import parts_of, restored
+from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum, Rows
+from kalvi.estimators.linear.restoring import restored
 from kalvi.estimators.linear.settings import (
     CONSTRAINTS,
     VARIATIONAL,
     LinearSettings,
     check_settings,
 )
-from kalvi.estimators.pickling import PickledAsNumPy, as_numpy
+from kalvi.estimators.pickling import PickledInParts
 from kalvi.evaluation.psis import Diagnosis
 from kalvi.gaussians import Gaussian
 from kalvi.numerics.precision import matching
@@ -76,10 +76,11 @@ SAME_WEIGHT = 1e-6
 """Total weights that differ by less than this share are those of the same rows."""
 
 
-class LinearEstimator(PickledAsNumPy):
+class LinearEstimator(PickledInParts):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
+    fit_parts: ClassVar[tuple[str, ...]] = PARTS
 
     n_features_in_: int
     fit_: LinearFit
@@ -399,18 +400,11 @@ class LinearEstimator(PickledAsNumPy):
 
     # files -----------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
-        kept: Any = super().__getstate__()
-        return as_numpy(kept | {"fit_": parts_of(self.fit_)}) if "fit_" in kept else kept
-
-    def _restore(self) -> None:
-        """Make the fit of its parts; the arrays stay NumPy's until more rows are learned."""
-        parts = vars(self).pop("fit_", None)
-        if parts is None:
-            return
+    def _fit_of(self, parts: dict[str, Any]) -> LinearFit:
+        """Make a fit of its parts; the arrays stay NumPy's until more rows are learned."""
         self._check_restored()
         check_settings(self.get_params(), self.constraints, self._is_exact())
-        self.fit_ = restored(self, parts, self.settings(), self.family())
+        return restored(self, parts, self.settings(), self.family())
 
     def _check_restored(self) -> None:
         """Refuse labels that no fit has left."""

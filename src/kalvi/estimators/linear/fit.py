@@ -33,6 +33,20 @@ Rows = tuple[Any, np.ndarray, np.ndarray]
 """x, y and the weights of some rows, checked."""
 
 
+FIELDS = {
+    "state_": "state",
+    "buffer_": "buffer",
+    "_chosen": "member",
+    "klprox_scale_": "klprox_scale",
+    "_after_waiting": "with_waiting",
+    "_unprojected": "without_projection",
+}
+"""Fields of a fit by the names that they have in files."""
+OPTIMUM = ("n_passes_", "elbo_", "elbo_gap_", "converged_")
+PARTS = (*FIELDS, *OPTIMUM, "structure_")
+"""The names of all parts in files."""
+
+
 class Optimum(NamedTuple):
     """Where an ascent of the variational bound ended."""
 
@@ -333,6 +347,16 @@ class LinearFit:
     def n_rows(self) -> int:
         """How many rows with a weight were learned, those that wait included."""
         return self.buffer.seen + self.buffer.count
+
+    def parts(self) -> dict[str, Any]:
+        """A fit as a file or a pickle has it: settings and family are those of the estimator."""
+        parts = {name: getattr(self, field) for name, field in FIELDS.items()}
+        if self.buffer.waiting is not None:  # a loaded fit need not absorb them again
+            parts["_after_waiting"] = self.on_host.state
+            parts["_unprojected"] = self.predicting.state if self.may_look_ahead else None
+        numbers = (1,) if self.optimum is None else self.optimum
+        parts |= dict(zip(OPTIMUM, numbers, strict=False)) | {"structure_": self.structure()}
+        return {name: part for name, part in parts.items() if part is not None}
 
     # predictions -----------------------------------------------------------------------------------
 

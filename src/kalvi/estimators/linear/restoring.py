@@ -7,9 +7,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from kalvi.estimators.input_checks import check_feature_names, require_consistent
+from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import LinearFit, Optimum
+from kalvi.estimators.linear.fit import FIELDS, OPTIMUM, LinearFit, Optimum
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.gaussians import Dense
 from kalvi.rules.rvga import Streaming
@@ -17,47 +17,30 @@ from kalvi.streams import Buffer
 
 STRUCTURAL = {"rank", "fit_intercept", "dtype", "prior_scale"}
 """What a file says of the structure of its state."""
-PARTS = (
-    *("state", "buffer", "optimum", "member", "klprox_scale"),
-    *("with_waiting", "without_projection"),
-)
-"""The fields of a fit that a file has."""
-NAMES = {"structure", *PARTS}
 
 
-def parts_of(fit: LinearFit) -> dict[str, Any]:
-    """A fit as a file or a pickle has it: settings and family are those of the estimator."""
-    parts: dict[str, Any] = {name: getattr(fit, name) for name in PARTS}
-    parts["structure"] = fit.structure()
-    parts["optimum"] = fit.optimum and tuple(fit.optimum)
-    if fit.buffer.waiting is not None:  # so that predictions need not absorb the waiting rows again
-        parts["with_waiting"] = fit.on_host.state
-        parts["without_projection"] = fit.predicting.state if fit.may_look_ahead else None
-    return parts
-
-
-def restored(model: Any, parts: Any, settings: LinearSettings, family: Family) -> LinearFit:
+def restored(
+    model: Any, parts: dict[str, Any], settings: LinearSettings, family: Family
+) -> LinearFit:
     """The fit that these are parts of; what no fit has left is refused."""
-    check_feature_names(model)
-    require_consistent(isinstance(parts, dict) and set(parts) == NAMES, model, "fit_")
-    structure = parts["structure"]
-    kept = {name: parts[name] for name in PARTS}
-    _check_kinds(model, kept, structure)
-    kept["optimum"] = kept["optimum"] and Optimum(*kept["optimum"])
-    fit = LinearFit(settings, family, model.n_features_in_, **kept)
+    structure = parts.get("structure_")
+    kept = {field: parts.get(name) for name, field in FIELDS.items()}
+    optimum = [parts[name] for name in OPTIMUM if name in parts]
+    _check_kinds(model, kept, structure, optimum)
+    found = Optimum(*optimum) if len(optimum) > 1 else None
+    fit = LinearFit(settings, family, model.n_features_in_, **kept, optimum=found)
     _check_sizes(model, fit, structure)
     return fit
 
 
-def _check_kinds(model: Any, kept: dict[str, Any], structure: Any) -> None:
+def _check_kinds(model: Any, kept: dict[str, Any], structure: Any, optimum: list[Any]) -> None:
     whole = isinstance(kept["state"], Streaming) and isinstance(kept["buffer"], Buffer)
     require_consistent(whole, model, "state_ and buffer_")
     known = isinstance(structure, dict) and set(structure) >= STRUCTURAL
-    require_consistent(known, model, "structure")
-    optimum = kept["optimum"]
-    numbers = isinstance(optimum, tuple) and all(isinstance(n, Real | bool) for n in optimum)
-    complete = optimum is None or (numbers and len(optimum) == len(Optimum._fields))
-    require_consistent(complete, model, "n_passes_, elbo_, elbo_gap_ and converged_")
+    require_consistent(known, model, "structure_")
+    numbers = all(isinstance(n, Real | np.bool_) for n in optimum)
+    complete = len(optimum) in (0, 1, len(OPTIMUM))
+    require_consistent(numbers and complete, model, ", ".join(OPTIMUM))
 
 
 def _check_sizes(model: Any, fit: LinearFit, structure: dict[str, Any]) -> None:
