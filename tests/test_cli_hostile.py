@@ -179,7 +179,7 @@ def test_sizes_that_nothing_has(data):
     [
         ("logistic", "prior=3", "prior must be a Gaussian"),
         ("logistic", "prior_mean={}", "prior_mean must be a number"),
-        ("linear", "prior_scale={}", "prior_scale must be a number"),
+        ("linear", "prior_scale={}", "prior_scale must be positive and finite"),
         ("linear", "dtype=foo", "dtype must be"),
         ("poisson", "scheme={}", "scheme must be one of"),
         ("gp", "kernel=x", "kernel must be one of"),
