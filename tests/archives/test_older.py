@@ -54,6 +54,8 @@ def written(path, structure, arrays=None):
         ("kalvi.streams:Buffer", "kalvi.streams.blocks:Buffer"),
         ("kalvi.networks:tanh", "kalvi.predictors.networks:tanh"),
         ("kalvi.streams.blocks:Buffer", "kalvi.streams.blocks:Buffer"),
+        ("kalvi.tabular.model:Choices", "kalvi.tabular.choices:Choices"),
+        ("kalvi.tabular.matrix:Axis", "kalvi.tabular.binary_matrix:Axis"),
         ("kalvi.algorithmsx:Y", "kalvi.algorithmsx:Y"),
         ("no name", "no name"),
         (["no text"], ["no text"]),

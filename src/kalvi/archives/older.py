@@ -31,6 +31,9 @@ MODULES = {
     "kalvi.predictors": "kalvi.predictors.linear",
     "kalvi.projections": "kalvi.numerics.projections",
     "kalvi.streams": "kalvi.streams.blocks",
+    "kalvi.tabular.factor": "kalvi.tabular.factor_analysis",
+    "kalvi.tabular.matrix": "kalvi.tabular.binary_matrix",
+    "kalvi.tabular.model": "kalvi.tabular.choices",
     "kalvi.tridiagonal": "kalvi.numerics.tridiagonal",
     "kalvi.vectors": "kalvi.likelihoods.vector",
 }
@@ -106,6 +109,23 @@ def _revisit_of_likelihood(had: Parts) -> Rebuilt:
     return Rebuilt(REVISIT, {"model": Rebuilt("kalvi.predictors.models:Model", model)})
 
 
+TABLE_MODELS = {
+    "logistic": "kalvi.tabular.linear:LogisticRegressionModel",
+    "linear": "kalvi.tabular.linear:LinearRegressionModel",
+    "poisson": "kalvi.tabular.linear:PoissonRegressionModel",
+    "gp": "kalvi.tabular.gaussian_process:GaussianProcessModel",
+    "neural": "kalvi.tabular.neural:NeuralModel",
+}
+"""What a `TableModel` became, by the kind that it said it was."""
+
+
+def _model_of_a_kind(had: Parts) -> Rebuilt:
+    kind = had["model"]
+    return Rebuilt(TABLE_MODELS.get(kind) if isinstance(kind, str) else None, had)
+
+
+TABLE_MODEL = "model choices target encoder estimator record"
+
 CHANGES = (
     Change("kalvi.models:OneOutput", "likelihood", lambda had: had["likelihood"]),
     Change(
@@ -133,6 +153,10 @@ CHANGES = (
         "kalvi.algorithms.vifa.full:FullVI",
         "model prior_precision step_size",
         lambda had: Rebuilt(REVISIT, {"model": had["model"]}),
+    ),
+    *(
+        Change("kalvi.tabular.model:TableModel", f"{TABLE_MODEL}{later}", _model_of_a_kind)
+        for later in ("", " run", " run notation")
     ),
 )
 """The oldest first: what one makes may be the subject of a later one."""

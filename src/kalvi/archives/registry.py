@@ -8,6 +8,7 @@ seen from the files in its folders: nothing else is imported, and no function is
 import dataclasses
 from functools import cache
 from importlib import import_module
+from inspect import get_annotations
 from pkgutil import iter_modules
 from typing import Any
 
@@ -216,6 +217,11 @@ def find(name: Any, kind: str) -> Any:
     return found
 
 
+def _annotations(cls: type) -> dict[str, Any]:
+    """The declared types of a named tuple, also where a class inherits its fields."""
+    return get_annotations(next(base for base in cls.__mro__ if "_fields" in vars(base)))
+
+
 def check(value: Any, kind: str) -> Any:
     """The value, if its parts are what its class declares."""
     cls: Any = type(value)
@@ -224,7 +230,7 @@ def check(value: Any, kind: str) -> Any:
         check_fields(cls, {field.name: field.type for field in fields}, vars(value))
         check_counts(cls, {f.name: vars(value)[f.name] for f in fields if f.metadata.get("static")})
     elif kind == "record":
-        check_fields(cls, cls.__annotations__, value._asdict())
+        check_fields(cls, _annotations(cls), value._asdict())
     if isinstance(value, LowRankPlusDiagonal) and value.sign not in (1, -1):
         raise ValueError(f"{cls.__name__} adds its factor with a sign that is none")
     if isinstance(value, Gaussian):

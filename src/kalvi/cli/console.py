@@ -1,7 +1,6 @@
 """Manners of the command line: errors of one sentence, progress, JSON for scripts, files written whole."""
 
 import csv
-import importlib
 import io
 import json
 import os
@@ -80,11 +79,16 @@ def refusing() -> Iterator[None]:
         raise Stopped("stopped; nothing was written.") from error
 
 
-def module(name: str) -> Any:
-    """A module that may need more than the plain installation, loaded when a command wants it."""
+@contextmanager
+def loading() -> Iterator[None]:
+    """Around the imports that a command makes when it runs, so that `kalvi --help` is quick.
+
+    They are import statements like any other, which the import contract and the type checker see. Ctrl-C
+    ends them at once, and a package that the plain installation lacks is named with what to install.
+    """
     try:
         with ending_at_once():
-            return importlib.import_module(name)
+            yield
     except ModuleNotFoundError as error:
         extra = NEEDS.get((error.name or "").split(".")[0], "kalvi[papers]")
         raise ValueError(
@@ -92,13 +96,12 @@ def module(name: str) -> Any:
         ) from error
 
 
-def compiled_once() -> None:
+def keep_compiled_programs() -> None:
     """Keep compiled programs between commands, unless the user said where or not to."""
-    jax = module("jax")
-    if (
-        jax.config.jax_compilation_cache_dir is None
-        and "JAX_COMPILATION_CACHE_DIR" not in os.environ
-    ):
+    with loading():
+        import jax
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(home) / "kalvi" / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -107,7 +110,9 @@ def compiled_once() -> None:
 @contextmanager
 def written(path: Path, mode: str = "wb") -> Iterator[Any]:
     """A file that appears where `path` says when it is whole: of bytes, or of text with mode "w"."""
-    with module("kalvi.archives.container").replacing(path) as file:
+    with loading():
+        from kalvi.archives.container import replacing
+    with replacing(path) as file:
         if "b" in mode:
             yield file
         else:
@@ -138,6 +143,17 @@ def folder(path: Path) -> Path:
 def say_json(value: Any) -> None:
     """One JSON object on standard output; numbers that JSON has no word for are null."""
     click.echo(json.dumps(_plain(value), ensure_ascii=False))
+
+
+def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Lines for a person, on standard output or beside it."""
+    for line in lines:
+        click.echo(line, err=err)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """What a person should know, a line each."""
+    say_lines((f"note: {note}" for note in notes), err=True)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.targets import Classes, Target
-from kalvi.tabular.kinds import LEVELS
 from kalvi.tabular.scores import ClassScores, Losses, NumberScores, class_losses
 
 CHECKED = 512
@@ -19,6 +18,15 @@ POINTS, BINS, EXAMPLES = 200, 20, 8
 SAMPLE_ROWS, SAMPLE_NUMBERS = 2000, 2**20
 """The sample for the diagnosis holds so many rows, fewer where they are long."""
 SEED = 20040229
+LEVELS = np.array([0.5, 0.8, 0.9, 0.95])
+"""Of the intervals whose coverage is followed."""
+
+
+class Judged(NamedTuple):
+    """Predictions that are to be compared with what happened."""
+
+    mean: np.ndarray  # of y, or the probability of each class
+    inside: np.ndarray | None  # of numbers: whether the interval of each level holds y
 
 
 class Curve(NamedTuple):
@@ -132,7 +140,7 @@ class Record(NamedTuple):
         curve = Curve(np.zeros(0), np.zeros(0))
         return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
 
-    def predicted(self, target: Target, judged: Any, y: np.ndarray, at: np.ndarray) -> "Record":
+    def predicted(self, target: Target, judged: Judged, y: np.ndarray, at: np.ndarray) -> "Record":
         """With predictions of rows at places `at` of the stream; y is as `Target.read` gives it."""
         if isinstance(target, Classes):
             scores = self.scores or ClassScores.none(len(target.labels))
@@ -140,6 +148,7 @@ class Record(NamedTuple):
             losses = class_losses(judged.mean, y)
         else:
             y, scores = target.restored(y), self.scores or NumberScores.none()
+            assert judged.inside is not None  # numbers have intervals
             checks = self.checks.add_numbers(judged.inside.sum(axis=0).astype(float), len(y))
             losses = (y - judged.mean) ** 2
         along = (self.losses or Losses.none()).add(at.astype(float), losses)
@@ -155,6 +164,15 @@ class Record(NamedTuple):
             weight=self.weight + float(weight.sum()),
             scores=scores,
         )
+
+    def joined_scores(self, other: "Record") -> ClassScores | NumberScores | None:
+        """Scores of the predictions of both; records of older versions have none."""
+        a, b = self.scores, other.scores
+        if isinstance(a, ClassScores) and isinstance(b, ClassScores):
+            return a.join(b)
+        if isinstance(a, NumberScores) and isinstance(b, NumberScores):
+            return a.join(b)
+        return a or b
 
     def without_rows(self) -> "Record":
         """Without the rows of the data that it holds."""

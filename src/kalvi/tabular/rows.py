@@ -44,6 +44,11 @@ def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]
     return (x, y, weight) if some.all() else (x[some], y[some], weight[some])
 
 
+def dense(x: Any) -> np.ndarray:
+    """Rows as an array, also where they are sparse."""
+    return x if isinstance(x, np.ndarray) else x.toarray()
+
+
 def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
     """The weight of each row: 1, or a column of them."""
     if name is None:

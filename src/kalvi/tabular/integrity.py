@@ -1,0 +1,288 @@
+"""Whether the parts of a model out of a file fit together: a file may have been changed by anyone.
+
+That each part is of the type its class declares was seen when it was put together (`archives`); here is
+what they must say of each other. A model's rules are pairs: what is looked at, and whether it is right.
+They are tried in their order, so that later ones may rely on those before.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi.columns.encoder import Encoder
+from kalvi.columns.groups import Group, Hashed, HashedSparse, Levels, Sparse
+from kalvi.columns.numbers import Numbers
+from kalvi.columns.targets import MOST_CLASSES, Classes, Target
+from kalvi.columns.words import HashedText, Text
+from kalvi.readers.notation import Notation
+from kalvi.tabular.estimator_access import check_settings, check_structure
+from kalvi.tabular.record import BINS, LEVELS, Record
+from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
+
+DENSE = ("number", "flag", "time", "vector")
+MOST_BITS = 26
+"""Of a hash, as `kalvi fit` has it."""
+
+Rules = Iterator[tuple[str, bool]]
+
+
+@contextmanager
+def guarded(path: str | Path) -> Iterator[None]:
+    """What a model that does not fit together may fail with becomes one sentence about its file."""
+    try:
+        yield
+    except (ValueError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} is damaged: its parts do not fit together.") from error
+
+
+def require_consistent(rules: Rules, path: str | Path) -> None:
+    """Refuse a file of which a rule does not hold."""
+    try:
+        wrong = next((what for what, right in rules if not right), None)
+    except Exception as error:
+        raise ValueError(f"{path} is damaged: its parts do not fit together.") from error
+    if wrong is not None:
+        raise ValueError(f"{path} is damaged: {wrong} cannot be as it says.")
+
+
+def notation_rules(notation: dict[str, str], columns: tuple[str, ...]) -> Rules:
+    """Of how the entries of columns are written."""
+    known = set(notation) <= set(columns)
+    yield "the notation", known and all(_is_word(word) for word in notation.values())
+
+
+def _is_word(word: str) -> bool:
+    try:
+        return bool(Notation.of(word))
+    except ValueError:
+        return False
+
+
+def estimator_rules(estimator: Any) -> Rules:
+    """Of parameters, and of numbers that are published beside the posterior."""
+    check_settings(estimator)
+    yield "the settings", all(plain(v) for v in estimator.get_params(deep=False).values())
+    if "structure_" in vars(estimator):
+        check_structure(estimator)
+    counts = [vars(estimator).get(name, 1) for name in ("n_passes_", "n_samples_seen_", "n_iter_")]
+    yield "the passes", all(isinstance(n, int | np.integer) and bool(n >= 0) for n in counts)
+    found = [vars(estimator).get(name, 0.0) for name in ("elbo_", "elbo_gap_")]
+    yield "the bound", all(isinstance(value, int | float | np.floating) for value in found)
+    yield "the settings", isinstance(vars(estimator).get("verbose", False), bool)
+
+
+def fitted_rules(estimator: Any, rows: int, width: int) -> Rules:
+    """The estimator has seen rows of this width, if any were learned."""
+    known = vars(estimator)
+    yield "the rows", bool(rows) == ("n_features_in_" in known)
+    yield "the width", not rows or known["n_features_in_"] == width
+
+
+def target_rules(target: Target) -> Rules:
+    """Of the column that is predicted."""
+    numbers = {k: v for k, v in vars(target).items() if isinstance(v, int | float)}
+    yield "the target", all(np.isfinite(v) for v in numbers.values())
+    yield "the unit of the target", numbers.get("scale", 1.0) > 0
+    if isinstance(target, Classes):
+        labels = target.labels
+        yield "the classes", 2 <= len(set(labels)) == len(labels) <= MOST_CLASSES
+
+
+def encoder_rules(encoder: Encoder) -> Rules:
+    """Of how columns become numbers: every place of a row of x is taken once, or free."""
+    numbers, settings, columns = encoder.numbers, encoder.settings, encoder.columns()
+    bits = settings.hash_bits
+    yield "the hash", few_bits(bits)
+    yield "the largest width", settings.max_width >= 1
+    yield "the columns", 1 <= len(set(columns)) == len(columns)
+    yield from _number_rules(numbers)
+    front = numbers.width + settings.impute * len(numbers.names)
+    hashed = 2**bits if bits is not None and encoder.groups else 0
+    taken = [np.zeros(0, int)]
+    for group in encoder.groups:
+        for what, right in group_rules(group, front, bits):
+            yield f"'{group.name}': {what}", right
+        if group.count() is not None:
+            taken.append(np.array(list(group.keys().values()), int))
+    places = np.sort(np.concatenate(taken))
+    given = front + hashed + np.arange(len(places))
+    yield "the places", np.array_equal(places, given)
+    yield "the places", encoder.used == front + hashed + len(places)
+    yield "the width", encoder.used <= encoder.width <= max(encoder._roomy(), encoder.used)
+
+
+def few_bits(bits: int | None) -> bool:
+    """Whether levels are hashed into no more places than `kalvi fit` allows, if at all."""
+    return bits is None or 1 <= bits <= MOST_BITS
+
+
+def _number_rules(numbers: Numbers) -> Rules:
+    lengths = {len(numbers.names), len(numbers.kinds), len(numbers.widths)}
+    yield "the columns of numbers", len(lengths) == 1 and set(numbers.kinds) <= set(DENSE)
+    single = (w == 1 for k, w in zip(numbers.kinds, numbers.widths, strict=True) if k != "vector")
+    yield "the columns of numbers", all(single) and all(w >= 0 for w in numbers.widths)
+    arrays = (numbers.centre, numbers.scale, *numbers.moments)
+    yield "the units", all(reals(a, (numbers.width,)) for a in arrays) and numbers.rows >= 0
+    count, mean, squares = numbers.moments[:3]
+    yield "the units", bool(np.all((numbers.scale > 0) | np.isnan(numbers.scale)))
+    yield "the units", not np.isinf(numbers.centre).any() and not np.isinf(numbers.scale).any()
+    known = np.isfinite(count) & (count >= 0) & np.isfinite(mean) & (squares >= 0)
+    yield "the moments", bool(np.all(known & np.isfinite(squares)))
+
+
+@singledispatch
+def group_rules(group: Group, front: int, bits: int | None) -> Rules:
+    """Of a column whose entries have places; the numbers take the first `front` of them."""
+    raise TypeError(f"{type(group).__name__} is no column")
+
+
+@group_rules.register(Levels)
+def _of_levels(group: Levels, front: int, bits: int | None) -> Rules:
+    n = len(group.levels)
+    yield "its levels", len(set(group.levels)) == n and bits is None
+    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
+    yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
+    yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
+
+
+@group_rules.register(Sparse)
+def _of_sparse(group: Sparse, front: int, bits: int | None) -> Rules:
+    yield "its places", bits is None and group.places.ndim == 1
+    yield (
+        "its places",
+        whole(group.places, group.places.shape) and min(group.rows, group.missing) >= 0,
+    )
+    given = group.places[group.places >= 0]
+    yield "its places", len(np.unique(given)) == len(given)
+
+
+@group_rules.register(Text)
+def _of_text(group: Text, front: int, bits: int | None) -> Rules:
+    n = len(group.words)
+    yield "its words", len(set(group.words)) == n and bits is None
+    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
+    yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
+    yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
+
+
+@group_rules.register(Hashed)
+@group_rules.register(HashedSparse)
+@group_rules.register(HashedText)
+def _of_hashed(group: Any, front: int, bits: int | None) -> Rules:
+    yield "its hash", group.bits == bits and group.start == front
+    yield "its counts", min(group.rows, group.missing) >= 0
+
+
+def record_rules(record: Record, width: int) -> Rules:
+    """Of what the pass left beside the posterior."""
+    positive = np.isfinite(record.weight) and (record.weight > 0) == (record.rows > 0)
+    yield "the weight of the rows", record.rows >= 0 and bool(positive) and record.weight >= 0
+    yield "the time", bool(np.isfinite(record.seconds)) and record.seconds >= 0
+    curve, checks, sample = record.curve, record.checks, record.sample
+    yield "the curve", all(reals(part, (curve.rows.size,)) for part in curve)
+    yield "the curve", bool(np.all(curve.rows > 0)) and bool(np.all(np.isfinite(curve.rows)))
+    yield "the checks", reals(checks.bins, (3, BINS)) and reals(checks.inside, (len(LEVELS),))
+    parts = checks.bins, checks.inside, checks.count
+    yield "the checks", all(np.all(np.isfinite(p) & (np.asarray(p) >= 0)) for p in parts)
+    yield "the files", plain(record.files) and all("path" in file for file in record.files)
+    yield "the examples", plain(record.examples) and all(map(_is_example, record.examples))
+    n = len(sample.y) if sample.y.ndim else -1
+    yield "the sample", all(reals(part, (n,)) and np.isfinite(part).all() for part in sample[1:])
+    right = sample.x is None or (sp.issparse(sample.x) and sample.x.format == "csr")
+    yield "the sample", right and (sample.x is None or sample.x.dtype.kind == "f")
+    shape = (0, 0) if sample.x is None else sample.x.shape
+    yield "the sample", shape[0] == n and shape[1] <= width
+
+    yield from _summary_rules(record)
+
+
+def _summary_rules(record: Record) -> Rules:
+    """Of what the pass said about the rows."""
+    scores, losses = record.scores, record.losses
+    parts = [] if scores is None else [np.asarray(part) for part in scores]
+    yield "the scores", all(np.all(np.isfinite(part)) for part in parts)
+    yield "the scores", scores is None or scores.rows() >= 0
+    if isinstance(scores, ClassScores):
+        shape = scores.ranks.shape
+        yield "the scores", len(shape) == 3 and shape[1] == 2 and 1 <= shape[2] <= ODDS_BINS
+        yield "the scores", all(bool(np.all(part >= 0)) for part in parts)
+    if losses is not None:
+        n = losses.at.size
+        right = all(reals(part, (n,)) and np.all(np.isfinite(part)) for part in losses)
+        yield "the losses", right and bool(np.all(np.diff(losses.at) >= 0))
+    yield "the diagnosis", record.diagnosis is None or _is_diagnosis(record.diagnosis)
+    yield "the log densities", record.densities is None or _is_densities(record.densities)
+
+
+def score_rules(record: Record, target: Target) -> Rules:
+    """Scores are of the target that the model has."""
+    scores = record.scores
+    if not isinstance(target, Classes):
+        yield "the scores", scores is None or isinstance(scores, NumberScores)
+        return
+    yield "the scores", scores is None or isinstance(scores, ClassScores)
+    if isinstance(scores, ClassScores):
+        n = len(target.labels)
+        right = reals(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1)
+        yield "the scores", right
+
+
+def _is_diagnosis(told: dict[str, Any]) -> bool:
+    right = _has_numbers(told, ("pareto_k", "draws", "rows", "ess"))
+    return right and isinstance(told.get("verdict"), str) and plain(told)
+
+
+def _is_densities(told: dict[str, Any]) -> bool:
+    pairs = told.get("quantiles")
+    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+        return False
+    numbers = all(isinstance(value, int | float) for pair in pairs for value in pair)
+    return numbers and _has_numbers(told, ("rows", "log_density")) and plain(told)
+
+
+def _has_numbers(told: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return all(isinstance(told.get(name), int | float) for name in names)
+
+
+def _is_example(example: dict[str, Any]) -> bool:
+    row, numbers = example.get("row"), ("predicted", "lower", "upper")
+    texts = isinstance(row, dict) and all(isinstance(v, str) for v in row.values())
+    known = {k: v for k, v in example.items() if k in numbers}
+    right = all(isinstance(v, int | float) and abs(v) < np.inf for v in known.values())
+    return texts and right and "predicted" in known and isinstance(example.get("observed"), str)
+
+
+def job_rules(job: Any) -> Rules:
+    """Of what a run does, and how far it has come."""
+    yield "the run", bool(job.data) and all(_is_word(word) for word in job.types.values())
+    yield "the run", job.piece >= 1 and job.every_rows >= 1 and job.done >= 0
+    yield "the run", isinstance(job.climbs, bool)
+    yield "the run", bool(np.isfinite(job.every_seconds)) and job.every_seconds >= 0
+    yield "the run", plain(job.fingerprint) and all("path" in file for file in job.fingerprint)
+
+
+def plain(value: Any) -> bool:
+    """Whether JSON can say it."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def reals(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is an array of floats of this shape."""
+    return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == shape
+
+
+def whole(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is an array of whole numbers of this shape."""
+    return isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.shape == shape

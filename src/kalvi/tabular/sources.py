@@ -1,0 +1,141 @@
+"""Files opened for a model: columns that are left out are not read, so that nothing in them can matter."""
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from kalvi.readers import BadData, Source, open_data
+from kalvi.readers.layout import refuse_all
+from kalvi.readers.notation import Notation
+
+SAMPLED = 10_000
+"""The first rows, by which types, units and levels are found."""
+MARKS = "*?["
+DROP = "drop"
+"""What users call a column that is left out."""
+
+
+def open_source(
+    data: Any,
+    *,
+    format: str | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    strays: Callable[[str], str] = refuse_all,
+    advice: str | None = None,
+) -> Source:
+    """The source without the columns that `drop` names; patterns in it are left to the encoder."""
+    names = exact(drop)
+    if names:
+        _check_names(data, format, names)
+    how: dict[str, Any] = {"types": types, "drop": names, "strays": strays, "advice": advice}
+    return open_data(data, format=format, sample_rows=SAMPLED, **how)
+
+
+@runtime_checkable
+class ColumnChoices(Protocol):
+    """What was chosen about the columns of a table."""
+
+    @property
+    def drop(self) -> tuple[str, ...]:
+        """Names and patterns of the columns that are left out."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What a user can do about entries that are not of the kind of their column."""
+        ...
+
+    def strays(self, name: str) -> str:
+        """What becomes of such entries of a column: "keep", "missing" or "refuse"."""
+        ...
+
+
+def open_chosen(
+    data: Sequence[str], choices: ColumnChoices, format: str | None, types: Mapping[str, str]
+) -> Source:
+    """The source of a model that is fitted anew."""
+    return open_source(
+        list(data),
+        format=format,
+        types=types,
+        drop=choices.drop,
+        strays=choices.strays,
+        advice=choices.advice,
+    )
+
+
+def column_words(
+    file: Path | None,
+    named: Sequence[str],
+    category: Sequence[str] = (),
+    number: Sequence[str] = (),
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What users call columns, and the columns that they drop: in a file, overridden by options."""
+    found = {} if file is None else _in_file(file)
+    options: dict[str, str] = {}
+    pairs = [(name, "category") for name in category] + [(name, "number") for name in number]
+    for name, word in (*pairs, *map(_pair, named)):
+        if options.setdefault(name, word) != word:
+            raise ValueError(f"'{name}' cannot be a {options[name]} and a {word}.")
+    return split_drops(found | options)
+
+
+def split_drops(words: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Columns that are read with their words, and columns that are called "drop"."""
+    for word in words.values():
+        if word != DROP:
+            Notation.of(word)
+    kept = {name: word for name, word in words.items() if word != DROP}
+    return kept, tuple(name for name in words if name not in kept)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, word = text.rpartition("=")
+    if not equals or not name or not word:
+        raise ValueError(f"--as takes NAME=TYPE, such as zip=category; got '{text}'.")
+    return name, word
+
+
+def _in_file(file: Path) -> dict[str, str]:
+    """Names and words in a JSON object, or in a CSV file with the columns name and type."""
+    how = "it must be a CSV file with the columns name and type, or a JSON object of name: type"
+    try:
+        text = file.read_text("utf-8-sig")
+        if text.lstrip().startswith("{"):
+            found = json.loads(text)
+        else:
+            found = {
+                row["name"].strip(): row["type"].strip()
+                for row in csv.DictReader(text.splitlines())
+            }
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{file}: {how}.") from error
+    if not found or not all(
+        name and isinstance(word, str) and word for name, word in found.items()
+    ):
+        raise ValueError(f"{file}: {how}; none may be empty.")
+    return found
+
+
+def exact(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Those that are names."""
+    return tuple(p for p in patterns if not any(mark in p for mark in MARKS))
+
+
+def _check_names(data: Any, format: str | None, names: Sequence[str]) -> None:
+    """Refuse a name that no column has, where the data can be looked at twice."""
+    if "-" in (data if isinstance(data, list | tuple) else [data]):
+        return
+    try:
+        source = open_data(data, format=format, sample_rows=1)
+    except BadData:  # perhaps of a column that is left out; if not, it comes again
+        return
+    source.close()
+    for name in names:
+        if name not in source.schema.names:
+            raise ValueError(
+                f"no column is called '{name}'; there are {', '.join(source.schema.names[:30])}."
+            )
