@@ -34,6 +34,11 @@ def listing(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
+def mappings(values: object) -> list[dict[str, Any]]:
+    """The dictionaries in a list, empty where there is none."""
+    return [value for value in listing(values) if isinstance(value, dict)]
+
+
 def reals(values: object) -> list[float]:
     """A list of numbers, empty where there is none."""
     return [real(value) for value in listing(values)]
