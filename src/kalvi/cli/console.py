@@ -1,4 +1,4 @@
-"""Manners of the command line: errors of one sentence, progress, JSON for scripts, files written whole."""
+"""What all commands share: errors of one sentence, progress, JSON for scripts, files written whole."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ class Refusal(click.ClickException):
     exit_code = 2
 
     def __init__(self, message: str):
-        super().__init__(_with_homes(" ".join(message.split())))
+        super().__init__(_naming_commands(" ".join(message.split())))
 
 
 class Stopped(click.ClickException):
@@ -43,7 +43,7 @@ class Stopped(click.ClickException):
 
 
 def _note(message: Any, category: type[Warning], *_: Any) -> None:
-    """What a person should know, in one line; what only programmers should, not at all."""
+    """Print a warning that is meant for users in one line, and no other."""
     if issubclass(category, UserWarning) and not issubclass(category, FutureWarning):
         tqdm.write(f"note: {' '.join(str(message).split())}", file=sys.stderr)
 
@@ -184,8 +184,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _with_homes(message: str) -> str:
-    """The message, and which commands have the options that it names but the one that runs has not."""
+def _naming_commands(message: str) -> str:
+    """The message, with the command to use for each option that it names and this command lacks."""
     context = click.get_current_context(silent=True)
     if context is None or context.parent is None:
         return message

@@ -26,7 +26,7 @@ from kalvi.tabular.table_model import RowModel
 def begin_pass(
     model: RowModel, source: Source, out: Path, data: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    """A new run over a source, from its first row."""
+    """Begin a run over a source, from its first row."""
     job = learn.new_job(
         model,
         source,

@@ -64,9 +64,9 @@ def predict(
             )
         outcome, notes = _predict(model, data, out, options)
     if options["as_json"]:
-        say_json(outcome.told() | {"out": str(out)})
+        say_json(outcome.as_json() | {"out": str(out)})
     elif not options["quiet"]:
-        say_lines(outcome.lines(), err=True)
+        say_lines(outcome.as_lines(), err=True)
         say_notes(notes)
         if out is not None:
             click.echo(f"wrote {out}", err=True)

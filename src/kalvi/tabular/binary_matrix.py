@@ -46,7 +46,7 @@ class Axis(NamedTuple):
     most: str = ""
 
     def about(self) -> dict[str, str]:
-        """For the summary."""
+        """The axis in plain JSON."""
         return {"kind": self.kind, "least": self.least, "most": self.most}
 
 
@@ -226,7 +226,10 @@ class Located(NamedTuple):
 def located(
     side: str, n: int, names: np.ndarray | None, given: str | None, unordered: bool
 ) -> Located:
-    """Where the rows (or columns) are: by a file, their order, or their names if these can say it."""
+    """The locations of rows or columns: from a file, or from names that are numbers or dates.
+
+    Without locations, the order in the file stands for them.
+    """
     texts = tuple(f"{side}_{i + 1}" for i in range(n)) if names is None else _texts(names)
     if unordered:
         if given is not None:
@@ -248,7 +251,7 @@ def fitted(
     files: Sequence[str],
     verbose: bool,
 ) -> MatrixModel:
-    """The factors of a matrix out of these files."""
+    """The fitted model of a matrix that was read from these files."""
     where = ", ".join(files)
     if min(matrix.entries.shape) < FEWEST:
         raise BadData(
@@ -286,7 +289,7 @@ def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:
-    """At most so many of the values as are drawn, evenly, the ends among them."""
+    """The values, thinned evenly to as many as are drawn; both ends stay."""
     if len(values) <= DRAWN:
         return values
     return values[np.linspace(0, len(values) - 1, DRAWN).astype(int)]
@@ -309,7 +312,7 @@ def _estimator(rows: Located, cols: Located, parameters: dict[str, Any]) -> Bina
 
 
 def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
-    """Along numbers or dates."""
+    """A side along numbers or dates."""
     found = numbers(f"the locations of {what}", values)
     order = np.argsort(found, kind="stable")
     ends = _texts(values[order[[0, -1]]])

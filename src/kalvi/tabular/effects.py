@@ -74,7 +74,7 @@ def intercepts(estimator: Any, encoder: Encoder, target: Target) -> list[dict[st
 
 
 def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
-    """The effects by name, and what they are of the coefficients."""
+    """The effects as combinations of the coefficients, by name."""
     names, scale, unit = encoder.names(), *_units(encoder)
     hidden = _never_occurred(encoder)
     kept = np.array(
@@ -97,7 +97,7 @@ def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
 
 
 def _intercept_rows(encoder: Encoder) -> Any:
-    """The intercept of a row that is average everywhere, and of one with 0 in every number."""
+    """Two combinations of the coefficients: an average row, and one with 0 in every number."""
     rows = np.zeros((2, encoder.width + 1))
     rows[:, -1] = 1.0
     for group in encoder.groups:
@@ -112,7 +112,7 @@ def _intercept_rows(encoder: Encoder) -> Any:
 
 
 def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
-    """How many units of its column a place is divided by, and what the unit is called."""
+    """For each place of a row, how many units of its column it is measured in, and the unit's name."""
     numbers = encoder.numbers
     scale = np.ones(encoder.width)
     unit: list[str | None] = [None] * encoder.width

@@ -144,7 +144,7 @@ class FactorModel(RowModel, FactorFields):
         return self.encoder.columns()
 
     def names(self) -> list[str]:
-        """What each number of a row is."""
+        """The name of each number of a row."""
         return self.encoder.numbers.slot_names()
 
     def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
@@ -161,7 +161,7 @@ class FactorModel(RowModel, FactorFields):
         return self._numbers(encoded.x, self.encoder, table, place), {}
 
     def learned(self, rows: Rows, start: int) -> "FactorModel":
-        """After a piece: block by block first the log densities of rows, then learn from them."""
+        """The model after a piece, whose blocks are each scored and then learned."""
         record, first, n = self.record, 0, len(rows.x)
         while first < n:
             size = block_size(record.rows, FIRST_ROWS, n - first)
@@ -193,7 +193,7 @@ class FactorModel(RowModel, FactorFields):
         return density
 
     def fitted(self, pieces: list[Rows]) -> "FactorModel":
-        """After all rows at once."""
+        """The model of all rows at once."""
         x = np.concatenate([piece.x for piece in pieces])
         rows = pieces[-1]._replace(x=x, y=np.zeros(len(x)), weight=np.ones(len(x)))
         with warnings.catch_warnings():
@@ -204,7 +204,7 @@ class FactorModel(RowModel, FactorFields):
         return self._replace(encoder=rows.encoder, record=record)
 
     def finished(self) -> "FactorModel":
-        """When all rows are learned: with the log densities of the sample, without its rows."""
+        """The model at the end: with the log densities of the sample, without its rows."""
         record = self.record._replace(densities=self._densities())
         return self._replace(record=record.without_rows())
 
@@ -249,7 +249,7 @@ class FactorModel(RowModel, FactorFields):
     def rules(self) -> integrity.Rules:
         choices, encoder, known = self.choices, self.encoder, vars(self.estimator)
         yield "the model", self.model == "factor"
-        right = integrity.plain(choices.parameters) and choices.missing in ("error", "impute")
+        right = integrity.is_json(choices.parameters) and choices.missing in ("error", "impute")
         yield "the settings", right
         yield "the method", choices.method == known["method"]
         yield "the factors", choices.components == known["n_components"] >= 1
@@ -369,7 +369,7 @@ def noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
 
 
 def score_stds(estimator: FactorAnalysis) -> np.ndarray:
-    """Standard deviations of the factors given a row, whichever it is."""
+    """Standard deviations of the factors given a row, the same for every row."""
     spread = estimator.gaussian_.covariance
     with matching(estimator.dtype):
         _, cov = run.call(loading, spread.factor, spread.diag, spread.factor.T[:1])

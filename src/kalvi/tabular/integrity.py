@@ -27,14 +27,14 @@ from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
 
 DENSE = ("number", "flag", "time", "vector")
 MOST_BITS = 26
-"""Of a hash, as `kalvi fit` has it."""
+"""Bits of a hash, at most, as `kalvi fit` has it."""
 
 Rules = Iterator[tuple[str, bool]]
 
 
 @contextmanager
 def guarded(path: str | Path) -> Iterator[None]:
-    """What a model that does not fit together may fail with becomes one sentence about its file."""
+    """Turn unexpected errors of a model, whose parts then do not fit together, into one sentence."""
     try:
         yield
     except (ValueError, OSError, MemoryError):
@@ -44,7 +44,7 @@ def guarded(path: str | Path) -> Iterator[None]:
 
 
 def require_consistent(rules: Rules, path: str | Path) -> None:
-    """Refuse a file of which a rule does not hold."""
+    """Raise an error that names the first rule which a file breaks."""
     try:
         wrong = next((what for what, right in rules if not right), None)
     except Exception as error:
@@ -54,7 +54,7 @@ def require_consistent(rules: Rules, path: str | Path) -> None:
 
 
 def notation_rules(notation: dict[str, str], columns: tuple[str, ...]) -> Rules:
-    """Of how the entries of columns are written."""
+    """Rules for the notation of columns."""
     known = set(notation) <= set(columns)
     yield "the notation", known and all(_is_word(word) for word in notation.values())
 
@@ -67,9 +67,9 @@ def _is_word(word: str) -> bool:
 
 
 def estimator_rules(estimator: Any) -> Rules:
-    """Of parameters, and of numbers that are published beside the posterior."""
+    """Rules for the parameters of an estimator and the numbers that it publishes."""
     check_settings(estimator)
-    yield "the settings", all(plain(v) for v in estimator.get_params(deep=False).values())
+    yield "the settings", all(is_json(v) for v in estimator.get_params(deep=False).values())
     if "structure_" in vars(estimator):
         check_structure(estimator)
     counts = [vars(estimator).get(name, 1) for name in ("n_passes_", "n_samples_seen_", "n_iter_")]
@@ -80,14 +80,14 @@ def estimator_rules(estimator: Any) -> Rules:
 
 
 def fitted_rules(estimator: Any, rows: int, width: int) -> Rules:
-    """The estimator has seen rows of this width, if any were learned."""
+    """Rules for a fitted estimator: it has seen rows of this width, if any were learned."""
     known = vars(estimator)
     yield "the rows", bool(rows) == ("n_features_in_" in known)
     yield "the width", not rows or known["n_features_in_"] == width
 
 
 def target_rules(target: Target) -> Rules:
-    """Of the column that is predicted."""
+    """Rules for the column that is predicted."""
     numbers = {k: v for k, v in vars(target).items() if isinstance(v, int | float)}
     yield "the target", all(np.isfinite(v) for v in numbers.values())
     yield "the unit of the target", numbers.get("scale", 1.0) > 0
@@ -97,7 +97,7 @@ def target_rules(target: Target) -> Rules:
 
 
 def encoder_rules(encoder: Encoder) -> Rules:
-    """Of how columns become numbers: every place of a row of x is taken once, or free."""
+    """Rules for the encoder: every place of a row of x is taken once, or free."""
     numbers, settings, columns = encoder.numbers, encoder.settings, encoder.columns()
     bits = settings.hash_bits
     yield "the hash", few_bits(bits)
@@ -130,7 +130,10 @@ def _number_rules(numbers: Numbers) -> Rules:
     single = (w == 1 for k, w in zip(numbers.kinds, numbers.widths, strict=True) if k != "vector")
     yield "the columns of numbers", all(single) and all(w >= 0 for w in numbers.widths)
     arrays = (numbers.centre, numbers.scale, *numbers.moments)
-    yield "the units", all(reals(a, (numbers.width,)) for a in arrays) and numbers.rows >= 0
+    yield (
+        "the units",
+        all(is_float_array(a, (numbers.width,)) for a in arrays) and numbers.rows >= 0,
+    )
     count, mean, squares = numbers.moments[:3]
     yield "the units", bool(np.all((numbers.scale > 0) | np.isnan(numbers.scale)))
     yield "the units", not np.isinf(numbers.centre).any() and not np.isinf(numbers.scale).any()
@@ -140,7 +143,7 @@ def _number_rules(numbers: Numbers) -> Rules:
 
 @singledispatch
 def group_rules(group: Group, front: int, bits: int | None) -> Rules:
-    """Of a column whose entries have places; the numbers take the first `front` of them."""
+    """Rules for a column whose entries have places of their own, after the `front` places of numbers."""
     raise TypeError(f"{type(group).__name__} is no column")
 
 
@@ -148,7 +151,7 @@ def group_rules(group: Group, front: int, bits: int | None) -> Rules:
 def _of_levels(group: Levels, front: int, bits: int | None) -> Rules:
     n = len(group.levels)
     yield "its levels", len(set(group.levels)) == n and bits is None
-    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
+    yield "its places", is_integer_array(group.slots, (n,)) and is_integer_array(group.counts, (n,))
     yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
     yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
 
@@ -158,7 +161,7 @@ def _of_sparse(group: Sparse, front: int, bits: int | None) -> Rules:
     yield "its places", bits is None and group.places.ndim == 1
     yield (
         "its places",
-        whole(group.places, group.places.shape) and min(group.rows, group.missing) >= 0,
+        is_integer_array(group.places, group.places.shape) and min(group.rows, group.missing) >= 0,
     )
     given = group.places[group.places >= 0]
     yield "its places", len(np.unique(given)) == len(given)
@@ -168,7 +171,7 @@ def _of_sparse(group: Sparse, front: int, bits: int | None) -> Rules:
 def _of_text(group: Text, front: int, bits: int | None) -> Rules:
     n = len(group.words)
     yield "its words", len(set(group.words)) == n and bits is None
-    yield "its places", whole(group.slots, (n,)) and whole(group.counts, (n,))
+    yield "its places", is_integer_array(group.slots, (n,)) and is_integer_array(group.counts, (n,))
     yield "its counts", bool(np.all(group.counts >= 0)) and min(group.rows, group.missing) >= 0
     yield "its places", len({*group.slots.tolist(), group.unknown}) == n + 1
 
@@ -182,20 +185,26 @@ def _of_hashed(group: Any, front: int, bits: int | None) -> Rules:
 
 
 def record_rules(record: Record, width: int) -> Rules:
-    """Of what the pass left beside the posterior."""
+    """Rules for the record of a pass."""
     positive = np.isfinite(record.weight) and (record.weight > 0) == (record.rows > 0)
     yield "the weight of the rows", record.rows >= 0 and bool(positive) and record.weight >= 0
     yield "the time", bool(np.isfinite(record.seconds)) and record.seconds >= 0
     curve, checks, sample = record.curve, record.checks, record.sample
-    yield "the curve", all(reals(part, (curve.rows.size,)) for part in curve)
+    yield "the curve", all(is_float_array(part, (curve.rows.size,)) for part in curve)
     yield "the curve", bool(np.all(curve.rows > 0)) and bool(np.all(np.isfinite(curve.rows)))
-    yield "the checks", reals(checks.bins, (3, BINS)) and reals(checks.inside, (len(LEVELS),))
+    yield (
+        "the checks",
+        is_float_array(checks.bins, (3, BINS)) and is_float_array(checks.inside, (len(LEVELS),)),
+    )
     parts = checks.bins, checks.inside, checks.count
     yield "the checks", all(np.all(np.isfinite(p) & (np.asarray(p) >= 0)) for p in parts)
-    yield "the files", plain(record.files) and all("path" in file for file in record.files)
-    yield "the examples", plain(record.examples) and all(map(_is_example, record.examples))
+    yield "the files", is_json(record.files) and all("path" in file for file in record.files)
+    yield "the examples", is_json(record.examples) and all(map(_is_example, record.examples))
     n = len(sample.y) if sample.y.ndim else -1
-    yield "the sample", all(reals(part, (n,)) and np.isfinite(part).all() for part in sample[1:])
+    yield (
+        "the sample",
+        all(is_float_array(part, (n,)) and np.isfinite(part).all() for part in sample[1:]),
+    )
     right = sample.x is None or (sp.issparse(sample.x) and sample.x.format == "csr")
     yield "the sample", right and (sample.x is None or sample.x.dtype.kind == "f")
     shape = (0, 0) if sample.x is None else sample.x.shape
@@ -205,7 +214,7 @@ def record_rules(record: Record, width: int) -> Rules:
 
 
 def _summary_rules(record: Record) -> Rules:
-    """Of what the pass said about the rows."""
+    """Rules for scores, losses, diagnosis and log densities."""
     scores, losses = record.scores, record.losses
     parts = [] if scores is None else [np.asarray(part) for part in scores]
     yield "the scores", all(np.all(np.isfinite(part)) for part in parts)
@@ -216,14 +225,14 @@ def _summary_rules(record: Record) -> Rules:
         yield "the scores", all(bool(np.all(part >= 0)) for part in parts)
     if losses is not None:
         n = losses.at.size
-        right = all(reals(part, (n,)) and np.all(np.isfinite(part)) for part in losses)
+        right = all(is_float_array(part, (n,)) and np.all(np.isfinite(part)) for part in losses)
         yield "the losses", right and bool(np.all(np.diff(losses.at) >= 0))
     yield "the diagnosis", record.diagnosis is None or _is_diagnosis(record.diagnosis)
     yield "the log densities", record.densities is None or _is_densities(record.densities)
 
 
 def score_rules(record: Record, target: Target) -> Rules:
-    """Scores are of the target that the model has."""
+    """Rules for scores: they are of the kind of target that the model has."""
     scores = record.scores
     if not isinstance(target, Classes):
         yield "the scores", scores is None or isinstance(scores, NumberScores)
@@ -231,13 +240,13 @@ def score_rules(record: Record, target: Target) -> Rules:
     yield "the scores", scores is None or isinstance(scores, ClassScores)
     if isinstance(scores, ClassScores):
         n = len(target.labels)
-        right = reals(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1)
+        right = is_float_array(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1)
         yield "the scores", right
 
 
 def _is_diagnosis(told: dict[str, Any]) -> bool:
     right = _has_numbers(told, ("pareto_k", "draws", "rows", "ess"))
-    return right and isinstance(told.get("verdict"), str) and plain(told)
+    return right and isinstance(told.get("verdict"), str) and is_json(told)
 
 
 def _is_densities(told: dict[str, Any]) -> bool:
@@ -245,7 +254,7 @@ def _is_densities(told: dict[str, Any]) -> bool:
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         return False
     numbers = all(isinstance(value, int | float) for pair in pairs for value in pair)
-    return numbers and _has_numbers(told, ("rows", "log_density")) and plain(told)
+    return numbers and _has_numbers(told, ("rows", "log_density")) and is_json(told)
 
 
 def _has_numbers(told: dict[str, Any], names: tuple[str, ...]) -> bool:
@@ -261,16 +270,16 @@ def _is_example(example: dict[str, Any]) -> bool:
 
 
 def job_rules(job: Any) -> Rules:
-    """Of what a run does, and how far it has come."""
+    """Rules for a job out of a checkpoint."""
     yield "the run", bool(job.data) and all(_is_word(word) for word in job.types.values())
     yield "the run", job.piece >= 1 and job.every_rows >= 1 and job.done >= 0
     yield "the run", isinstance(job.climbs, bool)
     yield "the run", bool(np.isfinite(job.every_seconds)) and job.every_seconds >= 0
-    yield "the run", plain(job.fingerprint) and all("path" in file for file in job.fingerprint)
+    yield "the run", is_json(job.fingerprint) and all("path" in file for file in job.fingerprint)
 
 
-def plain(value: Any) -> bool:
-    """Whether JSON can say it."""
+def is_json(value: Any) -> bool:
+    """Whether a value can be written as JSON."""
     try:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError):
@@ -278,11 +287,11 @@ def plain(value: Any) -> bool:
     return True
 
 
-def reals(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether it is an array of floats of this shape."""
+def is_float_array(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is an array of floats of this shape."""
     return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == shape
 
 
-def whole(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether it is an array of whole numbers of this shape."""
+def is_integer_array(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is an array of integers of this shape."""
     return isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.shape == shape

@@ -74,7 +74,7 @@ def new_job(
     every_rows: int,
     every_seconds: float,
 ) -> Job:
-    """A run over a source that was just opened."""
+    """The job of a run that begins with a source that was just opened."""
     piece = int(np.clip(PIECE_NUMBERS // max(model.encoder.width, 1), 256, PIECE_ROWS))
     dense = all(group.count() is None for group in model.encoder.groups)
     return Job(
@@ -83,7 +83,7 @@ def new_job(
         data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
         format=format,
         types=model.column_types() | source.words(model.columns()),
-        drop=sources.exact(model.choices.drop),
+        drop=sources.plain_names(model.choices.drop),
         fingerprint=tuple(source.fingerprint()),
         piece=piece if dense else PIECE_ROWS,
         every_rows=every_rows,
@@ -118,7 +118,7 @@ def learn(model: RowModel, source: Source, job: Job, tell: Tell) -> RowModel:
 
 
 def without_folder(file: dict[str, Any]) -> dict[str, Any]:
-    """What a file is told from others by, under its name alone: a folder may tell more than it should."""
+    """The fingerprint of a file without its folder, whose name may tell more than it should."""
     return {**file, "path": Path(file["path"]).name or file["path"]}
 
 
@@ -207,7 +207,7 @@ def _sweep(out: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-class _Held:
+class _KeptRows:
     """The rows of a run that are kept for the climb to the optimum, as long as they are few enough."""
 
     def __init__(self, n_rows: int | None, wanted: bool):
@@ -234,10 +234,10 @@ class _Held:
 def _stream(
     model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
 ) -> RowModel:
-    """The model after all pieces, saved where it is time or someone asks to stop, and after the climb."""
+    """The model after all pieces and the climb to the optimum, with checkpoints on the way."""
     done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
     wanted = job.climbs and (not done or model.revisits(max(done, source.n_rows or 0)))
-    held = _Held(source.n_rows, wanted)
+    kept = _KeptRows(source.n_rows, wanted)
 
     def save() -> None:
         nonlocal saved_rows, saved_at, pause
@@ -252,15 +252,15 @@ def _stream(
             if end > job.done:
                 model, done = model.learned(rows, done), end
                 tell(model, done, source.fraction())
-            held.add(rows, model)
+            kept.add(rows, model)
             if stop.asked:
                 raise Interrupted
             if done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
                 save()
-        if held.pieces and model.record.rows:
+        if kept.pieces and model.record.rows:
             if done > saved_rows:
                 save()  # what the pass has learned must not depend on the climb
-            (model,) = prefetch(_climbed(model, held.pieces), stop)
+            (model,) = prefetch(_climbed(model, kept.pieces), stop)
     except Interrupted:
         if done > saved_rows:
             save()
@@ -287,7 +287,7 @@ def _whole(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) ->
 
 
 def _check_memory(held: int, rows: Rows) -> int:
-    """The bytes of a piece, unless they are too many beside those already held."""
+    """The bytes of a piece; an error if they are too many beside those already held."""
     if _too_many(held, rows):
         raise ValueError(
             f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "

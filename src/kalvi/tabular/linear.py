@@ -67,7 +67,7 @@ class LinearModel(SupervisedModel):
         return self.has_begun() and self.estimator.revisits(n_rows, self.encoder.width)
 
     def climbed(self, pieces: list[Rows]) -> "LinearModel":
-        """After the rows that were streamed are gone over again, to the optimum of the bound.
+        """The model after further passes over the streamed rows, to the optimum of the bound.
 
         The record stays that of the stream: its predictions were made before their rows were learned.
         """

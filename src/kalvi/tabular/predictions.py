@@ -32,8 +32,8 @@ class Outcome(NamedTuple):
     measure: str  # what the score is: "log_loss", "mean_squared_error" or "mean_log_density"
     absent: tuple[str, ...] = ()  # columns of the model that the data lack, imputed in every row
 
-    def told(self) -> dict[str, Any]:
-        """For scripts."""
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as plain JSON."""
         return {
             "rows": self.rows,
             "ignored_columns": list(self.ignored),
@@ -43,8 +43,8 @@ class Outcome(NamedTuple):
             self.measure: self.score,
         }
 
-    def lines(self) -> list[str]:
-        """For a person."""
+    def as_lines(self) -> list[str]:
+        """The outcome in lines of text."""
         said = [f"predicted {self.rows:,} row{'s' * (self.rows != 1)}"]
         if self.score is not None:
             name = self.measure.replace("_", " ")
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
         return said + self.surprises()
 
     def surprises(self) -> list[str]:
-        """What the model had to do without, or has never seen: predictions may be worse for it."""
+        """Lines on absent columns and unseen levels, which may make predictions worse."""
         said = [
             f"the data have no column '{name}': it is imputed in all rows" for name in self.absent
         ]
@@ -94,7 +94,7 @@ def nobody(rows: int, fraction: float | None) -> None:
 
 
 def write(pieces: Iterator[PredictedPiece], file: Any, suffix: str) -> Outcome:
-    """Write the tables as CSV, Parquet or JSON lines; what was predicted in all."""
+    """Write the tables as CSV, Parquet or JSON lines, and return the outcome of them all."""
     writer: Any = None
     outcome = None
     for table, told in pieces:
@@ -123,8 +123,8 @@ def check_kept(source: Source, keep: tuple[str, ...]) -> None:
             raise ValueError(f"--keep: column '{name}' holds lists, which cannot be carried over.")
 
 
-def beside(kept: pa.Table, found: pa.Table) -> pa.Table:
-    """The predictions beside the columns that are kept."""
+def join_columns(kept: pa.Table, found: pa.Table) -> pa.Table:
+    """One table of the columns that are kept and of the predictions."""
     if both := set(kept.column_names) & set(found.column_names):
         raise ValueError(
             f"--keep: the predictions have a column '{both.pop()}' of their own; rename it."
@@ -133,8 +133,8 @@ def beside(kept: pa.Table, found: pa.Table) -> pa.Table:
     return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
 
 
-def added(a: Unseen, b: Unseen) -> Unseen:
-    """How many rows have each new level of a column, in two parts of the data together."""
+def add_counts(a: Unseen, b: Unseen) -> Unseen:
+    """The counts of new levels in two parts of the data, added up."""
     found = {name: dict(levels) for name, levels in a.items()}
     for name, levels in b.items():
         mine = found.setdefault(name, {})

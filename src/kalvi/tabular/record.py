@@ -86,7 +86,7 @@ class Sample(NamedTuple):
         return cls(None, np.zeros(0), np.zeros(0), np.zeros(0))
 
     def add(self, rows: tuple[Any, np.ndarray, np.ndarray], start: int) -> "Sample":
-        """With the rows that come after `start` others of the stream."""
+        """The sample with a chance for further rows, which come after `start` others of the stream."""
         x, y, weight = rows
         draw = np.random.default_rng([SEED, start]).random(len(y))
         draw = np.where(weight > 0, draw, 2.0)
@@ -136,12 +136,12 @@ class Record(NamedTuple):
 
     @classmethod
     def none(cls) -> "Record":
-        """Before the first row."""
+        """The record before the first row."""
         curve = Curve(np.zeros(0), np.zeros(0))
         return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
 
     def predicted(self, target: Target, judged: Judged, y: np.ndarray, at: np.ndarray) -> "Record":
-        """With predictions of rows at places `at` of the stream; y is as `Target.read` gives it."""
+        """The record with predictions of rows at places `at` of the stream; y as `Target.read` gives it."""
         if isinstance(target, Classes):
             scores = self.scores or ClassScores.none(len(target.labels))
             checks = self.checks.add_classes(judged.mean, y)
@@ -155,7 +155,7 @@ class Record(NamedTuple):
         return self._replace(scores=scores.add(judged.mean, y), checks=checks, losses=along)
 
     def learned(self, target: Target, y: np.ndarray, weight: np.ndarray) -> "Record":
-        """With rows that were learned, predicted or not."""
+        """The record with rows that were learned, predicted or not."""
         scores: Any = self.scores
         if not isinstance(target, Classes):
             scores = (scores or NumberScores.none()).after(target.restored(y[weight > 0]))
@@ -175,11 +175,11 @@ class Record(NamedTuple):
         return a or b
 
     def without_rows(self) -> "Record":
-        """Without the rows of the data that it holds."""
+        """The record without the rows of the data that it holds."""
         return self._replace(sample=Sample.none(), examples=())
 
 
 def checked_rows(weight: np.ndarray) -> np.ndarray:
-    """The rows of a piece that are predicted first where not all are, spread over it."""
+    """Some rows with a weight, spread evenly over a piece, to be predicted before they are learned."""
     there = np.flatnonzero(weight > 0)
     return there[np.linspace(0, len(there) - 1, min(CHECKED, len(there))).astype(int)]

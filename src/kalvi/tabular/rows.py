@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     unseen: dict[str, dict[str, int]]
 
     def part(self, first: int, last: int) -> "Rows":
-        """Those from `first` up to `last`."""
+        """The rows from `first` up to `last`."""
         table = self.table[first:last]
         x, y, weight = (a[first:last] for a in (self.x, self.y, self.weight))
         return self._replace(table=table, x=x, y=y, weight=weight)

@@ -26,8 +26,8 @@ def open_source(
     strays: Callable[[str], str] = refuse_all,
     advice: str | None = None,
 ) -> Source:
-    """The source without the columns that `drop` names; patterns in it are left to the encoder."""
-    names = exact(drop)
+    """The rows of files without the columns that `drop` names; the encoder handles patterns in it."""
+    names = plain_names(drop)
     if names:
         _check_names(data, format, names)
     how: dict[str, Any] = {"types": types, "drop": names, "strays": strays, "advice": advice}
@@ -56,7 +56,7 @@ class ColumnChoices(Protocol):
 def open_chosen(
     data: Sequence[str], choices: ColumnChoices, format: str | None, types: Mapping[str, str]
 ) -> Source:
-    """The source of a model that is fitted anew."""
+    """The rows of files for a new model, read as was chosen."""
     return open_source(
         list(data),
         format=format,
@@ -73,7 +73,7 @@ def column_words(
     category: Sequence[str] = (),
     number: Sequence[str] = (),
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What users call columns, and the columns that they drop: in a file, overridden by options."""
+    """The types that users gave columns, and the columns to drop: from a file, overridden by options."""
     found = {} if file is None else _in_file(file)
     options: dict[str, str] = {}
     pairs = [(name, "category") for name in category] + [(name, "number") for name in number]
@@ -84,7 +84,7 @@ def column_words(
 
 
 def split_drops(words: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Columns that are read with their words, and columns that are called "drop"."""
+    """The types of columns that are read, and the names of those whose type is "drop"."""
     for word in words.values():
         if word != DROP:
             Notation.of(word)
@@ -120,8 +120,8 @@ def _in_file(file: Path) -> dict[str, str]:
     return found
 
 
-def exact(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Those that are names."""
+def plain_names(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The patterns that are plain names."""
     return tuple(p for p in patterns if not any(mark in p for mark in MARKS))
 
 

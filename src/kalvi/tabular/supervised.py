@@ -53,7 +53,7 @@ class SupervisedModel(SupervisedLearner):
 
     @abstractmethod
     def specifics(self) -> dict[str, Any]:
-        """What its description has beyond that of other models, `WITHOUT_COEFFICIENTS` included."""
+        """The entries of a description that only this kind of model has."""
 
     @classmethod
     def begin(cls, source: Source, choices: Choices) -> "SupervisedModel":
@@ -74,7 +74,7 @@ class SupervisedModel(SupervisedLearner):
         return begun._replace(notation=source.words(begun.columns()))
 
     def fresh(self, *, keep_rows: bool = False, diagnose: bool = False) -> "SupervisedModel":
-        """The same columns, units and settings before the first row."""
+        """A model with the same columns, units and settings before its first row."""
         estimator = self.new_estimator(self.target, self.encoder.width, self.choices.parameters)
         return self._replace(
             choices=self.choices._replace(keep_rows=keep_rows, diagnose=diagnose),
@@ -169,7 +169,7 @@ class SupervisedModel(SupervisedLearner):
         choices, encoder, estimator = self.choices, self.encoder, self.estimator
         yield "the model", self.model == self.MODEL and choices.model in (None, *NAMES)
         yield "what is done with missing values", choices.missing in ("error", "impute")
-        yield "the settings", integrity.plain(choices.parameters)
+        yield "the settings", integrity.is_json(choices.parameters)
         yield "the target", choices.target == self.target.name
         yield from integrity.target_rules(self.target)
         yield "the hash", integrity.few_bits(choices.hash_bits)  # of which the width is a power
@@ -198,7 +198,7 @@ class SupervisedModel(SupervisedLearner):
             return 0
 
     def labels(self) -> list[str]:
-        """The classes; none of a number."""
+        """The labels of the classes; empty where the target is a number."""
         return list(self.target.labels) if isinstance(self.target, Classes) else []
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ LEVEL = 0.95
 
 
 class Prediction(NamedTuple):
-    """What is said of each row: the mean of y or the probability of each class, and how sure it is."""
+    """For each row, the mean of y or the probability of each class, and its uncertainty."""
 
     mean: np.ndarray
     spread: Spread | None
@@ -116,7 +116,7 @@ class SupervisedLearner(RowModel, SupervisedFields):
         return x, unseen
 
     def learned(self, rows: Rows, start: int) -> "SupervisedLearner":
-        """After a piece: block by block predicted, then learned."""
+        """The model after a piece, whose blocks are each predicted and then learned."""
         if self.has_begun() and rows.x.shape[1] > self.estimator.n_features_in_:
             self.widen(rows.x.shape[1])
         model, first, n = self, 0, len(rows.y)
@@ -131,7 +131,7 @@ class SupervisedLearner(RowModel, SupervisedFields):
         return model._replace(encoder=rows.encoder, record=record)
 
     def fitted(self, pieces: list[Rows]) -> "SupervisedLearner":
-        """After all rows at once."""
+        """The model of all rows at once."""
         x, y, weight = joined(pieces, self.encoder.width)
         x = x if self.widens() else dense(x)
         self._check_classes(y)
@@ -145,7 +145,7 @@ class SupervisedLearner(RowModel, SupervisedFields):
         return self._replace(record=record._replace(in_sample=True, losses=None))
 
     def finished(self) -> "SupervisedLearner":
-        """When all rows are learned: with the diagnosis if asked for, without rows unless they stay."""
+        """The model at the end: with the diagnosis if asked for, without rows unless they stay."""
         found = self.diagnosed() if self.choices.diagnose else None
         record = self.record._replace(diagnosis=found)
         return self._replace(record=record if self.choices.keep_rows else record.without_rows())
@@ -172,7 +172,7 @@ class SupervisedLearner(RowModel, SupervisedFields):
         return float(one - zero)
 
     def _learned_block(self, rows: Rows) -> "SupervisedLearner":
-        """After a block of rows that is predicted first, and a point of the learning curve."""
+        """The model after a block of rows, which is predicted first, with a point of the learning curve."""
         if not np.any(rows.weight > 0):
             return self
         record = self._scored_record(rows) if self.has_begun() else self.record

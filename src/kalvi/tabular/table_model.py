@@ -27,9 +27,9 @@ from kalvi.tabular.predictions import (
     RowPredictions,
     Tell,
     Unseen,
-    added,
-    beside,
+    add_counts,
     check_kept,
+    join_columns,
     nobody,
 )
 from kalvi.tabular.record import Record
@@ -114,11 +114,11 @@ class RowModel(TableModel):
 
     @abstractmethod
     def revisits(self, n_rows: int) -> bool:
-        """Whether so many rows, once they are streamed, are gone over again to the optimum."""
+        """Whether so many rows, once streamed, are passed over again up to the optimum."""
 
     @abstractmethod
     def climbed(self, pieces: list[Rows]) -> "RowModel":
-        """The model after the streamed rows are gone over again, to the optimum."""
+        """The model after further passes over the streamed rows, to the optimum."""
 
     @abstractmethod
     def fitted(self, pieces: list[Rows]) -> "RowModel":
@@ -180,7 +180,7 @@ class RowModel(TableModel):
             format=format,
             types={**self.column_types(), **types},
             sample_rows=sources.SAMPLED,
-            drop=tuple(n for n in sources.exact(self.choices.drop) if n not in types),
+            drop=tuple(n for n in sources.plain_names(self.choices.drop) if n not in types),
             strict=False,
             strays=self.strays,
             advice=ADVICE,
@@ -220,13 +220,13 @@ class RowModel(TableModel):
             count = outcome.labelled + found.labelled
             outcome = outcome._replace(
                 rows=outcome.rows + piece.table.num_rows,
-                unseen=added(outcome.unseen, found.unseen),
+                unseen=add_counts(outcome.unseen, found.unseen),
                 labelled=count,
                 score=total / count if count else None,
                 measure=found.measure,
             )
             tell(outcome.rows, source.fraction())
-            yield PredictedPiece(beside(piece.table.select(list(keep)), found.table), outcome)
+            yield PredictedPiece(join_columns(piece.table.select(list(keep)), found.table), outcome)
 
     def predict_table(self, frame: Any, level: float = 0.95) -> pa.Table:
         """The columns that `kalvi predict` writes for the rows of a frame."""
@@ -249,7 +249,7 @@ class RowModel(TableModel):
             with guarded(WHOSE):
                 for piece in source.pieces(PIECE):
                     x, new = self.inputs(piece.table, piece.place)
-                    unseen = added(unseen, new)
+                    unseen = add_counts(unseen, new)
                     parts.append(answer(x))
             _warn(Outcome(0, (), unseen, 0, None, "", self._absent(source)), stacklevel=4)
         finally:
