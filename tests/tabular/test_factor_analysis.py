@@ -129,7 +129,9 @@ def test_scores_and_log_densities_of_a_file(file, frame, model):
     np.testing.assert_allclose(scores, (x - mean) @ np.linalg.solve(cov, factor), rtol=1e-7)
     density = multivariate_normal(mean, cov).logpdf(x)
     np.testing.assert_allclose(piece.table["log_density"].to_numpy(), density, rtol=1e-9)
-    np.testing.assert_allclose(piece.outcome.as_json()["mean_log_density"], density.mean(), rtol=1e-9)
+    np.testing.assert_allclose(
+        piece.outcome.as_json()["mean_log_density"], density.mean(), rtol=1e-9
+    )
     assert piece.outcome.ignored == ()
 
 
