@@ -88,6 +88,6 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
             raw=options["raw"],
             parameters=settings_of(options["settings"]),
         )
-        source = sources.open_chosen(data, choices, options["form"], types)
+        source = sources.open_source(data, choices, options["form"], types)
         model = factor_analysis.FactorModel.begin(source, choices)
         passes.begin_pass(model, source, out, data, options)

@@ -231,7 +231,7 @@ def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
         classes=tuple(options["classes"].split(",")) if options["classes"] else (),
         parameters=_parameters(options),
     )
-    source = sources.open_chosen(data, choices, options["form"], types)
+    source = sources.open_source(data, choices, options["form"], types)
     return source, table_kinds.new_model(source, choices)
 
 

@@ -12,6 +12,7 @@ from kalvi.columns.targets import Classes, Counts, Numbers, Target, numbers
 from kalvi.estimators import LinearRegression, LogisticRegression, PoissonRegression
 from kalvi.evaluation import intervals
 from kalvi.tabular import convergence, effects
+from kalvi.tabular.choices import check_numeric, labels_of
 from kalvi.tabular.estimator_access import (
     class_predictor_moments,
     new_estimator,
@@ -21,7 +22,6 @@ from kalvi.tabular.record import LEVELS, Judged
 from kalvi.tabular.rows import Rows, joined
 from kalvi.tabular.supervised import SupervisedModel
 from kalvi.tabular.supervised_learner import Prediction
-from kalvi.tabular.target_choice import check_numeric, labels_of
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""

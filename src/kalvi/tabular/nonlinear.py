@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from kalvi.columns.targets import Target
+from kalvi.tabular.choices import any_target
 from kalvi.tabular.rows import Rows
 from kalvi.tabular.supervised import SupervisedModel
-from kalvi.tabular.target_choice import any_target
 
 
 class NonlinearModel(SupervisedModel):

@@ -2,12 +2,11 @@
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from kalvi.readers import BadData, Source, open_data
-from kalvi.readers.layout import refuse_all
 from kalvi.readers.notation import Notation
 
 SAMPLED = 10_000
@@ -15,23 +14,6 @@ SAMPLED = 10_000
 MARKS = "*?["
 DROP = "drop"
 """What users call a column that is left out."""
-
-
-def open_source(
-    data: Any,
-    *,
-    format: str | None = None,
-    types: Mapping[str, str] | None = None,
-    drop: Sequence[str] = (),
-    strays: Callable[[str], str] = refuse_all,
-    advice: str | None = None,
-) -> Source:
-    """The rows of files without the columns that `drop` names; the encoder handles patterns in it."""
-    names = plain_names(drop)
-    if names:
-        _check_names(data, format, names)
-    how: dict[str, Any] = {"types": types, "drop": names, "strays": strays, "advice": advice}
-    return open_data(data, format=format, sample_rows=SAMPLED, **how)
 
 
 @runtime_checkable
@@ -53,15 +35,22 @@ class ColumnChoices(Protocol):
         ...
 
 
-def open_chosen(
-    data: Sequence[str], choices: ColumnChoices, format: str | None, types: Mapping[str, str]
+def open_source(
+    data: str | Path | Sequence[str | Path],
+    choices: ColumnChoices,
+    format: str | None,
+    types: Mapping[str, str],
 ) -> Source:
-    """The rows of files for a new model, read as was chosen."""
-    return open_source(
-        list(data),
+    """The rows of files without the columns that were dropped by name; the encoder handles patterns."""
+    names = plain_names(choices.drop)
+    if names:
+        _check_names(data, format, names)
+    return open_data(
+        data,
         format=format,
+        sample_rows=SAMPLED,
         types=types,
-        drop=choices.drop,
+        drop=names,
         strays=choices.strays,
         advice=choices.advice,
     )

@@ -1,7 +1,7 @@
 """The models that `kalvi fit` makes of a table with a target, by the names that users give them."""
 
 from kalvi.readers import Source
-from kalvi.tabular.choices import Choices
+from kalvi.tabular.choices import Choices, likely_model
 from kalvi.tabular.gaussian_process import GaussianProcessModel
 from kalvi.tabular.linear import (
     LinearRegressionModel,
@@ -10,7 +10,6 @@ from kalvi.tabular.linear import (
 )
 from kalvi.tabular.neural import NeuralModel
 from kalvi.tabular.supervised import SupervisedModel
-from kalvi.tabular.target_choice import likely_model
 
 KINDS: dict[str, type[SupervisedModel]] = {
     kind.MODEL: kind

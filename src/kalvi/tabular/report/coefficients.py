@@ -9,8 +9,7 @@ from markupsafe import Markup
 from kalvi.tabular.report import figures, formatting
 from kalvi.tabular.report.axes import Scale
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.parts import LEVEL, IntervalRow, Summary
-from kalvi.tabular.report.rendering import Child, macros, named
+from kalvi.tabular.report.rendering import LEVEL, Child, IntervalRow, Summary, macros, named
 
 DRAWN_EFFECTS, LEAST_PER_CLASS, DRAWN_CLASSES = 30, 4, 10
 ENDS = ["sd", "2.5 %", "97.5 %"]

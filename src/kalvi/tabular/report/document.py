@@ -18,8 +18,7 @@ from kalvi.tabular.report import (
     rows,
     shapes,
 )
-from kalvi.tabular.report.parts import Summary
-from kalvi.tabular.report.rendering import ENVIRONMENT, TEMPLATES
+from kalvi.tabular.report.rendering import ENVIRONMENT, TEMPLATES, Summary
 
 CSS = (TEMPLATES / "page.css").read_text("utf-8")
 MODELS = {

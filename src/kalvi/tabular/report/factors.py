@@ -5,8 +5,7 @@ from markupsafe import Markup
 from kalvi.tabular.report import figures, formatting
 from kalvi.tabular.report.axes import Scale
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.parts import IntervalRow, Summary, long_table
-from kalvi.tabular.report.rendering import macros, named
+from kalvi.tabular.report.rendering import IntervalRow, Summary, long_table, macros, named
 
 SHOWN_FACTORS, SHOWN_LOADINGS, SHOWN_NOISE = 12, 10, 20
 CORRELATIONS = Scale(-1.0, 1.0)

@@ -3,8 +3,7 @@
 from markupsafe import Markup
 
 from kalvi.tabular.report import figures, formatting
-from kalvi.tabular.report.parts import Summary, value_of
-from kalvi.tabular.report.rendering import macros, named
+from kalvi.tabular.report.rendering import Summary, macros, named, value_of
 
 VERDICTS = {
     "good": "The Gaussian is a faithful stand-in for the exact posterior.",

@@ -7,8 +7,7 @@ from markupsafe import Markup
 from kalvi.tabular.report import figures, formatting
 from kalvi.tabular.report.axes import Number
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.parts import LEVEL, IntervalRow, Summary
-from kalvi.tabular.report.rendering import Child, macros, named
+from kalvi.tabular.report.rendering import LEVEL, Child, IntervalRow, Summary, macros, named
 
 SHOWN_FACTORS, SHOWN_NAMES = 4, 12
 ALONG = {"order": "their order in the file", "unordered": "nothing: they have no order"}

@@ -5,8 +5,7 @@ import math
 from markupsafe import Markup
 
 from kalvi.tabular.report import figures, formatting
-from kalvi.tabular.report.parts import LEVEL, Summary
-from kalvi.tabular.report.rendering import Child, macros, named
+from kalvi.tabular.report.rendering import LEVEL, Child, Summary, macros, named
 
 CARDS = macros("performance.html")
 

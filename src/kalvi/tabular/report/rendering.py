@@ -1,13 +1,18 @@
-"""Templates of the page, and elements of SVG: text is text unless it was made here."""
+"""Templates of the page and the data that they take, and elements of SVG.
 
+Text is text unless it was made as markup here.
+"""
+
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from kalvi.tabular.report.formatting import cut
+from kalvi.tabular.report import formatting
 
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
@@ -17,6 +22,8 @@ LONGEST_TEXT = 240
 TEMPLATES = Path(__file__).parent / "templates"
 
 Child = str | int | None
+Summary = dict[str, Any]
+LEVEL = formatting.percent(0.95)
 
 
 def printable(value: object) -> object:
@@ -33,7 +40,7 @@ def join(*children: Child) -> Markup:
 
 def named(value: object, longest: int = LONGEST_TEXT) -> Markup:
     """A name out of the data: its direction of writing stays its own, its length is bounded."""
-    return element("bdi", cut(value, longest))
+    return element("bdi", formatting.cut(value, longest))
 
 
 def element(tag: str, *children: Child, **attributes: object) -> Markup:
@@ -61,3 +68,48 @@ ENVIRONMENT = Environment(
     undefined=StrictUndefined,
 )
 ENVIRONMENT.filters["named"] = named
+
+
+class IntervalRow(NamedTuple):
+    """One line of a figure of intervals."""
+
+    name: Markup
+    value: str
+    figure: Markup
+    range: str = ""
+    per: str = ""
+
+
+class LongTable(NamedTuple):
+    """A table, and the rows of it that are folded away."""
+
+    caption: str
+    heads: Sequence[Child]
+    rows: Sequence[Sequence[Child]]
+    more_caption: str
+    more: Sequence[Sequence[Child]]
+
+
+def long_table(
+    noun: str, heads: Sequence[Child], rows: Sequence[Sequence[Child]], most: int
+) -> LongTable:
+    """A table whose rows beyond `most` are folded away."""
+    more = rows[most:]
+    said = formatting.count(len(more), f"more {noun}")
+    return LongTable(formatting.count(len(rows), noun), heads, rows[:most], said, more)
+
+
+def known(pairs: Sequence[tuple[Child, Child]]) -> list[tuple[Child, Child]]:
+    """The terms whose definitions are not absent."""
+    return [(term, what) for term, what in pairs if what != formatting.ABSENT]
+
+
+def value_of(value: object) -> Child:
+    """A value of a setting as people write it."""
+    if value is None:
+        return formatting.ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return formatting.number(value, 6)
+    return named(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -7,8 +7,16 @@ from markupsafe import Markup
 from kalvi.tabular.report import figures, formatting
 from kalvi.tabular.report.axes import Scale, covering
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.parts import LEVEL, LongTable, Summary, long_table
-from kalvi.tabular.report.rendering import Child, join, macros, named
+from kalvi.tabular.report.rendering import (
+    LEVEL,
+    Child,
+    LongTable,
+    Summary,
+    join,
+    long_table,
+    macros,
+    named,
+)
 
 DAY = 86_400.0
 SHOWN_COLUMNS, SHOWN_FILES, SHOWN_FEATURES = 40, 12, 8

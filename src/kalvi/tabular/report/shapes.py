@@ -3,8 +3,7 @@
 from markupsafe import Markup
 
 from kalvi.tabular.report import formatting
-from kalvi.tabular.report.parts import Summary, known, value_of
-from kalvi.tabular.report.rendering import Child, macros, named
+from kalvi.tabular.report.rendering import Child, Summary, known, macros, named, value_of
 
 METHODS = {
     "lrvga": "one pass of recursive variational Gaussian approximation",
