@@ -19,7 +19,13 @@ IN_SDIST = (
     *("papers/__main__.py", "papers/rvga.py"),
     *("tests/conftest.py", "tests/estimators/test_linear.py", "src/kalvi/__init__.py"),
 )
-IN_WHEEL = ("kalvi/__init__.py", "kalvi/__init__.pyi", "kalvi/py.typed", "kalvi/cli/__init__.py")
+IN_WHEEL = (
+    "kalvi/__init__.py",
+    "kalvi/__init__.pyi",
+    "kalvi/py.typed",
+    "kalvi/cli/__init__.py",
+    "kalvi/tabular/report/templates/page.html",
+)
 NOT_IN_EITHER = ("docs/_build", "auto_gallery", "__pycache__", ".jax_cache", ".venv")
 
 

@@ -2,13 +2,14 @@
 
 import textwrap
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 from tqdm import tqdm
 
-from kalvi.cli.console import Refusal, folder, module, refusing, write_table
+from kalvi.cli.console import Refusal, folder, loading, refusing, write_table
 from kalvi.cli.outputs import check_picture, check_table
 
 FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
@@ -44,7 +45,10 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool, force: boo
     with refusing():
         if paper not in PAPERS:
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
-        experiments, plots = module(PAPERS[paper]), module("kalvi.plots")
+        with loading():
+            from kalvi import plots
+
+            experiments = import_module(PAPERS[paper])
         figures = {str(number): make for number, make in experiments.FIGURES.items()}
         if figure is not None and figure not in figures:
             raise ValueError(f"{paper} has {_range_of(figures)}; got {figure}.")

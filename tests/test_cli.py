@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -123,10 +124,10 @@ def test_a_data_folder_that_is_not_there(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
-    def absent(name):
-        raise ModuleNotFoundError(f"No module named {name}", name="matplotlib")
-
-    monkeypatch.setattr("kalvi.cli.console.importlib.import_module", absent)
+    for name in [name for name in sys.modules if name.startswith("kalvi.plots")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("kalvi.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "pip install 'kalvi[plots]'" in sentence(run("demo"))
 
 
@@ -142,5 +143,5 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_reproduce_outside_a_checkout(tmp_path, monkeypatch):
-    monkeypatch.setattr("kalvi.cli.demonstration.CHECKOUT", tmp_path)
+    monkeypatch.setattr("kalvi.cli.demo.CHECKOUT", tmp_path)
     assert "run `python -m papers` in a checkout of kalvi" in sentence(run("reproduce", "rvga"))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kalvi
-from kalvi.tabular import model as tabular
+from kalvi.tabular import linear
 from tests.test_cli_tables import ok, run, sentence
 
 ROWS = 120
@@ -182,9 +182,9 @@ def test_levels_whose_names_look_alike_are_merged_apart(tmp_path):
 
 @pytest.mark.slow(reason="compiles a fit that widens as levels come")
 def test_a_full_covariance_does_not_grow_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(tabular, "MOST_FULL", 40)
+    monkeypatch.setattr(linear, "MOST_FULL", 40)
     monkeypatch.setattr("kalvi.tabular.learn.PIECE_ROWS", 64)
-    monkeypatch.setattr("kalvi.tabular.opening.SAMPLED", 64)
+    monkeypatch.setattr("kalvi.tabular.sources.SAMPLED", 64)
     path = tmp_path / "rows.csv"
     cities = [f"c{i % 5}" for i in range(64)] + [f"c{i}" for i in range(64)]
     pd.DataFrame({"city": cities, "y": [0, 1] * 64}).to_csv(path, index=False)

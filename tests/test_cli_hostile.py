@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from kalvi import cli
 from kalvi.archives import container
 from kalvi.tabular import learn as learning
-from kalvi.tabular.ahead import Interrupted
+from kalvi.tabular.prefetch import Interrupted
 
 VALUES = (
     *(None, 0, -1, 10**12, 2**70, 1.5, "x", "", True, [], {}, ["float", "nan"]),

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import kalvi
 from kalvi import cli
-from kalvi.tabular.matrix import located
+from kalvi.tabular.binary_matrix import located
 
 ROWS, COLS = 24, 10
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import kalvi
 from kalvi import cli
-from kalvi.cli import words as spoken
 from kalvi.tabular import learn as learning
+from kalvi.tabular.renderers import SupervisedRenderer
 
 ROWS = 300
 
@@ -343,7 +343,9 @@ def test_stopped_and_resumed(data, tmp_path, monkeypatch):
     ok("fit", data, "-t", "sold", "-o", whole, "-q")
     stop = learning.Stop()
     monkeypatch.setattr(learning, "stoppable", lambda: _given(stop))
-    monkeypatch.setattr(spoken, "loss", lambda model: _stop_at(stop, model, 3 * 64))
+    monkeypatch.setattr(
+        SupervisedRenderer, "progress", lambda _, record: _stop_at(stop, record, 3 * 64)
+    )
     result = run("fit", data, "-t", "sold", "-o", out)
     assert result.exit_code == 1
     assert f"Go on with: kalvi resume {out}" in result.stderr
@@ -369,8 +371,8 @@ class _given:
         return False
 
 
-def _stop_at(stop, model, rows):
-    stop.asked = model.record.rows >= rows
+def _stop_at(stop, record, rows):
+    stop.asked = record.rows >= rows
     return ""
 
 

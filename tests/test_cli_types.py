@@ -249,7 +249,7 @@ def test_streams_take_the_same_words(frame, tmp_path):
 
 
 def test_times_and_constants_are_said_in_words_in_notes(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr("kalvi.tabular.opening.SAMPLED", 100)
+    monkeypatch.setattr("kalvi.tabular.sources.SAMPLED", 100)
     day = pd.date_range("2020-01-01", periods=100, freq="h").append(
         pd.date_range("2024-01-01", periods=300, freq="D")
     )

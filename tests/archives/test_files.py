@@ -436,7 +436,7 @@ ELSEWHERE = [
     "kalvi.rules.harm:Harm",
     "kalvi.algorithms.harm:Harm",
     "kalvi.cli:Harm",
-    "kalvi.cli.learning:fit",
+    "kalvi.cli.fit:fit",
     "kalvi.cli.x:Harm",
     "kalvi.plots.house:Figure",
     "kalvi.demo:Stream",

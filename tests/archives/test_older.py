@@ -68,6 +68,8 @@ OLD = "kalvi.estimators"
         ("kalvi.rules.silk.places:Places", "kalvi.rules.silk.locations:Places"),
         ("kalvi.networks:tanh", "kalvi.predictors.networks:tanh"),
         ("kalvi.streams.blocks:Buffer", "kalvi.streams.blocks:Buffer"),
+        ("kalvi.tabular.model:Choices", "kalvi.tabular.choices:Choices"),
+        ("kalvi.tabular.matrix:Axis", "kalvi.tabular.binary_matrix:Axis"),
         ("kalvi.algorithmsx:Y", "kalvi.algorithmsx:Y"),
         ("no name", "no name"),
         (["no text"], ["no text"]),

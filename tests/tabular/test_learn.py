@@ -14,10 +14,9 @@ import kalvi
 from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular import progressive, record
+from kalvi.tabular.choices import Choices
 from kalvi.tabular.merge import merged
-from kalvi.tabular.model import Choices, TableModel
-from kalvi.tabular.predict import predictions
-from kalvi.tabular.summary import diagnosed, summary
+from kalvi.tabular.table_kinds import new_model
 
 PIECE, ROWS = 64, 400
 
@@ -51,7 +50,7 @@ def file(frame, tmp_path_factory):
 
 def fit(file, out, tell=lambda *_: None, *, every=10**9, **choices):
     source = open_data(file)
-    model = TableModel.begin(source, Choices(**choices))
+    model = new_model(source, Choices(**choices))
     job = learning.new_job(
         model, source, out, data=(str(file),), format=None, every_rows=every, every_seconds=1e9
     )
@@ -84,7 +83,7 @@ def test_it_learns_what_the_estimator_does(file, frame, tmp_path):
     found = [named[name] for name in ("size", "city=Bonn", "city=Köln", "city=Ulm")]
     np.testing.assert_allclose(found, own.coef_[0], rtol=1e-8)
     np.testing.assert_allclose(model.estimator.log_evidence_, own.log_evidence_, rtol=1e-10)
-    loss = summary(model, "m")["log_loss"]
+    loss = model.describe("m")["log_loss"]
     np.testing.assert_allclose(loss, -own.log_evidence_ / ROWS, rtol=1e-10)
 
 
@@ -205,7 +204,7 @@ def test_effects_against_the_mean_of_their_column(file, tmp_path):
     q = model.estimator.posterior_
     names = [*model.encoder.names(), "intercept"]
     counts = dict(map(tuple, model.encoder.described()[1]["commonest"]))
-    about = summary(model, "m")
+    about = model.describe("m")
     for effect in [*about["effects"], {"name": "intercept", **about["intercept"][0]}]:
         row = np.zeros(len(names))
         if effect["name"] == "intercept":
@@ -257,7 +256,7 @@ def test_every_row_after_the_first_few_is_predicted_before_it_is_learned(file, f
         own.partial_fit(x[start:end], (y[start:end] - centre) / scale)
     (mean, std), y = np.concatenate(predicted, axis=1), y[16:]
     mean = mean + centre
-    about = summary(model, "m")
+    about = model.describe("m")
     for level, share in zip(about["coverage"]["level"], about["coverage"]["observed"], strict=True):
         inside = np.abs(y - mean) <= stats.norm.ppf((1 + level) / 2) * std
         assert share == np.mean(inside)
@@ -276,7 +275,7 @@ def test_scores_of_classes_are_of_every_row_after_the_first_few(file, frame, tmp
             p.append(own.predict_proba(x[start:end])[:, 1])
         own.partial_fit(x[start:end], y[start:end], classes=[0, 1])
     p, y = np.concatenate(p), y[16:]
-    about = summary(model, "m")
+    about = model.describe("m")
     scores = {m["name"]: m["value"] for m in about["scores"]["measures"]}
     np.testing.assert_allclose(scores["accuracy"], np.mean((p > 0.5) == y))
     np.testing.assert_allclose(scores["AUC"], metrics.roc_auc_score(y, p), atol=1e-3)
@@ -296,7 +295,9 @@ def test_what_is_learned_does_not_depend_on_how_rows_are_cut(
 ):
     choices = {"target": target, "drop": ("price",) * (target == "sold"), "parameters": parameters}
     cut = fit(file, tmp_path / "cut", **choices)
-    monkeypatch.setattr("kalvi.tabular.model.block_size", lambda learned, first, left: left)
+    monkeypatch.setattr(
+        "kalvi.tabular.supervised_learner.block_size", lambda learned, first, left: left
+    )
     whole = fit(file, tmp_path / "whole", **choices)
     assert len(whole.record.curve.rows) < len(cut.record.curve.rows)
     q, p = (m.estimator.posterior_ for m in (cut, whole))
@@ -357,7 +358,7 @@ def test_low_rank_models_keep_the_rows_that_wait_for_a_block(file, tmp_path):
 def test_a_network_is_scored_before_it_learns(file, tmp_path):
     parameters = {"hidden_sizes": [3]}
     model = fit(file, tmp_path / "m", target="price", model="neural", parameters=parameters)
-    about = summary(model, "m")
+    about = model.describe("m")
     assert (
         about["scores"]["rows"] == ROWS - PIECE
     )  # of the first 256 rows, those of the first piece
@@ -369,21 +370,21 @@ def test_a_diagnosis_is_stored_without_its_rows(file, tmp_path):
     assert model.record.sample.x is None
     held = kalvi.load(tmp_path / "m")
     assert held.record.diagnosis["rows"] == ROWS
-    assert diagnosed(held) == held.record.diagnosis
-    assert diagnosed(fit(file, tmp_path / "n", target="sold", drop=("price",))) is None
+    assert held.describe("m", diagnose=True)["diagnosis"] == held.record.diagnosis
+    assert fit(file, tmp_path / "n", target="sold", drop=("price",)).diagnosed() is None
 
 
 def test_a_model_that_forgets_has_no_diagnosis(file, tmp_path):
     choices = {"target": "sold", "drop": ("price",), "parameters": {"forgetting": 0.99}}
     with pytest.raises(ValueError, match=r"--diagnose is for .* models that do not forget"):
         fit(file, tmp_path / "m", diagnose=True, **choices)
-    assert diagnosed(fit(file, tmp_path / "m", keep_rows=True, **choices)) is None
+    assert fit(file, tmp_path / "m", keep_rows=True, **choices).diagnosed() is None
 
 
 def test_effects_in_the_units_of_the_columns(file, frame, tmp_path):
     """Against a straight line through the data as they came."""
     model = fit(file, tmp_path / "m", target="price", drop=("sold", "city"))
-    about = summary(model, "m")
+    about = model.describe("m")
     (effect,), (intercept,) = about["effects"], about["intercept"]
     slope, level = np.polyfit(frame["size"], frame["price"], 1)
     np.testing.assert_allclose(effect["original"]["mean"], slope, rtol=1e-4)
@@ -402,7 +403,7 @@ def test_a_stream_that_changes_is_said_to(frame, tmp_path):
     frame["sold"] = np.where(late, np.where(frame["size"] > 3, "no", "yes"), frame["sold"])
     frame.to_csv(tmp_path / "rows.csv", index=False)
     model = fit(tmp_path / "rows.csv", tmp_path / "m", target="sold", drop=("price",))
-    about = summary(model, "m")
+    about = model.describe("m")
     assert about["drift"]["sure"] and about["drift"]["change"] > 0.5
     said = about["drift"]["words"]
     assert "above that of the tenth before: the stream may have changed; see forgetting" in said
@@ -414,7 +415,7 @@ def test_what_never_occurred_has_no_effect(frame, tmp_path):
     frame.to_csv(tmp_path / "rows.csv", index=False)
     choices = {"target": "sold", "drop": ("price",), "missing": "impute"}
     model = fit(tmp_path / "rows.csv", tmp_path / "m", **choices)
-    about = summary(model, "m")
+    about = model.describe("m")
     names = {effect["name"] for effect in about["effects"]}
     assert "age is missing" in names and about["effects_total"] == len(names)
     assert not {"size is missing", "one is missing", "one", "intercept"} & names
@@ -424,7 +425,7 @@ def test_models_of_all_rows_at_once_are_scored_on_what_they_learned(file, frame,
     parameters = {"optimizer": None}
     how = {"target": "sold", "drop": ("price",), "model": "gp"}
     model = fit(file, tmp_path / "m", **how, parameters=parameters)
-    scores = summary(model, "m")["scores"]
+    scores = model.describe("m")["scores"]
     assert scores["in_sample"] and scores["rows"] == ROWS
     p = model.estimator.predict_proba(columns_of(model, frame))[:, 1]
     found = {m["name"]: m["value"] for m in scores["measures"]}
@@ -448,7 +449,7 @@ def test_the_sample_has_every_row_with_the_same_chance():
 @pytest.mark.slow(reason="compiles a fit, its passes and 400 draws")
 def test_a_diagnosis_of_the_sample(file, tmp_path):
     model = fit(file, tmp_path / "m", target="sold", drop=("price",), keep_rows=True)
-    found = diagnosed(model, draws=400)
+    found = model.diagnosed(draws=400)
     assert found["rows"] == ROWS
     assert found["pareto_k"] < 0.7
 
@@ -458,7 +459,7 @@ def test_predictions_of_a_file(file, frame, tmp_path):
     other = frame.assign(city=["Bonn"] * (ROWS - 2) + ["Trier", "Trier"])
     path = tmp_path / "new.csv"
     other.to_csv(path, index=False)
-    (piece,) = predictions(model, open_data(path), keep=("size",), level=0.9)
+    (piece,) = model.predictions(open_data(path), keep=("size",), level=0.9)
     table = piece.table.to_pandas()
     assert piece.outcome.unseen == {"city": {"Trier": 2}}
     assert piece.outcome.ignored == ("price",)

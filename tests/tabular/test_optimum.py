@@ -7,10 +7,11 @@ import pytest
 import kalvi
 from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
-from kalvi.tabular.ahead import Interrupted
+from kalvi.tabular.choices import Choices
+from kalvi.tabular.linear import LinearModel
 from kalvi.tabular.merge import merged
-from kalvi.tabular.model import Choices, TableModel
-from kalvi.tabular.summary import diagnosed, summary
+from kalvi.tabular.prefetch import Interrupted
+from kalvi.tabular.table_kinds import new_model
 
 PIECE, ROWS, WIDTH = 64, 200, 4
 
@@ -41,7 +42,7 @@ def file(frame, tmp_path_factory):
 def begun(file, out, **choices):
     source = open_data(file)
     chosen = Choices(**{"target": "bought", "drop": ("visits",), **choices})
-    model = TableModel.begin(source, chosen)
+    model = new_model(source, chosen)
     return model, source, job_of(model, source, out, file)
 
 
@@ -81,7 +82,7 @@ def test_a_table_in_memory_is_taken_to_its_optimum(file, frame, tmp_path, kind):
     whole, streamed = cls().fit(table(frame), y), cls(passes=1).fit(table(frame), y)
     assert apart(model.estimator.posterior_, whole.posterior_) < 1e-6
     assert apart(streamed.posterior_, whole.posterior_) > 0.02  # one pass was not enough
-    said = summary(model, "m")
+    said = model.describe("m")
     assert said["reached"]["how"] == "optimum" and said["passes"] == said["reached"]["passes"] > 1
     np.testing.assert_allclose(said["reached"]["bound"], whole.elbo_, rtol=1e-10)
     # what was said of rows before they were learned stays as it was said
@@ -96,7 +97,7 @@ def test_the_evidence_of_a_linear_model_stays_that_of_its_stream(file, tmp_path)
     model = fit(file, tmp_path / "m", parameters=low, **named)
     assert model.estimator.n_passes_ > 1 and stream.estimator.n_passes_ == 1
     np.testing.assert_allclose(model.evidence(), stream.evidence(), rtol=1e-12)
-    assert summary(fit(file, tmp_path / "e", **named), "e")["reached"]["how"] == "exact"
+    assert fit(file, tmp_path / "e", **named).describe("e")["reached"]["how"] == "exact"
 
 
 def test_one_pass_is_the_stream(file, frame, tmp_path):
@@ -107,7 +108,7 @@ def test_one_pass_is_the_stream(file, frame, tmp_path):
         rows = slice(start, start + PIECE)
         streamed.partial_fit(x[rows], y[rows], classes=[0, 1])
     assert apart(model.estimator.posterior_, streamed.posterior_) < 1e-9
-    said = summary(model, "m", diagnosed(model))
+    said = model.describe("m", diagnose=True)
     assert said["reached"]["how"] == "one pass" and said["passes"] == 1
     measured = said["diagnosis"]["one_pass"]
     first, best = streamed.posterior_, streamed.climb_to_optimum(x, y).posterior_
@@ -122,12 +123,12 @@ def test_rows_beyond_the_memory_are_streamed(file, tmp_path, monkeypatch):
     monkeypatch.setattr("kalvi.estimators.linear.refinement.REVISIT_BYTES", 8 * (ROWS - 1) * WIDTH)
     model = fit(file, tmp_path / "m")
     same_bits(model.estimator.posterior_, stream.estimator.posterior_)
-    assert summary(model, "m")["reached"]["how"] == "one pass"
+    assert model.describe("m")["reached"]["how"] == "one pass"
 
 
 def test_what_forgets_has_no_optimum_to_go_on_to(file, tmp_path):
     model = fit(file, tmp_path / "m", parameters={"forgetting": 0.99})
-    assert summary(model, "m")["reached"]["how"] == "stream"
+    assert model.describe("m")["reached"]["how"] == "stream"
     with pytest.raises(ValueError, match="only a model with forgetting=1"):
         model.estimator.climb_to_optimum(np.zeros((2, WIDTH)), [0, 1])
 
@@ -141,7 +142,7 @@ def test_a_climb_that_is_stopped_loses_nothing(file, tmp_path, monkeypatch, stop
         raise stopped_by
 
     with monkeypatch.context() as patched:
-        patched.setattr(TableModel, "climbed", stop)
+        patched.setattr(LinearModel, "climbed", stop)
         with pytest.raises(stopped_by):
             fit(file, out)
     held = learning.unfinished(out)
@@ -154,14 +155,14 @@ def test_a_climb_that_is_stopped_loses_nothing(file, tmp_path, monkeypatch, stop
 def test_an_update_is_one_pass_from_what_was_known(file, frame, tmp_path):
     model = fit(file, tmp_path / "m")
     known = model.estimator.posterior_
-    source = learning.open_for(model, [str(file)], None)
+    source = model.open_rows([str(file)])
     job = job_of(model, source, tmp_path / "m", file)
     assert not job.climbs
     after = learning.learn(model, source, job, lambda *_: None)
     x, y = table(frame), frame["bought"] == "yes"
     streamed = kalvi.LogisticRegression(prior=known, passes=1).fit(x, y)
     assert apart(after.estimator.posterior_, streamed.posterior_) < 1e-6
-    said = summary(after, "m")["reached"]
+    said = after.describe("m")["reached"]
     assert said["how"] == "one pass" and "bound" not in said
 
 
@@ -172,12 +173,12 @@ def test_shards_at_their_optimum_merge_into_nearly_that_of_all_rows(file, frame,
         part = tmp_path / f"{i}.csv"
         frame[rows].to_csv(part, index=False)
         model = whole.fresh()
-        source = learning.open_for(model, [str(part)], None)
+        source = model.open_rows([str(part)])
         job = job_of(model, source, tmp_path / f"m{i}", part)
         parts.append(learning.learn(model, source, job, lambda *_: None))
     found = merged(parts, ["a", "b"])
     assert apart(found.estimator.posterior_, whole.estimator.posterior_) < 0.3
-    assert summary(found, "m")["reached"]["how"] == "merged"
+    assert found.describe("m")["reached"]["how"] == "merged"
 
 
 def test_a_climb_needs_all_the_rows_there_were(frame):

@@ -10,6 +10,7 @@ import operator
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -20,12 +21,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from kalvi.plots import house
-from kalvi.tabular.report import figures, page, words
+from kalvi.tabular.report import figures, formatting, page
 from kalvi.tabular.report.axes import Scale, counting, covering
-from kalvi.tabular.report.document import sentence
+from kalvi.tabular.report.document import CSS, model_facts
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.markup import element, table
-from kalvi.tabular.report.style import CSS
+from kalvi.tabular.report.rendering import ENVIRONMENT, element, macros
 from tests.tabular import summaries
 
 SUMMARIES = (
@@ -84,7 +84,7 @@ def test_the_policy_admits_the_style_of_the_page_and_nothing_else():
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
-    assert policy.replace("&#x27;", "'").split("; ")[:2] == [
+    assert unescape(policy).split("; ")[:2] == [
         "default-src 'none'",
         f"style-src 'sha256-{digest}'",
     ]
@@ -189,8 +189,11 @@ def test_parts_without_content_are_left_out():
     ],
 )
 def test_the_sentence(changes, expected):
-    html = element("p", *sentence({**summaries.logistic(), **changes}))
-    assert "".join(ElementTree.fromstring(html).itertext()).replace(words.NBSP, " ") == expected
+    said = macros("sentence.html").sentence(model_facts({**summaries.logistic(), **changes}))
+    html = element("p", said)
+    assert (
+        "".join(ElementTree.fromstring(html).itertext()).replace(formatting.NBSP, " ") == expected
+    )
 
 
 def test_what_the_cards_say():
@@ -415,41 +418,43 @@ def test_scales_of_degenerate_values():
 @pytest.mark.parametrize(
     "say, value, expected",
     [
-        (words.number, 0.43214, "0.4321"),
-        (words.number, -1296300.4, "−1,296,300"),
-        (words.number, 12.3456, "12.35"),
-        (words.number, 0.00123456, "0.001235"),
-        (words.number, 1.5e-7, "1.5 × 10⁻⁷"),
-        (words.number, -2e20, "−2 × 10²⁰"),
-        (words.number, -0.0, "0"),
-        (words.number, math.nan, "–"),
-        (words.number, -math.inf, "−∞"),
-        (words.number, None, "–"),
-        (words.count, 3_000_000, "3,000,000"),
-        (words.short, 20_000, "20k"),
-        (words.short, -1_500_000, "−1.5M"),
-        (words.short, 0.25, "0.25"),
-        (words.percent, 0.0237, "2.37 %"),
-        (words.duration, 0.345, "0.34 s"),
-        (words.duration, 61.2, "61 s"),
-        (words.duration, 252, "4 min 12 s"),
-        (words.duration, 7500, "2 h 5 min"),
-        (words.duration, 266_400, "3 days 2 h"),
-        (words.size, 812, "812 bytes"),
-        (words.size, 48_123_456, "48.1 MB"),
-        (words.size, None, "–"),
+        (formatting.number, 0.43214, "0.4321"),
+        (formatting.number, -1296300.4, "−1,296,300"),
+        (formatting.number, 12.3456, "12.35"),
+        (formatting.number, 0.00123456, "0.001235"),
+        (formatting.number, 1.5e-7, "1.5 × 10⁻⁷"),
+        (formatting.number, -2e20, "−2 × 10²⁰"),
+        (formatting.number, -0.0, "0"),
+        (formatting.number, math.nan, "–"),
+        (formatting.number, -math.inf, "−∞"),
+        (formatting.number, None, "–"),
+        (formatting.count, 3_000_000, "3,000,000"),
+        (formatting.short, 20_000, "20k"),
+        (formatting.short, -1_500_000, "−1.5M"),
+        (formatting.short, 0.25, "0.25"),
+        (formatting.percent, 0.0237, "2.37 %"),
+        (formatting.duration, 0.345, "0.34 s"),
+        (formatting.duration, 61.2, "61 s"),
+        (formatting.duration, 252, "4 min 12 s"),
+        (formatting.duration, 7500, "2 h 5 min"),
+        (formatting.duration, 266_400, "3 days 2 h"),
+        (formatting.size, 812, "812 bytes"),
+        (formatting.size, 48_123_456, "48.1 MB"),
+        (formatting.size, None, "–"),
     ],
 )
 def test_numbers_in_words(say, value, expected):
-    assert say(value).replace(words.NBSP, " ") == expected
+    assert say(value).replace(formatting.NBSP, " ") == expected
 
 
 def test_an_estimate_has_two_digits_of_its_deviation():
-    assert [words.decimals(1.0, std) for std in (0.25, 0.031, 12.0, 0.0)] == [2, 3, 0, 3]
+    assert [formatting.decimals(1.0, std) for std in (0.25, 0.031, 12.0, 0.0)] == [2, 3, 0, 3]
 
 
 def test_tables_have_captions_and_heads():
-    root = ElementTree.fromstring(table("Two & two", ["a", "b"], [["x", "<1>"]]))
+    root = ElementTree.fromstring(
+        macros("components.html").table("Two & two", ["a", "b"], [["x", "<1>"]])
+    )
     assert root.findtext(".//caption") == "Two & two"
     assert [e.get("scope") for e in root.iter("th")] == ["col", "col", "row"]
     assert root.findtext(".//td") == "<1>"
@@ -485,3 +490,9 @@ def test_times_are_dates():
 def test_why_there_are_no_scores():
     about = {**summaries.logistic(), "scores": None, "scores_absent": "There are no scores: few."}
     assert "There are no scores: few." in said(page(about))
+
+
+def test_templates_escape_what_they_are_given():
+    assert ENVIRONMENT.autoescape is True
+    cell = macros("components.html").definitions([("<b>", "a\x00&b")], "settings")
+    assert "<dt>&lt;b&gt;</dt><dd>a�&amp;b</dd>" in cell

@@ -6,6 +6,7 @@ nobody can have meant, proper Gaussians. What a table model must be beyond that,
 
 import dataclasses
 from collections.abc import Iterable
+from inspect import get_annotations
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -31,12 +32,17 @@ def check(value: Any, kind: str) -> Any:
         static = {f.name: vars(value)[f.name] for f in fields if f.metadata.get("static")}
         _check_counts(cls, static)
     elif kind == "record":
-        _check_fields(cls, cls.__annotations__, value._asdict())
+        _check_fields(cls, _annotations(cls), value._asdict())
     if isinstance(value, LowRankPlusDiagonal) and value.sign not in (1, -1):
         raise ValueError(f"{cls.__name__} adds its factor with a sign that is none")
     if isinstance(value, Gaussian):
         _check_gaussian(value)
     return value
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    """The declared types of a named tuple, also where a class inherits its fields."""
+    return get_annotations(next(base for base in cls.__mro__ if "_fields" in vars(base)))
 
 
 def check_names(found: Iterable[str], wanted: Iterable[str]) -> None:

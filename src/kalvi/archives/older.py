@@ -45,6 +45,9 @@ MODULES = {
     "kalvi.projections": "kalvi.numerics.projections",
     "kalvi.rules.silk.places": "kalvi.rules.silk.locations",
     "kalvi.streams": "kalvi.streams.blocks",
+    "kalvi.tabular.factor": "kalvi.tabular.factor_analysis",
+    "kalvi.tabular.matrix": "kalvi.tabular.binary_matrix",
+    "kalvi.tabular.model": "kalvi.tabular.choices",
     "kalvi.tridiagonal": "kalvi.numerics.tridiagonal",
     "kalvi.vectors": "kalvi.likelihoods.vector",
 }
@@ -170,6 +173,23 @@ def _sparse_column(had: Parts) -> Rebuilt:
 
 
 OWN, HASHED = "name rows missing unknown slots counts", "name rows missing bits start"
+TABLE_MODELS = {
+    "logistic": "kalvi.tabular.linear:LogisticRegressionModel",
+    "linear": "kalvi.tabular.linear:LinearRegressionModel",
+    "poisson": "kalvi.tabular.linear:PoissonRegressionModel",
+    "gp": "kalvi.tabular.gaussian_process:GaussianProcessModel",
+    "neural": "kalvi.tabular.neural:NeuralModel",
+}
+"""What a `TableModel` became, by the kind that it said it was."""
+
+
+def _model_of_a_kind(had: Parts) -> Rebuilt:
+    kind = had["model"]
+    return Rebuilt(TABLE_MODELS.get(kind) if isinstance(kind, str) else None, had)
+
+
+TABLE_MODEL = "model choices target encoder estimator record"
+
 CHANGES = (
     Change("kalvi.models:OneOutput", "likelihood", lambda had: had["likelihood"]),
     Change(
@@ -204,6 +224,10 @@ CHANGES = (
     Change("kalvi.columns.groups:HashedSparse", HASHED, _with_hashed_slots("Indices")),
     Change("kalvi.columns.words:Text", f"{OWN} words", _with_own_slots("Words", "words")),
     Change("kalvi.columns.words:HashedText", HASHED, _with_hashed_slots("Words")),
+    *(
+        Change("kalvi.tabular.model:TableModel", f"{TABLE_MODEL}{later}", _model_of_a_kind)
+        for later in ("", " run", " run notation")
+    ),
 )
 """The oldest first: what one makes may be the subject of a later one."""
 

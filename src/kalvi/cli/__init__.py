@@ -1,10 +1,14 @@
-"""The command line. An error is one sentence and exit code 2; files appear whole or not at all."""
+"""The command line. An error is one sentence and exit code 2; files appear whole or not at all.
+
+Each file has the commands of one group, and imports nothing large at its top: a command first looks at the
+files that it was given, then loads what it needs (`console.loading`).
+"""
 
 from importlib.metadata import version
 
 import click
 
-from kalvi.cli import demonstration, learning, matrices, using
+from kalvi.cli import demo, factor, fit, inspect, predict, silk
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,16 +25,16 @@ def main() -> None:
 
 
 for command in (
-    learning.fit,
-    using.predict,
-    learning.update,
-    learning.resume,
-    using.merge,
-    using.inspect,
-    using.report,
-    matrices.factor,
-    matrices.silk,
-    demonstration.demo,
-    demonstration.reproduce,
+    fit.fit,
+    predict.predict,
+    fit.update,
+    fit.resume,
+    inspect.merge,
+    inspect.inspect,
+    inspect.report,
+    factor.factor,
+    silk.silk,
+    demo.demo,
+    demo.reproduce,
 ):
     main.add_command(command)

@@ -1,7 +1,6 @@
-"""Manners of the command line: errors of one sentence, progress, JSON for scripts, files written whole."""
+"""What all commands share: errors of one sentence, progress, JSON for scripts, files written whole."""
 
 import csv
-import importlib
 import io
 import json
 import os
@@ -31,7 +30,7 @@ class Refusal(click.ClickException):
     exit_code = 2
 
     def __init__(self, message: str):
-        super().__init__(_with_homes(" ".join(message.split())))
+        super().__init__(_naming_commands(" ".join(message.split())))
 
 
 class Stopped(click.ClickException):
@@ -44,7 +43,7 @@ class Stopped(click.ClickException):
 
 
 def _note(message: Any, category: type[Warning], *_: Any) -> None:
-    """What a person should know, in one line; what only programmers should, not at all."""
+    """Print a warning that is meant for users in one line, and no other."""
     if issubclass(category, UserWarning) and not issubclass(category, FutureWarning):
         tqdm.write(f"note: {' '.join(str(message).split())}", file=sys.stderr)
 
@@ -80,11 +79,16 @@ def refusing() -> Iterator[None]:
         raise Stopped("stopped; nothing was written.") from error
 
 
-def module(name: str) -> Any:
-    """A module that may need more than the plain installation, loaded when a command wants it."""
+@contextmanager
+def loading() -> Iterator[None]:
+    """Around the imports that a command makes when it runs, so that `kalvi --help` is quick.
+
+    They are import statements like any other, which the import contract and the type checker see. Ctrl-C
+    ends them at once, and a package that the plain installation lacks is named with what to install.
+    """
     try:
         with ending_at_once():
-            return importlib.import_module(name)
+            yield
     except ModuleNotFoundError as error:
         extra = NEEDS.get((error.name or "").split(".")[0], "kalvi[papers]")
         raise ValueError(
@@ -92,13 +96,12 @@ def module(name: str) -> Any:
         ) from error
 
 
-def compiled_once() -> None:
+def keep_compiled_programs() -> None:
     """Keep compiled programs between commands, unless the user said where or not to."""
-    jax = module("jax")
-    if (
-        jax.config.jax_compilation_cache_dir is None
-        and "JAX_COMPILATION_CACHE_DIR" not in os.environ
-    ):
+    with loading():
+        import jax
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(home) / "kalvi" / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -107,7 +110,9 @@ def compiled_once() -> None:
 @contextmanager
 def written(path: Path, mode: str = "wb") -> Iterator[Any]:
     """A file that appears where `path` says when it is whole: of bytes, or of text with mode "w"."""
-    with module("kalvi.archives.container").replacing(path) as file:
+    with loading():
+        from kalvi.archives.container import replacing
+    with replacing(path) as file:
         if "b" in mode:
             yield file
         else:
@@ -140,6 +145,17 @@ def say_json(value: Any) -> None:
     click.echo(json.dumps(_plain(value), ensure_ascii=False))
 
 
+def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Lines for a person, on standard output or beside it."""
+    for line in lines:
+        click.echo(line, err=err)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """What a person should know, a line each."""
+    say_lines((f"note: {note}" for note in notes), err=True)
+
+
 @contextmanager
 def row_bar(quiet: bool, total: int | None, start: int = 0) -> Iterator[Callable[..., None]]:
     """A progress bar of rows, told (rows, fraction of the bytes, what to show beside)."""
@@ -168,8 +184,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _with_homes(message: str) -> str:
-    """The message, and which commands have the options that it names but the one that runs has not."""
+def _naming_commands(message: str) -> str:
+    """The message, with the command to use for each option that it names and this command lacks."""
     context = click.get_current_context(silent=True)
     if context is None or context.parent is None:
         return message

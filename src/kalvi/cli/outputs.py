@@ -40,6 +40,11 @@ def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead
     _check(checkpoint, CHECKPOINT, inputs, True, "--out")
 
 
+def check_new_model(out: Path, inputs: Iterable[str | Path], force: bool) -> None:
+    """Refuse a place where a model that is fitted anew cannot or must not be written."""
+    check_model(out, inputs, force=force, instead="learn more with kalvi update, ")
+
+
 def default_out(data: Sequence[str]) -> Path:
     """What a model is called that was given no name: as its data, in the folder where we are."""
     if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):

@@ -13,10 +13,9 @@ from kalvi.columns.encoder import Encoder, EncoderSettings, kinds_of
 from kalvi.columns.targets import Target
 from kalvi.numerics.precision import matching
 from kalvi.rules.base import Batch
-from kalvi.tabular.kinds import any_target
-from kalvi.tabular.model import Choices
-from kalvi.tabular.opening import opened, split_drops
+from kalvi.tabular.choices import Choices, any_target
 from kalvi.tabular.rows import weights
+from kalvi.tabular.sources import open_source, split_drops
 
 
 class Stream:
@@ -78,9 +77,8 @@ class Stream:
         source.close()
 
     def _open(self) -> Any:
-        named = {name: self._options[name] for name in ("format", "types", "drop")}
-        choices = self._choices
-        return opened(self._data, **named, strays=choices.strays, advice=choices.advice)
+        options = self._options
+        return open_source(self._data, self._choices, options["format"], options["types"])
 
 
 def stream(

@@ -13,11 +13,9 @@ import scipy.sparse as sp
 
 from kalvi.columns.encoder import FREE, Encoder
 from kalvi.columns.keyed import NEW_LEVEL
-from kalvi.columns.targets import Classes
-from kalvi.estimators.linear.predictions import predict_rows
+from kalvi.columns.targets import Classes, Target
 from kalvi.evaluation.intervals import normal
-from kalvi.likelihoods import Normal
-from kalvi.tabular.model import TableModel
+from kalvi.tabular.estimator_access import combination_moments
 
 MOST_EFFECTS, LEVEL = 200, 0.95
 MOST_CONTRASTS = 2000
@@ -36,14 +34,12 @@ class Combinations(NamedTuple):
     unit: list[str | None]
 
 
-def effects(model: TableModel) -> list[dict[str, Any]]:
+def effects(estimator: Any, encoder: Encoder, target: Target) -> list[dict[str, Any]]:
     """Coefficients with their intervals, those that are surely far from zero first."""
-    if not has_effects(model):
-        return []
-    sums = contrasts(model.encoder, bool(model.estimator.fit_intercept))
-    mean, std = _laws(model, sums.rows)
+    sums = contrasts(encoder, bool(estimator.fit_intercept))
+    mean, std = _moments(estimator, target, sums.rows)
     _, lower, upper = normal(mean, std, LEVEL)
-    n, groups = len(sums.names), _classes(model)
+    n, groups = len(sums.names), _classes(target)
     found = []
     for i in np.argsort(-np.maximum(lower, -upper), kind="stable")[:MOST_EFFECTS]:
         j = i % n
@@ -51,43 +47,34 @@ def effects(model: TableModel) -> list[dict[str, Any]]:
             {
                 "name": sums.names[j],
                 "class": groups[i // n],
-                **_law(mean[i], std[i]),
-                "original": _law(mean[i] / sums.scale[j], std[i] / sums.scale[j]),
+                **_interval(mean[i], std[i]),
+                "original": _interval(mean[i] / sums.scale[j], std[i] / sums.scale[j]),
                 "unit": sums.unit[j],
             }
         )
     return found
 
 
-def count(model: TableModel) -> int:
+def count(encoder: Encoder, target: Target) -> int:
     """How many effects there are, listed or not."""
-    return (
-        len(contrasts(model.encoder, False).names) * len(_classes(model))
-        if has_effects(model)
-        else 0
-    )
+    return len(contrasts(encoder, False).names) * len(_classes(target))
 
 
-def intercepts(model: TableModel) -> list[dict[str, Any]]:
+def intercepts(estimator: Any, encoder: Encoder, target: Target) -> list[dict[str, Any]]:
     """The intercept of each class: of an average row, and of one with 0 in every number."""
-    if not has_effects(model) or not model.estimator.fit_intercept:
+    if not estimator.fit_intercept:
         return []
-    zero, _ = model.target.restored(np.array([0.0, 1.0]))
-    mean, std = _laws(model, _intercept_rows(model.encoder))
+    zero, _ = target.restored(np.array([0.0, 1.0]))
+    mean, std = _moments(estimator, target, _intercept_rows(encoder))
     pairs = (mean + zero).reshape(-1, 2), std.reshape(-1, 2)
     return [
-        {"class": group, **_law(m[0], s[0]), "original": _law(m[1], s[1])}
-        for group, m, s in zip(_classes(model), *pairs, strict=True)
+        {"class": group, **_interval(m[0], s[0]), "original": _interval(m[1], s[1])}
+        for group, m, s in zip(_classes(target), *pairs, strict=True)
     ]
 
 
-def has_effects(model: TableModel) -> bool:
-    """Whether it is a linear model that has learned something."""
-    return model.kind.widens() and model.record.rows > 0
-
-
 def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
-    """The effects by name, and what they are of the coefficients."""
+    """The effects as combinations of the coefficients, by name."""
     names, scale, unit = encoder.names(), *_units(encoder)
     hidden = _never_occurred(encoder)
     kept = np.array(
@@ -110,7 +97,7 @@ def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
 
 
 def _intercept_rows(encoder: Encoder) -> Any:
-    """The intercept of a row that is average everywhere, and of one with 0 in every number."""
+    """Two combinations of the coefficients: an average row, and one with 0 in every number."""
     rows = np.zeros((2, encoder.width + 1))
     rows[:, -1] = 1.0
     for group in encoder.groups:
@@ -125,7 +112,7 @@ def _intercept_rows(encoder: Encoder) -> Any:
 
 
 def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
-    """How many units of its column a place is divided by, and what the unit is called."""
+    """For each place of a row, how many units of its column it is measured in, and the unit's name."""
     numbers = encoder.numbers
     scale = np.ones(encoder.width)
     unit: list[str | None] = [None] * encoder.width
@@ -151,35 +138,21 @@ def _never_occurred(encoder: Encoder) -> set[int]:
     return still | {numbers.width + k for k, n in enumerate(least) if n >= numbers.rows}
 
 
-def _classes(model: TableModel) -> list[Any]:
+def _classes(target: Target) -> list[Any]:
     """The class of each vector of coefficients; none where there is only one vector."""
-    labels = list(model.target.labels) if isinstance(model.target, Classes) else []
+    labels = list(target.labels) if isinstance(target, Classes) else []
     return labels if len(labels) > 2 else [None]
 
 
-def _laws(model: TableModel, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+def _moments(estimator: Any, target: Target, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of these combinations of the coefficients in units of y, class by class."""
-    estimator = model.estimator
-    q, outputs, width = (
-        estimator.fit_.on_host.posterior,
-        estimator.fit_.family.outputs,
-        rows.shape[1],
-    )
-    layout = {"intercept": False, "dtype": estimator.dtype}
-    means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
-    for k in range(outputs):
-        wide = sp.csr_array(
-            (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
-        )
-        mean, variance, _ = predict_rows(noiseless, q, wide, layout)
-        means.append(mean)
-        stds.append(np.sqrt(variance))
-    zero, one = model.target.restored(np.array([0.0, 1.0]))
-    return np.concatenate(means) * (one - zero), np.concatenate(stds) * (one - zero)
+    mean, std = combination_moments(estimator, rows)
+    zero, one = target.restored(np.array([0.0, 1.0]))
+    return mean * (one - zero), std * (one - zero)
 
 
-def _law(mean: Any, std: Any) -> dict[str, float]:
-    """A normal law in numbers, with its interval."""
+def _interval(mean: Any, std: Any) -> dict[str, float]:
+    """Mean, standard deviation and credible interval of a Gaussian."""
     _, lower, upper = normal(np.asarray(mean), np.asarray(std), LEVEL)
     return {
         "mean": float(mean),

@@ -11,30 +11,26 @@ the number of the model beside it is of a run that ended, and nothing is left to
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse as sp
 
 from kalvi.archives import checkpoints
 from kalvi.readers.layout import refuse_strays
-from kalvi.readers.notation import WORDS
 from kalvi.readers.source import Source, open_data
-from kalvi.tabular.ahead import Interrupted, Stop, ahead, stoppable
-from kalvi.tabular.interface import Learner, Model
-from kalvi.tabular.opening import SAMPLED, exact
+from kalvi.tabular import sources
+from kalvi.tabular.integrity import guarded, job_rules, require_consistent
+from kalvi.tabular.prefetch import Interrupted, Stop, prefetch, stoppable
 from kalvi.tabular.rows import Rows
-from kalvi.tabular.valid import checked, guarded, job_rules, validated
+from kalvi.tabular.table_model import ADVICE, RowModel, TableModel
 
 PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
 """Rows of a piece, fewer where they are wide."""
 PATIENCE = 20
 """Checkpoints take at most about one part in so many of the time."""
-ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
-"""What a user can do about an entry that is not of the kind of a model's column."""
 MOST_BYTES = 2**31
 """Models that need all rows at once hold at most so much of them."""
 
@@ -59,16 +55,16 @@ class Job(NamedTuple):
 class Unfinished(NamedTuple):
     """A run that has not ended."""
 
-    model: Learner
+    model: RowModel
     job: Job
 
 
-Tell = Callable[[Learner, int, float | None], None]
+Tell = Callable[[RowModel, int, float | None], None]
 """Told after each piece: the model, the rows of the stream so far, the share of the bytes read."""
 
 
 def new_job(
-    model: Learner,
+    model: RowModel,
     source: Source,
     out: Path,
     *,
@@ -77,7 +73,7 @@ def new_job(
     every_rows: int,
     every_seconds: float,
 ) -> Job:
-    """A run over a source that was just opened."""
+    """The job of a run that begins with a source that was just opened."""
     piece = int(np.clip(PIECE_NUMBERS // max(model.encoder.width, 1), 256, PIECE_ROWS))
     dense = all(group.count() is None for group in model.encoder.groups)
     return Job(
@@ -85,8 +81,8 @@ def new_job(
         out=str(out),
         data=tuple(d if d == "-" else str(Path(d).absolute()) for d in data),
         format=format,
-        types=types_of(model) | source.words(model.columns()),
-        drop=exact(model.choices.drop),
+        types=model.column_types() | source.words(model.columns()),
+        drop=sources.plain_names(model.choices.drop),
         fingerprint=tuple(source.fingerprint()),
         piece=piece if dense else PIECE_ROWS,
         every_rows=every_rows,
@@ -95,40 +91,7 @@ def new_job(
     )
 
 
-def types_of(model: Learner) -> dict[str, str]:
-    """How the columns of other files must be read: their words, as in `readers.notation`."""
-    encoder = model.encoder
-    columns = {group.name: group.described()["kind"] for group in encoder.groups}
-    columns |= dict(zip(encoder.numbers.names, encoder.numbers.kinds, strict=True))
-    known = {name: kind for name, kind in columns.items() if kind in WORDS}
-    return known | model.types() | model.notation
-
-
-def strays_of(model: Learner) -> Callable[[str], str]:
-    """What becomes of entries that are not of the kind of their column, in files that a model reads."""
-    columns = set(model.columns())
-    return lambda name: model.choices.strays(name) if name in columns else "keep"
-
-
-def open_for(
-    model: Learner,
-    data: Sequence[str] | pa.Table,
-    format: str | None,
-    types: dict[str, str] | None = None,
-) -> Source:
-    """Files, or a table, with the columns of a model; absent ones are missed when rows are read.
-
-    Columns that were dropped when it was fitted are not read, unless `types` names them.
-    """
-    wanted = {**types_of(model), **(types or {})}
-    drop = tuple(name for name in exact(model.choices.drop) if name not in (types or {}))
-    how: dict[str, Any] = {"drop": drop, "strict": False}
-    how |= {"strays": strays_of(model), "advice": ADVICE}
-    files = data if isinstance(data, pa.Table) else list(data)
-    return open_data(files, format=format, types=wanted, sample_rows=SAMPLED, **how)
-
-
-def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
+def learn(model: RowModel, source: Source, job: Job, tell: Tell) -> RowModel:
     """Learn from the rows of a source that are not learned yet, then write the model."""
     before, began = model.record.seconds, time.monotonic()
 
@@ -154,11 +117,11 @@ def learn(model: Learner, source: Source, job: Job, tell: Tell) -> Learner:
 
 
 def without_folder(file: dict[str, Any]) -> dict[str, Any]:
-    """What a file is told from others by, under its name alone: a folder may tell more than it should."""
+    """The fingerprint of a file without its folder, whose name may tell more than it should."""
     return {**file, "path": Path(file["path"]).name or file["path"]}
 
 
-def _check_settings(model: Learner) -> None:
+def _check_settings(model: RowModel) -> None:
     """Refuse parameters that the estimator cannot have, before anything is written."""
     try:
         model.estimator.check_settings()
@@ -172,7 +135,7 @@ def reopen(
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
     how |= {"strays": strays, "advice": ADVICE}
-    source = open_data(list(data or job.data), sample_rows=SAMPLED, **how)
+    source = open_data(list(data or job.data), sample_rows=sources.SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):
         if was.get("head") != now.get("head"):
@@ -190,29 +153,30 @@ def checkpoint_of(path: str | Path) -> Path:
     return Path(f"{path}.checkpoint")
 
 
-def save_checkpoint(model: Learner, job: Job) -> None:
+def save_checkpoint(model: RowModel, job: Job) -> None:
     """Write how far a run has come."""
     checkpoints.save(checkpoint_of(job.out), {"model": model, "job": job}, kind="checkpoint")
 
 
-def finish(model: Learner, job: Job) -> None:
+def finish(model: RowModel, job: Job) -> None:
     """Write the model, then take the checkpoint away."""
     save_model(job.out, model, run=job.run)
     checkpoint_of(job.out).unlink(missing_ok=True)
 
 
-def save_model(path: str | Path, model: Model, *, run: str = "") -> None:
+def save_model(path: str | Path, model: TableModel, *, run: str = "") -> None:
     """Write a model, with the number of the run that made it."""
     checkpoints.save(path, model._replace(run=run), kind="model")
 
 
-def load_model(path: str | Path) -> Any:
-    """A model from a file: of a table, or of another kind with the same manners."""
+def load_model(path: str | Path) -> TableModel:
+    """A model from a file, if its parts fit together."""
     with guarded(path):
         held = checkpoints.load(path)
-    if not isinstance(held, Model):
+    if not isinstance(held, TableModel):
         raise ValueError(f"{path} is not a model of a command, but a {type(held).__name__}.")
-    return validated(held, path)
+    require_consistent(held.rules(), path)
+    return held
 
 
 def unfinished(path: str | Path) -> Unfinished | None:
@@ -224,8 +188,10 @@ def unfinished(path: str | Path) -> Unfinished | None:
         held = checkpoints.load(checkpoint)
     if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
-    checked(job_rules(held["job"]), checkpoint)
-    validated(held.get("model"), checkpoint)
+    require_consistent(job_rules(held["job"]), checkpoint)
+    if not isinstance(held.get("model"), RowModel):
+        raise ValueError(f"{checkpoint} is damaged: the model cannot be as it says.")
+    require_consistent(held["model"].rules(), checkpoint)
     if Path(path).exists() and load_model(path).run == held["job"].run:
         checkpoint.unlink()
         return None
@@ -240,14 +206,14 @@ def _sweep(out: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-class _Held:
+class _KeptRows:
     """The rows of a run that are kept for the climb to the optimum, as long as they are few enough."""
 
     def __init__(self, n_rows: int | None, wanted: bool):
         self.pieces: list[Rows] | None = [] if wanted else None
         self._known, self._count, self._bytes = n_rows or 0, 0, 0
 
-    def add(self, rows: Rows, model: Learner) -> None:
+    def add(self, rows: Rows, model: RowModel) -> None:
         """Keep a piece that `model` has learned, or nothing any more if all would be too many."""
         if self.pieces is None:
             return
@@ -265,12 +231,12 @@ class _Held:
 
 
 def _stream(
-    model: Learner, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
-) -> Learner:
-    """The model after all pieces, saved where it is time or someone asks to stop, and after the climb."""
+    model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
+) -> RowModel:
+    """The model after all pieces and the climb to the optimum, with checkpoints on the way."""
     done, saved_rows, saved_at, pause = job.done, job.done, clock(), job.every_seconds
     wanted = job.climbs and (not done or model.revisits(max(done, source.n_rows or 0)))
-    held = _Held(source.n_rows, wanted)
+    kept = _KeptRows(source.n_rows, wanted)
 
     def save() -> None:
         nonlocal saved_rows, saved_at, pause
@@ -281,19 +247,19 @@ def _stream(
         pause = max(job.every_seconds, PATIENCE * (saved_at - began))
 
     try:
-        for rows, end in ahead(_numbers(model, source, job, again=wanted), stop):
+        for rows, end in prefetch(_numbers(model, source, job, again=wanted), stop):
             if end > job.done:
                 model, done = model.learned(rows, done), end
                 tell(model, done, source.fraction())
-            held.add(rows, model)
+            kept.add(rows, model)
             if stop.asked:
                 raise Interrupted
             if done - saved_rows >= job.every_rows or clock() - saved_at >= pause:
                 save()
-        if held.pieces and model.record.rows:
+        if kept.pieces and model.record.rows:
             if done > saved_rows:
                 save()  # what the pass has learned must not depend on the climb
-            (model,) = ahead(_climbed(model, held.pieces), stop)
+            (model,) = prefetch(_climbed(model, kept.pieces), stop)
     except Interrupted:
         if done > saved_rows:
             save()
@@ -301,15 +267,15 @@ def _stream(
     return model
 
 
-def _climbed(model: Learner, pieces: list[Rows]) -> Iterator[Learner]:
+def _climbed(model: RowModel, pieces: list[Rows]) -> Iterator[RowModel]:
     yield model.climbed(pieces)
 
 
-def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> Learner:
+def _whole(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) -> RowModel:
     """The model of all rows, held in memory."""
     gathered: list[Rows] = []
     size = 0
-    for rows, done in ahead(_numbers(model, source, job), stop):
+    for rows, done in prefetch(_numbers(model, source, job), stop):
         gathered.append(rows._replace(table=rows.table.schema.empty_table()))
         model = model._replace(encoder=rows.encoder)
         size += _check_memory(size, rows)
@@ -320,7 +286,7 @@ def _whole(model: Learner, source: Source, job: Job, stop: Stop, tell: Tell) -> 
 
 
 def _check_memory(held: int, rows: Rows) -> int:
-    """The bytes of a piece, unless they are too many beside those already held."""
+    """The bytes of a piece; an error if they are too many beside those already held."""
     if _too_many(held, rows):
         raise ValueError(
             f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
@@ -339,7 +305,7 @@ def _size(rows: Rows) -> int:
 
 
 def _numbers(
-    model: Learner, source: Source, job: Job, *, again: bool = False
+    model: RowModel, source: Source, job: Job, *, again: bool = False
 ) -> Iterator[tuple[Rows, int]]:
     """The pieces as numbers, each with the rows of the stream up to its end.
 

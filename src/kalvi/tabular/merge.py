@@ -6,21 +6,24 @@ posteriors with a full covariance; those of a low rank are projected.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kalvi.estimators.linear.shards import merge_models
-from kalvi.tabular.model import TableModel
 from kalvi.tabular.provenance import check_apart
 from kalvi.tabular.record import Checks, Curve, Record, Sample
+from kalvi.tabular.supervised import SupervisedModel
+from kalvi.tabular.table_model import TableModel
 
 
-def merged(models: Sequence[Any], names: Sequence[str], *, again: bool = False) -> TableModel:
+def merged(
+    held: Sequence[TableModel], names: Sequence[str], *, again: bool = False
+) -> SupervisedModel:
     """One model of the rows of all; rows that two of them have learned are refused unless `again`."""
+    models = [_mergeable(model, name) for model, name in zip(held, names, strict=True)]
     first = models[0]
     for model, name in zip(models, names, strict=True):
-        _check(first, model, names[0], name)
+        _check_alike(first, model, names[0], name)
     if not again:
         check_apart(models, names)
     encoder = first.encoder
@@ -33,9 +36,14 @@ def merged(models: Sequence[Any], names: Sequence[str], *, again: bool = False) 
     return first._replace(encoder=encoder, estimator=estimator, record=record)
 
 
-def _check(first: Any, model: Any, one: str, name: str) -> None:
-    if not model.merges():
+def _mergeable(model: TableModel, name: str) -> SupervisedModel:
+    if not isinstance(model, SupervisedModel) or not model.merges():
         raise ValueError(f"{name} cannot be merged: only logistic, linear and poisson models can.")
+    return model
+
+
+def _check_alike(first: SupervisedModel, model: SupervisedModel, one: str, name: str) -> None:
+    """Refuse models that did not learn the same columns in the same units."""
     same = (
         model.model == first.model
         and model.target == first.target
@@ -64,12 +72,7 @@ def _record(records: Sequence[Record]) -> Record:
             examples=record.examples,
             sample=Sample.none(),
             files=(*whole.files, *record.files),
-            scores=_scores(whole.scores, record.scores),
+            scores=whole.joined_scores(record),
             in_sample=whole.in_sample or record.in_sample,
         )
     return whole
-
-
-def _scores(a: Any, b: Any) -> Any:
-    """Of the predictions of both; shards of older versions have none."""
-    return a.join(b) if a is not None and b is not None else a or b

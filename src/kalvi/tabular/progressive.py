@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kalvi.tabular.kinds import Judged
 from kalvi.tabular.record import checked_rows
 
 ALL_ROWS = 50_000
@@ -44,14 +43,6 @@ def scored_rows(learned: int, weight: np.ndarray, width: int) -> np.ndarray:
     if learned < rows_before_scores(width):
         return np.zeros(0, int)
     return np.flatnonzero(weight > 0) if learned < ALL_ROWS else checked_rows(weight)
-
-
-def judged(model: Any, x: Any, y: np.ndarray) -> Judged:
-    """Predictions of a model of a table for rows beside their targets."""
-    n = len(y)
-    x, y, _ = padded(x, y, y)
-    mean, inside = model.kind.judged(model.estimator, model.target, x, y)
-    return Judged(mean[:n], None if inside is None else inside[:n])
 
 
 def padded(x: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kalvi.readers.source import Source
+from kalvi.tabular.table_model import RowModel
 
 
-def check_not_learned(model: Any, source: Source, name: str | Path) -> None:
+def check_not_learned(model: RowModel, source: Source, name: str | Path) -> None:
     """Refuse a source with a file that the model has learned already."""
     found = source.fingerprint()
     for old in model.record.files:
@@ -27,7 +28,7 @@ def check_not_learned(model: Any, source: Source, name: str | Path) -> None:
             )
 
 
-def check_apart(models: Sequence[Any], names: Sequence[str]) -> None:
+def check_apart(models: Sequence[RowModel], names: Sequence[str]) -> None:
     """Refuse models two of which have learned the same rows."""
     for i, (model, name) in enumerate(zip(models, names, strict=True)):
         for other, other_name in zip(models[:i], names[:i], strict=True):

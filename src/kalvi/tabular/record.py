@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.targets import Classes, Target
-from kalvi.tabular.kinds import LEVELS
 from kalvi.tabular.scores import ClassScores, Losses, NumberScores, class_losses
 
 CHECKED = 512
@@ -19,6 +18,15 @@ POINTS, BINS, EXAMPLES = 200, 20, 8
 SAMPLE_ROWS, SAMPLE_NUMBERS = 2000, 2**20
 """The sample for the diagnosis holds so many rows, fewer where they are long."""
 SEED = 20040229
+LEVELS = np.array([0.5, 0.8, 0.9, 0.95])
+"""Of the intervals whose coverage is followed."""
+
+
+class Judged(NamedTuple):
+    """Predictions that are to be compared with what happened."""
+
+    mean: np.ndarray  # of y, or the probability of each class
+    inside: np.ndarray | None  # of numbers: whether the interval of each level holds y
 
 
 class Curve(NamedTuple):
@@ -78,7 +86,7 @@ class Sample(NamedTuple):
         return cls(None, np.zeros(0), np.zeros(0), np.zeros(0))
 
     def add(self, rows: tuple[Any, np.ndarray, np.ndarray], start: int) -> "Sample":
-        """With the rows that come after `start` others of the stream."""
+        """The sample with a chance for further rows, which come after `start` others of the stream."""
         x, y, weight = rows
         draw = np.random.default_rng([SEED, start]).random(len(y))
         draw = np.where(weight > 0, draw, 2.0)
@@ -128,25 +136,26 @@ class Record(NamedTuple):
 
     @classmethod
     def none(cls) -> "Record":
-        """Before the first row."""
+        """The record before the first row."""
         curve = Curve(np.zeros(0), np.zeros(0))
         return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
 
-    def predicted(self, target: Target, judged: Any, y: np.ndarray, at: np.ndarray) -> "Record":
-        """With predictions of rows at places `at` of the stream; y is as `Target.read` gives it."""
+    def predicted(self, target: Target, judged: Judged, y: np.ndarray, at: np.ndarray) -> "Record":
+        """The record with predictions of rows at places `at` of the stream; y as `Target.read` gives it."""
         if isinstance(target, Classes):
             scores = self.scores or ClassScores.none(len(target.labels))
             checks = self.checks.add_classes(judged.mean, y)
             losses = class_losses(judged.mean, y)
         else:
             y, scores = target.restored(y), self.scores or NumberScores.none()
+            assert judged.inside is not None  # numbers have intervals
             checks = self.checks.add_numbers(judged.inside.sum(axis=0).astype(float), len(y))
             losses = (y - judged.mean) ** 2
         along = (self.losses or Losses.none()).add(at.astype(float), losses)
         return self._replace(scores=scores.add(judged.mean, y), checks=checks, losses=along)
 
     def learned(self, target: Target, y: np.ndarray, weight: np.ndarray) -> "Record":
-        """With rows that were learned, predicted or not."""
+        """The record with rows that were learned, predicted or not."""
         scores: Any = self.scores
         if not isinstance(target, Classes):
             scores = (scores or NumberScores.none()).after(target.restored(y[weight > 0]))
@@ -156,12 +165,21 @@ class Record(NamedTuple):
             scores=scores,
         )
 
+    def joined_scores(self, other: "Record") -> ClassScores | NumberScores | None:
+        """Scores of the predictions of both; records of older versions have none."""
+        a, b = self.scores, other.scores
+        if isinstance(a, ClassScores) and isinstance(b, ClassScores):
+            return a.join(b)
+        if isinstance(a, NumberScores) and isinstance(b, NumberScores):
+            return a.join(b)
+        return a or b
+
     def without_rows(self) -> "Record":
-        """Without the rows of the data that it holds."""
+        """The record without the rows of the data that it holds."""
         return self._replace(sample=Sample.none(), examples=())
 
 
 def checked_rows(weight: np.ndarray) -> np.ndarray:
-    """The rows of a piece that are predicted first where not all are, spread over it."""
+    """Some rows with a weight, spread evenly over a piece, to be predicted before they are learned."""
     there = np.flatnonzero(weight > 0)
     return there[np.linspace(0, len(there) - 1, min(CHECKED, len(there))).astype(int)]

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     unseen: dict[str, dict[str, int]]
 
     def part(self, first: int, last: int) -> "Rows":
-        """Those from `first` up to `last`."""
+        """The rows from `first` up to `last`."""
         table = self.table[first:last]
         x, y, weight = (a[first:last] for a in (self.x, self.y, self.weight))
         return self._replace(table=table, x=x, y=y, weight=weight)
@@ -42,6 +42,11 @@ def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]
     pieces.clear()  # all rows are in memory twice by now
     some = weight > 0
     return (x, y, weight) if some.all() else (x[some], y[some], weight[some])
+
+
+def dense(x: Any) -> np.ndarray:
+    """Rows as an array, also where they are sparse."""
+    return x if isinstance(x, np.ndarray) else x.toarray()
 
 
 def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:

@@ -34,13 +34,13 @@ class ClassScores(NamedTuple):
 
     @classmethod
     def none(cls, classes: int) -> "ClassScores":
-        """Before any prediction."""
+        """The sums before any prediction."""
         curves = 1 if classes == 2 else classes
         bins = max(ODDS_BINS // curves, FEWEST_BINS)
         return cls(np.zeros(classes), 0, 0.0, 0.0, np.zeros((curves, 2, bins)))
 
     def add(self, p: np.ndarray, y: np.ndarray) -> "ClassScores":
-        """With the rows whose classes y had the probabilities p, a column for each class."""
+        """The sums with further rows, of classes y and probabilities p, a column for each class."""
         y, curves = y.astype(int), len(self.ranks)
         hit = y[:, None] == np.arange(p.shape[1])
         chosen = slice(1, 2) if curves == 1 else slice(None)
@@ -56,7 +56,7 @@ class ClassScores(NamedTuple):
         )
 
     def join(self, other: "ClassScores") -> "ClassScores":
-        """Of the rows of both."""
+        """The sums over the rows of both."""
         return ClassScores(
             self.seen + other.seen,
             self.correct + other.correct,
@@ -102,11 +102,11 @@ class NumberScores(NamedTuple):
 
     @classmethod
     def none(cls) -> "NumberScores":
-        """Before any prediction."""
+        """The sums before any prediction."""
         return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0)
 
     def add(self, mean: np.ndarray, y: np.ndarray) -> "NumberScores":
-        """With the rows whose targets y were predicted as `mean`."""
+        """The sums with further rows, of targets y and predictions `mean`."""
         error, base = y - mean, y - self.learned_mean
         count, middle, squares = _pooled(
             (self.count, self.mean, self.squares),
@@ -123,14 +123,14 @@ class NumberScores(NamedTuple):
         )
 
     def after(self, y: np.ndarray) -> "NumberScores":
-        """With rows that were learned, predicted or not."""
+        """The sums with further rows in the mean that serves as a baseline."""
         if not len(y):
             return self
         learned = _pooled((self.learned, self.learned_mean, 0.0), (len(y), float(y.mean()), 0.0))
         return self._replace(learned=learned[0], learned_mean=learned[1])
 
     def join(self, other: "NumberScores") -> "NumberScores":
-        """Of the rows of both."""
+        """The sums over the rows of both."""
         learned = _pooled(
             (self.learned, self.learned_mean, 0.0), (other.learned, other.learned_mean, 0.0)
         )
@@ -173,11 +173,11 @@ class Losses(NamedTuple):
 
     @classmethod
     def none(cls) -> "Losses":
-        """Before any prediction."""
+        """The sums before any prediction."""
         return cls(*(np.zeros(0) for _ in range(4)))
 
     def add(self, at: np.ndarray, loss: np.ndarray) -> "Losses":
-        """With rows at these places of the stream, and the loss of each."""
+        """The sums with the losses of further rows, at these places of the stream."""
         columns = at, np.ones(len(at)), loss, loss**2
         parts = min(PARTS, -(-len(at) // PART_ROWS))
         ends = np.linspace(0, len(at), parts + 1)[1:].astype(int) - 1

@@ -1,157 +1,66 @@
-"""What a model of a table is, in plain JSON: for `kalvi inspect`, for the report, for scripts."""
+"""What a record of a pass says, in plain JSON: for `kalvi inspect`, for the report, for scripts."""
 
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
 
-from kalvi import __version__
-from kalvi.columns.encoder import FREE
+from kalvi.columns.encoder import Encoder
 from kalvi.columns.numbers import in_words
-from kalvi.columns.targets import Classes
-from kalvi.tabular import effects
-from kalvi.tabular.kinds import LEVELS
-from kalvi.tabular.model import Choices, TableModel
+from kalvi.columns.targets import Classes, Target
 from kalvi.tabular.progressive import rows_before_scores
-from kalvi.tabular.reached import reached, sentence
-from kalvi.tabular.record import Record
+from kalvi.tabular.record import LEVELS, Record
 from kalvi.tabular.scores import ClassScores
-from kalvi.tabular.shapes import shape_of
 
 UNITS_APART = 3.0
 """Means this many deviations from the first rows, or deviations as many times theirs, are worth a word."""
 
 
-@singledispatch
-def summary(model: Any, name: str, diagnosis: Any = None) -> dict[str, Any]:
-    """All that a person may want to know of a model."""
-    raise TypeError(f"{type(model).__name__} is no model")
-
-
-@summary.register(TableModel)
-def _of_table(model: TableModel, name: str, diagnosis: Any = None) -> dict[str, Any]:
-    record, estimator = model.record, model.estimator
-    evidence, found = model.evidence() if record.rows else None, reached(model)
+def record_summary(record: Record, target: Target) -> dict[str, Any]:
+    """What was learned from, and how well rows were predicted before they were learned."""
     return {
-        "kalvi": __version__,
-        "name": name,
-        "model": model.model,
-        "target": model.target.name,
-        "classes": list(model.target.labels) if isinstance(model.target, Classes) else None,
         "rows": record.rows,
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
-        "passes": int(getattr(estimator, "n_passes_", 1)) if _has_passes(model) else None,
-        "reached": found and found | {"text": sentence(found)},
-        "parameters": _parameters(model),
-        "rank": getattr(estimator, "rank", None),
-        "log_evidence": evidence,
-        "log_loss": None if not evidence else -evidence / record.weight,
-        "noise_scale": _noise(model),
-        "shape": shape_of(estimator) if record.rows else None,
         "files": file_names(record),
-        "settings": _settings(model),
-        "columns": model.encoder.described(),
         "curve": curve(record),
         "drift": drift(record),
-        "scores": _scores(model),
-        "scores_absent": _scores_absent(model),
-        "calibration": _calibration(model),
-        "coverage": _coverage(model),
-        "effects_of": _effects_of(model),
-        "effects_units": [effects.STANDARDISED, effects.ORIGINAL],
-        "effects_total": effects.count(model),
-        "effects": effects.effects(model),
-        "intercept": effects.intercepts(model),
+        "scores": _scores(record, target),
+        "calibration": _calibration(record, target),
+        "coverage": _coverage(record, target),
         "examples": [dict(example) for example in record.examples],
-        "diagnosis": diagnosis or record.diagnosis,
-        "diagnosis_absent": None if diagnosis or record.diagnosis else diagnosis_absent(model),
-        "warnings": warnings(model),
     }
 
 
-def _noise(model: TableModel) -> float | None:
-    found = getattr(model.estimator, "noise_scale_", None) if model.record.rows else None
-    zero, one = model.target.restored(np.array([0.0, 1.0]))
-    return None if found is None else float(found) * float(one - zero)
-
-
-@singledispatch
-def diagnosed(model: Any, draws: int = 1000) -> dict[str, Any] | None:
-    """How far the Gaussian is from the posterior: as the fit found, or of the sample if rows were kept."""
-    return None
-
-
-@diagnosed.register(TableModel)
-def _diagnosed_table(model: TableModel, draws: int = 1000) -> dict[str, Any] | None:
-    return model.record.diagnosis or model.diagnosed(draws)
-
-
-def diagnosis_absent(model: TableModel) -> str | None:
-    """Why there is no diagnosis of a linear model, and what to do."""
-    if not model.kind.widens() or not model.record.rows:
-        return None
-    if not model.has_diagnosis():
-        return "There is no diagnosis: a model that forgets has no other posterior to be compared with."
-    if model.record.sample.x is None:
-        return (
-            "There is no diagnosis of the Gaussian (Pareto k), and the model holds no rows to make one "
-            "from: fit it with --diagnose, or with --keep-rows to have it made later."
-        )
-    return "There is no diagnosis of the Gaussian (Pareto k): kalvi inspect --diagnose makes one."
-
-
-def warnings(model: TableModel) -> list[str]:
-    """What a person should look into."""
-    how, moved = reached(model), drift(model.record)
-    found = (
-        [f"{sentence(how)}; set passes higher."] if how and not how.get("converged", True) else []
-    )
+def all_warnings(described: dict[str, Any]) -> list[str]:
+    """What a person should look into, given the description of a model with a target."""
+    how, moved = described["reached"], described["drift"]
+    found = [f"{how['text']}; set passes higher."] if how and not how.get("converged", True) else []
     found += [moved["words"]] if moved and moved["sure"] and moved["change"] > 0 else []
-    for column in model.encoder.described():
-        if column["kind"] in ("number", "time") and "mean" in column:
-            far = abs(column["mean"] - column["centre"]) / column["scale"]
-            wide = column["std"] / column["scale"]
-            if max(far, wide) > UNITS_APART:
-                scale = 0.0 if column.get("constant") else column["scale"]
-                found.append(
-                    f"'{column['name']}' is {in_words(column['kind'], column['mean'], column['std'])} over "
-                    f"all rows, but was {in_words(column['kind'], column['centre'], scale)} in the first, "
-                    "by which it is standardised; shuffle the rows, or widen the prior "
-                    "(--set prior_scale=...)."
-                )
-        if column["kind"] == "category" and column.get("levels", 0) > 0.5 * model.record.rows > 50:
-            found.append(
-                f"'{column['name']}' has {column['levels']} levels in {model.record.rows} rows: an "
-                f"identifier? Leave it out with --drop {column['name']}."
-            )
+    for column in described["columns"]:
+        found += _column_warnings(column, described["rows"])
     return found
 
 
-def _parameters(model: TableModel) -> int:
-    try:
-        posterior = getattr(model.estimator, "posterior_", None)
-    except (NotFittedError, AttributeError):
-        posterior = None
-    free = model.encoder.names().count(FREE) if model.kind.widens() else 0
-    return 0 if posterior is None else int(posterior.dim) - free
-
-
-def _settings(model: TableModel) -> dict[str, Any]:
-    choices = model.choices._asdict()
-    parameters = choices.pop("parameters")
-    if choices["max_width"] == Choices._field_defaults["max_width"]:
-        del choices["max_width"]
-    own = {name: value for name, value in choices.items() if value not in (None, (), False)}
-    shape = {"full covariance": model.estimator.rank is None} if model.kind.widens() else {}
-    return own | parameters | shape
-
-
-def _has_passes(model: TableModel) -> bool:
-    """Whether rows are passed over; a Gaussian process and a network in training have no such count."""
-    return model.streams() or model.kind.widens()
+def _column_warnings(column: dict[str, Any], rows: int) -> list[str]:
+    """A column that has left its units, or that looks like an identifier."""
+    name, kind = column["name"], column["kind"]
+    if kind in ("number", "time") and "mean" in column:
+        far = abs(column["mean"] - column["centre"]) / column["scale"]
+        if max(far, column["std"] / column["scale"]) > UNITS_APART:
+            scale = 0.0 if column.get("constant") else column["scale"]
+            return [
+                f"'{name}' is {in_words(kind, column['mean'], column['std'])} over "
+                f"all rows, but was {in_words(kind, column['centre'], scale)} in the first, "
+                "by which it is standardised; shuffle the rows, or widen the prior "
+                "(--set prior_scale=...)."
+            ]
+    if kind == "category" and column.get("levels", 0) > 0.5 * rows > 50:
+        return [
+            f"'{name}' has {column['levels']} levels in {rows} rows: an "
+            f"identifier? Leave it out with --drop {name}."
+        ]
+    return []
 
 
 def curve(record: Record) -> dict[str, Any]:
@@ -195,15 +104,15 @@ def file_names(record: Record) -> list[dict[str, Any]]:
     return [{**file, "path": Path(str(file["path"])).name or "-"} for file in record.files]
 
 
-def _scores(model: TableModel) -> dict[str, Any] | None:
+def _scores(record: Record, target: Target) -> dict[str, Any] | None:
     """Scores of the predictions, each beside a baseline."""
-    found, checks = model.record.scores, model.record.checks
+    found, checks = record.scores, record.checks
     if found is None or not found.rows():
         return None
-    in_sample = model.record.in_sample
+    in_sample = record.in_sample
     if isinstance(found, ClassScores):
-        assert isinstance(model.target, Classes)
-        measures = found.measures(model.target.labels)
+        assert isinstance(target, Classes)
+        measures = found.measures(target.labels)
     else:
         measures = found.measures(*["the mean of the rows"] * in_sample)
         held = checks.inside / max(checks.count, 1)
@@ -220,38 +129,25 @@ def _scores(model: TableModel) -> dict[str, Any] | None:
     return {"rows": found.rows(), "in_sample": in_sample, "measures": measures}
 
 
-def _scores_absent(model: TableModel) -> str | None:
+def scores_absent(record: Record, encoder: Encoder, first_rows: int) -> str | None:
     """Why there are no scores, if rows were learned and none was scored."""
-    rows, encoder = model.record.rows, model.encoder
     inputs = encoder.numbers.width + len(encoder.groups)
-    needed = max(model.kind.first_rows(), rows_before_scores(inputs))
-    scored = model.record.scores is not None and model.record.scores.rows()
-    if not rows or scored or rows > needed:  # of models of older versions nothing is known
+    needed = max(first_rows, rows_before_scores(inputs))
+    scored = record.scores is not None and record.scores.rows()
+    if not record.rows or scored or record.rows > needed:  # nothing is known of older versions
         return None
     return (
         f"There are no scores: the first rows, from which a model knows too little, are learned before "
-        f"any is predicted, and there were only {rows:,} of them."
+        f"any is predicted, and there were only {record.rows:,} of them."
     )
 
 
-def _effects_of(model: TableModel) -> str | None:
-    """What a coefficient adds to."""
-    if not model.kind.widens():
-        return None
-    if not isinstance(model.target, Classes):
-        return f"the {'log of the mean' if model.model == 'poisson' else 'mean'} of {model.target.name}"
-    labels = list(model.target.labels)
-    return (
-        "the score of each class (softmax)" if len(labels) > 2 else f"the log odds of {labels[1]}"
-    )
-
-
-def _calibration(model: TableModel) -> dict[str, Any] | None:
-    count, predicted, observed = model.record.checks.bins
+def _calibration(record: Record, target: Target) -> dict[str, Any] | None:
+    count, predicted, observed = record.checks.bins
     some = count > 0
     if not some.any():
         return None
-    labels = list(model.target.labels) if isinstance(model.target, Classes) else []
+    labels = list(target.labels) if isinstance(target, Classes) else []
     return {
         "class": labels[1] if len(labels) == 2 else None,  # None: whichever was the likeliest
         "predicted": (predicted[some] / count[some]).tolist(),
@@ -260,9 +156,9 @@ def _calibration(model: TableModel) -> dict[str, Any] | None:
     }
 
 
-def _coverage(model: TableModel) -> dict[str, Any] | None:
-    checks = model.record.checks
-    if not checks.count or isinstance(model.target, Classes):
+def _coverage(record: Record, target: Target) -> dict[str, Any] | None:
+    checks = record.checks
+    if not checks.count or isinstance(target, Classes):
         return None
     observed = (checks.inside / checks.count).tolist()
     return {"level": LEVELS.tolist(), "observed": observed, "count": checks.count}

@@ -23,8 +23,8 @@ def restored(
     model: Any, parts: dict[str, Any], settings: LinearSettings, family: Family
 ) -> LinearFit:
     """The fit that these are parts of; what no fit has left is refused."""
-    structure = parts.get("structure_")
-    kept = {field: parts.get(name) for name, field in FIELDS.items()}
+    structure: Any = parts.get("structure_")
+    kept: dict[str, Any] = {field: parts.get(name) for name, field in FIELDS.items()}
     optimum = [parts[name] for name in OPTIMUM if name in parts]
     _check_kinds(model, kept, structure, optimum)
     found = Optimum(*optimum) if len(optimum) > 1 else None

@@ -4,76 +4,61 @@ import math
 from itertools import groupby
 from typing import Any
 
-from kalvi.tabular.report import figures, words
+from markupsafe import Markup
+
+from kalvi.tabular.report import figures, formatting
 from kalvi.tabular.report.axes import Scale
-from kalvi.tabular.report.cards import LEVEL, Summary, card, folded, note
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.markup import Child, Html, element, join, name, table
+from kalvi.tabular.report.rendering import LEVEL, Child, IntervalRow, Summary, macros, named
 
 DRAWN_EFFECTS, LEAST_PER_CLASS, DRAWN_CLASSES = 30, 4, 10
+ENDS = ["sd", "2.5 %", "97.5 %"]
+CARDS = macros("coefficients.html")
 
 
-def coefficients(summary: Summary) -> Html | None:
+def coefficients(summary: Summary) -> Markup | None:
     """The strongest effects with their credible intervals; all of them in a table."""
-    effects = [e for e in words.listing(summary.get("effects")) if isinstance(e, dict)]
+    effects = formatting.mappings(summary.get("effects"))
     if not effects:
         return None
     drawn = _drawn(effects)
+    n_drawn = sum(len(group) for _, group in drawn)
+    total = formatting.real(summary.get("effects_total"))
     scale = figures.effect_scale([_effect(e) for _, group in drawn for e in group])
-    parts: list[Child] = []
-    for kind, group in drawn:
-        parts.append(None if kind is None else element("h3", "For ", name(kind)))
-        parts.append(element("div", *_rows_of(group, scale), class_="intervals"))
-    return card(
-        "Coefficients",
-        note(*_what_they_are(summary, sum(len(group) for _, group in drawn))),
-        element("figure", *parts, aria_label=f"Coefficients with {LEVEL} credible intervals"),
-        _intercepts(summary),
-        _effects_table(effects),
-        whole=True,
+    several = any(e.get("class") is not None for e in effects)
+    units = ["mean, standardised", *ENDS, "mean, original units", *ENDS, "per"]
+    return CARDS.coefficients(
+        of=summary.get("effects_of"),
+        drawn=formatting.count(n_drawn),
+        total=formatting.count(total) if total > n_drawn else None,
+        level=LEVEL,
+        groups=[(kind, _interval_rows(group, scale)) for kind, group in drawn],
+        ruler=figures.ruler(scale),
+        intercepts=[_intercept(e) for e in formatting.mappings(summary.get("intercept"))],
+        title=formatting.count(len(effects), "coefficient"),
+        heads=["name", *(["class"] if several else []), *units],
+        rows=[_table_row(e, several) for e in effects],
     )
 
 
-def _what_they_are(summary: Summary, n_drawn: int) -> list[Child]:
-    """Which coefficients are drawn, and in which units."""
-    of, said = summary.get("effects_of"), []
-    total = words.real(summary.get("effects_total"))
-    if total > n_drawn:
-        said.append(f"The strongest {words.count(n_drawn)} of {words.count(total)}: ")
-    parts: list[Child] = [*said, f"mean and {LEVEL} credible interval of what is added to "]
-    if not said:
-        parts[0] = f"Mean and {LEVEL} credible interval of what is added to "
-    parts += [element("em", name(of, 200)) if of else "the predictor"]
-    return [
-        *parts,
-        " by one standard deviation of a number in the first rows, so that all are comparable, or by a "
-        "level against the mean of its column. In small print: by one unit of the column as it came "
-        "(one day of a time). Grey intervals hold zero.",
-    ]
-
-
-def _intercepts(summary: Summary) -> Html | None:
-    """The intercepts, which are no effects and have no place on their axis."""
-    found = [e for e in words.listing(summary.get("intercept")) if isinstance(e, dict)]
-    rows = []
-    for e in found:
-        kind = name(e["class"], 60) if e.get("class") is not None else "intercept"
-        rows.append([kind, _with_interval(e), _with_interval(words.mapping(e.get("original")))])
-    heads: list[Child] = ["", "of an average row", "where every number is 0"]
-    return table("Intercept", heads, rows) if rows else None
+def _intercept(e: Summary) -> list[Child]:
+    """An intercept, which is no effect and has no place on their axis."""
+    kind = named(e["class"], 60) if e.get("class") is not None else "intercept"
+    return [kind, _with_interval(e), _with_interval(formatting.mapping(e.get("original")))]
 
 
 def _with_interval(e: Summary) -> Child:
     if not e:
-        return words.ABSENT
-    decimals = words.decimals(e.get("mean"), e.get("std"))
-    mean, lower, upper = (words.fixed(e.get(key), decimals) for key in ("mean", "lower", "upper"))
-    return join(mean, element("span", f" ({lower} to {upper})", class_="quiet"))
+        return formatting.ABSENT
+    decimals = formatting.decimals(e.get("mean"), e.get("std"))
+    return CARDS.estimate(
+        *(formatting.fixed(e.get(key), decimals) for key in ("mean", "lower", "upper"))
+    )
 
 
 def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
     """The effects of the figure, class by class where there are several."""
-    finite = [e for e in effects if math.isfinite(words.real(e.get("mean")))]
+    finite = [e for e in effects if math.isfinite(formatting.real(e.get("mean")))]
     kinds = list(dict.fromkeys(str(e.get("class")) for e in finite if e.get("class") is not None))
     if len(kinds) < 2:
         return [(None, finite[:DRAWN_EFFECTS])] if finite else []
@@ -86,60 +71,43 @@ def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
     return [(kind, list(group)[:each]) for kind, group in groups][:DRAWN_CLASSES]
 
 
-def _rows_of(effects: list[Summary], scale: Scale) -> list[Html]:
-    common = sorted(words.decimals(e.get("mean"), e.get("std")) for e in effects)[len(effects) // 2]
-    rows = [
-        element(
-            "div",
-            element("div", name(e.get("name", "")), class_="name"),
-            element("div", *_value(e, common), class_="value"),
-            element("div", figures.interval(_effect(e), scale), class_="cell"),
-            class_="row",
-        )
-        for e in effects
-    ]
-    return [*rows, _foot(scale)]
-
-
-def _foot(scale: Scale) -> Html:
-    return element("div", element("div", figures.ruler(scale), class_="cell"), class_="foot")
+def _interval_rows(effects: list[Summary], scale: Scale) -> list[IntervalRow]:
+    """Means and intervals with the decimals of the figure, or more where these would say nothing."""
+    each = [formatting.decimals(e.get("mean"), e.get("std")) for e in effects]
+    common = sorted(each)[len(each) // 2]
+    rows = []
+    for e, own in zip(effects, each, strict=True):
+        effect = _effect(e)
+        mean, lower, upper = (formatting.fixed(v, max(common, own - 1)) for v in effect)
+        figure = figures.interval(effect, scale)
+        line = named(e.get("name", "")), mean, figure, f"{lower} to {upper}", _per_unit(e)
+        rows.append(IntervalRow(*line))
+    return rows
 
 
 def _effect(e: Summary) -> Effect:
-    return Effect(*(words.real(e.get(key)) for key in ("mean", "lower", "upper")))
+    return Effect(*(formatting.real(e.get(key)) for key in ("mean", "lower", "upper")))
 
 
-def _value(e: Summary, common: int) -> tuple[Child, ...]:
-    """Mean and interval with the decimals of the figure, or more where these would say nothing."""
-    decimals = max(common, words.decimals(e.get("mean"), e.get("std")) - 1)
-    mean, lower, upper = (words.fixed(v, decimals) for v in _effect(e))
-    return element("b", mean), element("span", f"{lower} to {upper}"), _per_unit(e)
+def _unit(e: Summary) -> str | None:
+    """The unit of the column as it came; none where that is no other."""
+    return e.get("unit") if e.get("unit") in ("unit", "day") else None
 
 
-def _per_unit(e: Summary) -> Html | None:
-    """The mean for one unit of the column as it came; nothing where that is the same."""
-    original = words.mapping(e.get("original"))
-    if e.get("unit") not in ("unit", "day") or not original:
-        return None
-    return element("small", f"{words.number(original.get('mean'), 3)} per {e['unit']}")
+def _per_unit(e: Summary) -> str:
+    original = formatting.mapping(e.get("original"))
+    if _unit(e) is None or not original:
+        return ""
+    return f"{formatting.number(original.get('mean'), 3)} per {_unit(e)}"
 
 
-def _effects_table(effects: list[Summary]) -> Html:
-    several = any(e.get("class") is not None for e in effects)
-    rows: list[list[Child]] = []
-    for e in effects:
-        kind = [name(e["class"]) if e.get("class") is not None else ""] if several else []
-        original = words.mapping(e.get("original"))
-        unit = e.get("unit") if e.get("unit") in ("unit", "day") else None
-        per = _numbers(original) if unit else [words.ABSENT] * 4
-        rows.append([name(e.get("name", "")), *kind, *_numbers(e), *per, unit])
-    ends = ["sd", "2.5 %", "97.5 %"]
-    units = ["mean, standardised", *ends, "mean, original units", *ends, "per"]
-    heads = ["name", *(["class"] if several else []), *units]
-    said = words.count(len(effects), "coefficient")
-    return folded(f"Table of {said}", table(f"{said}, strongest first", heads, rows))
+def _table_row(e: Summary, several: bool) -> list[Child]:
+    kind = [named(e["class"]) if e.get("class") is not None else ""] if several else []
+    original = formatting.mapping(e.get("original"))
+    per = _numbers(original) if _unit(e) else [formatting.ABSENT] * 4
+    return [named(e.get("name", "")), *kind, *_numbers(e), *per, _unit(e)]
 
 
 def _numbers(e: Summary) -> list[Child]:
-    decimals = words.decimals(e.get("mean"), e.get("std"))
-    return [words.fixed(e.get(key), decimals) for key in ("mean", "std", "lower", "upper")]
+    decimals = formatting.decimals(e.get("mean"), e.get("std"))
+    return [formatting.fixed(e.get(key), decimals) for key in ("mean", "std", "lower", "upper")]

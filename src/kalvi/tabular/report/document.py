@@ -3,22 +3,24 @@
 import base64
 import hashlib
 import math
+from collections.abc import Callable
 from datetime import datetime
+
+from markupsafe import Markup
 
 from kalvi.tabular.report import (
     coefficients,
     factors,
     fit,
+    formatting,
     matrix,
     performance,
     rows,
     shapes,
-    words,
 )
-from kalvi.tabular.report.cards import Summary
-from kalvi.tabular.report.markup import Child, Html, definitions, element, join, name
-from kalvi.tabular.report.style import CSS
+from kalvi.tabular.report.rendering import ENVIRONMENT, TEMPLATES, Summary
 
+CSS = (TEMPLATES / "page.css").read_text("utf-8")
 MODELS = {
     "logistic": "Bayesian logistic regression",
     "linear": "Bayesian linear regression",
@@ -28,6 +30,8 @@ MODELS = {
     "factor": "Factor analysis",
     "silk": "Smooth factors",
 }
+N_FACTORS = {"silk": "n_factors", "factor": "components"}
+"""Where a summary has the number of its factors."""
 LONGEST_WARNING = 2000
 HEADLINES = ("accuracy", "AUC", "R²", "RMSE")
 """Scores that stand at the top of the page."""
@@ -68,21 +72,20 @@ CARDS = (
 
 def page(summary: dict) -> str:
     """The summary as one HTML page, everything in it escaped; parts that are absent are left out."""
-    title = str(summary.get("name") or "kalvi")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        # Nothing may be loaded or run; of styles only the one whose digest is given.
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(CSS)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{title} – report"),
-        element("style", Html(CSS)),
+    verdict = formatting.mapping(summary.get("diagnosis")).get("verdict")
+    return ENVIRONMENT.get_template("page.html").render(
+        title=str(summary.get("name") or "kalvi"),
+        policy=_policy(CSS),
+        style=Markup(CSS),
+        date=_date(summary.get("created")),
+        about=model_facts(summary),
+        figures=[figure for figure in _key_figures(summary) if figure[1] != formatting.ABSENT],
+        verdict=verdict if verdict in fit.VERDICTS else None,
+        warnings=formatting.listing(summary.get("warnings")),
+        longest_warning=LONGEST_WARNING,
+        cards=[made for make in CARDS if (made := make(summary)) is not None],
+        version=summary.get("kalvi"),
     )
-    cards = [made for make in CARDS if (made := make(summary)) is not None]
-    main = element("main", *(cards or [element("p", "There is nothing to draw yet.")]))
-    body = element("body", _header(summary, title), main, _footer(summary))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _policy(style: str) -> str:
@@ -90,104 +93,88 @@ def _policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _header(summary: Summary, title: str) -> Html:
-    date = _date(summary.get("created"))
-    warnings = [
-        element("li", name(w, LONGEST_WARNING)) for w in words.listing(summary.get("warnings"))
-    ]
-    return element(
-        "header",
-        element("p", join("Model report", f" · {date}" if date else None), class_="over"),
-        element("h1", name(title)),
-        element("p", *sentence(summary), class_="lead"),
-        definitions(_key_figures(summary), "figures"),
-        element("ul", *warnings, class_="warnings", role="list") if warnings else None,
-    )
-
-
-def sentence(summary: Summary) -> list[Child]:
-    """What the model is, in words: "Bayesian logistic regression of late on 5 columns, …"."""
+def model_facts(summary: Summary) -> Summary:
+    """What the sentence at the top of the page says; what is not known is None."""
     model = str(summary.get("model") or "model")
-    said: list[Child] = [MODELS.get(model) or name(model), *_of_what(summary, model)]
-    if math.isfinite(words.real(summary.get("rows"))) and model != "silk":
-        so_far = " so far" if summary.get("finished") is False else ""
-        said += [f", learned{so_far} from {words.count(summary['rows'], 'row')}"]
-    if (passes := words.real(summary.get("passes"))) > 0:
-        said += [f" in {NUMERALS.get(passes) or words.count(passes, 'pass')}"]
-    if math.isfinite(words.real(summary.get("seconds"))):
-        said += [f" in {words.duration(summary['seconds'])}"]
-    return [*said, "."]
+    columns = [column.get("name") for column in formatting.mappings(summary.get("columns"))]
+    n_columns = len([column for column in columns if column != summary.get("target")])
+    classes = len(formatting.listing(summary.get("classes")))
+    matrix_sides = [formatting.count(summary.get(side)) for side in ("rows", "cols")]
+    passes = formatting.real(summary.get("passes"))
+    return {
+        "model": model,
+        "kind": MODELS.get(model),
+        "size": " × ".join(matrix_sides),
+        "factors": formatting.count(
+            summary.get("n_factors" if model == "silk" else "components"), "factor"
+        ),
+        "target": summary.get("target"),
+        "classes": formatting.count(classes, "class") if classes > 2 else None,
+        "columns": formatting.count(n_columns, "column"),
+        "has_columns": n_columns > 0,
+        "rank": _known(summary.get("rank"), formatting.count),
+        "rows": _known(summary.get("rows"), lambda n: formatting.count(n, "row")),
+        "so_far": summary.get("finished") is False,
+        "passes": (NUMERALS.get(passes) or formatting.count(passes, "pass"))
+        if passes > 0
+        else None,
+        "duration": _known(summary.get("seconds"), formatting.duration),
+    }
 
 
-def _of_what(summary: Summary, model: str) -> list[Child]:
-    """What a model is of: a target on columns, columns alone, or a matrix."""
-    columns = [words.mapping(c).get("name") for c in words.listing(summary.get("columns"))]
-    columns = [column for column in columns if column != summary.get("target")]
-    if model == "silk":
-        sides = words.count(summary.get("rows")), words.count(summary.get("cols"))
-        return [f" of a binary matrix of {' × '.join(sides)}, {_factors(summary.get('n_factors'))}"]
-    if model == "factor":
-        return [f" of {words.count(len(columns), 'column')}: {_factors(summary.get('components'))}"]
-    said: list[Child] = []
-    if summary.get("target") is not None:
-        said += [" of ", element("em", name(summary["target"]))]
-    if (n_classes := len(words.listing(summary.get("classes")))) > 2:
-        said += [f" ({words.count(n_classes, 'class')})"]
-    if columns:
-        said += [f" on {words.count(len(columns), 'column')}"]
-    if math.isfinite(words.real(summary.get("rank"))):
-        said += [f" with a covariance of rank {words.count(summary['rank'])}"]
-    return said
+def _known(value: object, say: Callable[[object], str]) -> str | None:
+    """A number in words, None where there is no number."""
+    return say(value) if math.isfinite(formatting.real(value)) else None
 
 
-def _factors(n: object) -> str:
-    return words.count(n, "factor")
-
-
-def _key_figures(summary: Summary) -> list[tuple[Child, Child]]:
-    """The numbers to see first; those that are absent are left out."""
-    n, seconds = words.real(summary.get("rows")), words.real(summary.get("seconds"))
+def _key_figures(summary: Summary) -> list[tuple[str, str, str]]:
+    """The numbers to see first, each with a note; some are absent."""
+    n, seconds = formatting.real(summary.get("rows")), formatting.real(summary.get("seconds"))
     timed = seconds > 0 and summary.get("model") != "silk"
-    speed = f"{words.short(float(f'{n / seconds:.2g}'))} a second" if timed else ""
-    diagnosis = words.mapping(summary.get("diagnosis"))
-    verdict = str(diagnosis.get("verdict") or "")
-    known = verdict if verdict in fit.VERDICTS else None
-    loss = performance.loss_name(summary)
-    figures = [
-        ("rows", words.count(n), speed),
-        ("columns", words.count(summary.get("cols")), ""),
-        ("parameters", words.count(summary.get("parameters") or None), ""),
-        *_best_scores(summary),
-        (loss, words.number(summary.get("log_loss")), "a row, progressive"),
-        ("log evidence", words.number(summary.get("log_evidence"), 5), "nats"),
-        ("log density", words.number(summary.get("log_density")), "a row, before it was learned"),
-        ("explained", words.percent(summary.get("explained")), "of the columns' variance"),
-        ("bound", words.number(_bound(summary), 5), "on the log evidence, nats"),
-        ("noise", words.number(summary.get("noise_scale"), 3), "standard deviation"),
-        ("Pareto k", words.number(diagnosis.get("pareto_k"), 2), verdict),
-    ]
+    speed = f"{formatting.short(float(f'{n / seconds:.2g}'))} a second" if timed else ""
+    diagnosis = formatting.mapping(summary.get("diagnosis"))
     return [
-        (what, join(value, element("small", name(note), class_=known if note == verdict else None)))
-        for what, value, note in figures
-        if value != words.ABSENT
+        ("rows", formatting.count(n), speed),
+        ("columns", formatting.count(summary.get("cols")), ""),
+        ("parameters", formatting.count(summary.get("parameters") or None), ""),
+        *_best_scores(summary),
+        (
+            performance.loss_name(summary),
+            formatting.number(summary.get("log_loss")),
+            "a row, progressive",
+        ),
+        ("log evidence", formatting.number(summary.get("log_evidence"), 5), "nats"),
+        (
+            "log density",
+            formatting.number(summary.get("log_density")),
+            "a row, before it was learned",
+        ),
+        ("explained", formatting.percent(summary.get("explained")), "of the columns' variance"),
+        ("bound", formatting.number(_bound(summary), 5), "on the log evidence, nats"),
+        ("noise", formatting.number(summary.get("noise_scale"), 3), "standard deviation"),
+        ("Pareto k", formatting.number(diagnosis.get("pareto_k"), 2), _verdict(diagnosis)),
     ]
+
+
+def _verdict(diagnosis: Summary) -> str:
+    return str(diagnosis.get("verdict") or "")
 
 
 def _bound(summary: Summary) -> object:
     """The bound on the log evidence, of a matrix, a process or a network."""
-    return summary.get("bound") or words.mapping(summary.get("shape")).get("bound")
+    return summary.get("bound") or formatting.mapping(summary.get("shape")).get("bound")
 
 
 def _best_scores(summary: Summary) -> list[tuple[str, str, str]]:
     """The scores to see first, each with its baseline."""
-    found = words.mapping(summary.get("scores"))
+    found = formatting.mapping(summary.get("scores"))
     told = []
-    for m in words.listing(found.get("measures")):
-        if isinstance(m, dict) and m.get("name") in HEADLINES:
-            note = f"baseline {words.number(m.get('baseline'), 3)}"
+    for m in formatting.mappings(found.get("measures")):
+        if m.get("name") in HEADLINES:
+            note = f"baseline {formatting.number(m.get('baseline'), 3)}"
             if found.get("in_sample") is True:
                 note += ", in-sample"
-            told.append((str(m["name"]), words.number(m.get("value"), 3), note))
+            told.append((str(m["name"]), formatting.number(m.get("value"), 3), note))
     return told
 
 
@@ -198,9 +185,3 @@ def _date(created: object) -> str:
     except ValueError:
         return ""
     return f"{day.day} {MONTHS[day.month - 1]} {day.year}, {day:%H:%M} {day.tzname() or ''}".strip()
-
-
-def _footer(summary: Summary) -> Html:
-    version = summary.get("kalvi")
-    made = join("Made by kalvi ", name(version) if version else None)
-    return element("footer", element("p", made, ". This page loads nothing and runs nothing."))

@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from kalvi.tabular.report import words
+from markupsafe import Markup
+
+from kalvi.tabular.report import formatting
 from kalvi.tabular.report.axes import Number, Scale, counting, covering
-from kalvi.tabular.report.markup import Child, Html, element, join
+from kalvi.tabular.report.rendering import Child, element, join
 
 LEAST_DOT, MOST_DOT = 3.0, 8.0
 GAUGE = Scale(0.0, 1.2)
@@ -39,7 +41,7 @@ def learning_curve(
     series: Mapping[str, Sequence[Number]],
     what: str,
     against: str = "rows",
-) -> Html:
+) -> Markup:
     """The curves against the number of rows, the last point of each marked."""
     x = counting(rows)
     values = [v for curve in series.values() for v in curve if math.isfinite(v)]
@@ -50,7 +52,7 @@ def learning_curve(
         ends = [p for p in points if math.isfinite(p[1])][-1:]
         marks += [_line(points, x, y, class_=f"line s{i}")]
         marks += [
-            _dot(x.clipped(r), y.clipped(v), 4, f"dot s{i}", f"{name}: {words.number(v)}")
+            _dot(x.clipped(r), y.clipped(v), 4, f"dot s{i}", f"{name}: {formatting.number(v)}")
             for r, v in ends
         ]
     title = f"Learning curve: {what} against {against}"
@@ -67,7 +69,7 @@ def reliability(
     title: str,
     *,
     titles: tuple[str, str] = ("predicted", "observed"),
-) -> Html:
+) -> Markup:
     """Observed against predicted frequency: dots as large as their bins, 95 % intervals, y = x."""
     bins = [
         b
@@ -80,12 +82,13 @@ def reliability(
     for p, o, n in bins:
         marks.append(_whisker(scale(p), *map(scale.clipped, wilson(o, n))))
         radius = LEAST_DOT + (MOST_DOT - LEAST_DOT) * math.sqrt(n / most)
-        hint = f"{words.count(n, 'row')}: predicted {words.percent(p)}, observed {words.percent(o)}"
+        shares = f"predicted {formatting.percent(p)}, observed {formatting.percent(o)}"
+        hint = f"{formatting.count(n, 'row')}: {shares}"
         marks.append(_dot(scale.clipped(p), scale.clipped(o), radius, "dot s0 soft", hint))
     return _axes(title, scale, scale, *marks, titles=titles, percent=True, class_="square")
 
 
-def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, title: str) -> Html:
+def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, title: str) -> Markup:
     """Observed against nominal coverage of intervals, with 95 % intervals, and y = x."""
     pairs = [p for p in zip(level, observed, strict=False) if all(map(math.isfinite, p))]
     low = min((v for p in pairs for v in p), default=0.0)
@@ -94,7 +97,7 @@ def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, tit
     for nominal, o in pairs:
         if n > 0:
             marks.append(_whisker(scale(nominal), *map(scale.clipped, wilson(o, n))))
-        hint = f"{words.percent(nominal)} intervals held {words.percent(o)}"
+        hint = f"{formatting.percent(nominal)} intervals held {formatting.percent(o)}"
         marks.append(_dot(scale.clipped(nominal), scale.clipped(o), 5, "dot s0", hint))
     return _axes(
         title, scale, scale, *marks, titles=("nominal", "observed"), percent=True, class_="square"
@@ -111,7 +114,7 @@ def effect_scale(effects: Sequence[Effect]) -> Scale:
 
 def interval(
     effect: Effect, scale: Scale, *, ticks: int = 5, mark: Number = math.nan, side: str = ""
-) -> Html:
+) -> Markup:
     """One row of a figure of intervals: a line from lower to upper, a dot at the mean.
 
     The grid runs from edge to edge of the box, so that rows one below another make one figure. A
@@ -125,14 +128,14 @@ def interval(
         children.append(_dot(scale.clipped(effect.mean), 0.5, 4, "dot"))
     if math.isfinite(mark):
         children.append(_dot(scale.clipped(mark), 0.5, 5, "hollow"))
-    lower, upper = map(words.number, effect[1:])
-    label = f"{words.number(effect.mean)}, 95 % from {lower} to {upper}"
+    lower, upper = map(formatting.number, effect[1:])
+    label = f"{formatting.number(effect.mean)}, 95 % from {lower} to {upper}"
     return _svg(label, *children, class_=f"interval {side or effect.side}")
 
 
-def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Html:
+def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Markup:
     """The numbers below rows of intervals."""
-    say = _say_percent if percent else words.short
+    say = _say_percent if percent else formatting.short
     labels = [
         element("text", say(v), x=_percent(scale(v)), y=14, class_="tick middle")
         for v in scale.ticks(ticks)
@@ -140,7 +143,7 @@ def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Html:
     return _svg("scale", *labels, class_="ruler")
 
 
-def strip(shares: Sequence[Number], label: str) -> Html:
+def strip(shares: Sequence[Number], label: str) -> Markup:
     """Bars side by side, the highest as high as the box."""
     n, most = len(shares), max(shares, default=0.0) or 1.0
     bars = [
@@ -157,7 +160,7 @@ def strip(shares: Sequence[Number], label: str) -> Html:
     return _svg(label, *bars, class_="strip")
 
 
-def spread(least: Number, most: Number, mean: Number, std: Number) -> Html | None:
+def spread(least: Number, most: Number, mean: Number, std: Number) -> Markup | None:
     """A range as a line, one standard deviation about the mean as a bar on it."""
     if not (all(map(math.isfinite, (least, most, mean))) and least < most):
         return None
@@ -165,7 +168,7 @@ def spread(least: Number, most: Number, mean: Number, std: Number) -> Html | Non
     std = std if math.isfinite(std) else 0.0
     left, right = scale.clipped(mean - std), scale.clipped(mean + std)
     return _svg(
-        f"from {words.number(least)} to {words.number(most)}, mean {words.number(mean)}",
+        f"from {formatting.number(least)} to {formatting.number(most)}, mean {formatting.number(mean)}",
         element("line", x1="0%", x2="100%", y1="50%", y2="50%", class_="grid"),
         element("line", x1=_percent(left), x2=_percent(right), y1="50%", y2="50%", class_="band"),
         _dot(scale.clipped(mean), 0.5, 3, "dot s0"),
@@ -173,10 +176,10 @@ def spread(least: Number, most: Number, mean: Number, std: Number) -> Html | Non
     )
 
 
-def share(value: Number, label: str, side: str = "up") -> Html:
+def share(value: Number, label: str, side: str = "up") -> Markup:
     """A bar from 0 to the value, of at most 1 either way; below zero it points to the left."""
     if not math.isfinite(value):
-        return join(words.ABSENT)
+        return join(formatting.ABSENT)
     size = min(abs(value), 1.0)
     box = {"x": "0%", "width": _percent(size), "y": "25%", "height": "50%"}
     return _svg(label, element("rect", class_="fill", **box), class_=f"share {side}")
@@ -189,8 +192,8 @@ def band(
     title: str,
     *,
     along: str,
-    say: Callable[[Number], str] = words.short,
-) -> Html:
+    say: Callable[[Number], str] = formatting.short,
+) -> Markup:
     """A curve with two standard deviations about it."""
     points = [p for p in zip(position, mean, std, strict=False) if all(map(math.isfinite, p))]
     x = Scale(min((p[0] for p in points), default=0.0), max((p[0] for p in points), default=1.0))
@@ -206,7 +209,7 @@ def band(
     return _axes(title, x, y, *marks, titles=titles, class_="wide short", say=say, ticks=3)
 
 
-def gauge(k: Number) -> Html:
+def gauge(k: Number) -> Markup:
     """Pareto k on an axis with its three regions."""
     regions = ((GAUGE.low, USABLE, "good"), (USABLE, POOR, "usable"), (POOR, GAUGE.high, "poor"))
     children: list[Child] = []
@@ -217,12 +220,12 @@ def gauge(k: Number) -> Html:
         middle = _percent((left + right) / 2)
         children.append(element("text", name, x=middle, y="18%", class_="tick middle"))
     children += [
-        element("text", words.number(v), x=_percent(GAUGE(v)), y="98%", class_="tick middle")
+        element("text", formatting.number(v), x=_percent(GAUGE(v)), y="98%", class_="tick middle")
         for v in (0.0, USABLE, POOR, 1.0)
     ]
     if not math.isnan(k):
         children.append(_dot(GAUGE.clipped(k), 0.5, 7, "needle"))
-    return _svg(f"Pareto k is {words.number(k, 2)}", *children, class_="gauge")
+    return _svg(f"Pareto k is {formatting.number(k, 2)}", *children, class_="gauge")
 
 
 def wilson(share: Number, n: Number, z: Number = 1.959963984540054) -> tuple[Number, Number]:
@@ -242,9 +245,9 @@ def _axes(
     percent: bool = False,
     say: Callable[[Number], str] | None = None,
     ticks: int = 5,
-) -> Html:
+) -> Markup:
     """A box with a grid, numbers beside it, and marks in it; `say` writes those of the x axis."""
-    say_y = _say_percent if percent else words.short
+    say_y = _say_percent if percent else formatting.short
     say_x = say or say_y
     grid: list[Child] = []
     for v in y.ticks(6):
@@ -260,13 +263,13 @@ def _axes(
     return element("div", _svg(title, *grid, *marks), class_=f"plot {class_}")
 
 
-def _svg(label: str, *children: Child, class_: str | None = None) -> Html:
+def _svg(label: str, *children: Child, class_: str | None = None) -> Markup:
     return element(
         "svg", element("title", label), *children, role="img", aria_label=label, class_=class_
     )
 
 
-def _line(points: Sequence[tuple[Number, Number]], x: Scale, y: Scale, class_: str) -> Html:
+def _line(points: Sequence[tuple[Number, Number]], x: Scale, y: Scale, class_: str) -> Markup:
     """A curve, broken where a value is missing."""
     path, pen = [], "M"
     for a, b in points:
@@ -282,18 +285,18 @@ def _line(points: Sequence[tuple[Number, Number]], x: Scale, y: Scale, class_: s
     return element("svg", curve, width="100%", height="100%", **box) if path else join()
 
 
-def _dot(x: Number, y: Number, radius: Number, class_: str, hint: str | None = None) -> Html:
-    words_of_it = None if hint is None else element("title", hint)
+def _dot(x: Number, y: Number, radius: Number, class_: str, hint: str | None = None) -> Markup:
+    title = None if hint is None else element("title", hint)
     place = {"cx": _percent(x), "cy": _percent(1 - y), "r": f"{radius:.3g}"}
-    return element("circle", words_of_it, class_=class_, **place)
+    return element("circle", title, class_=class_, **place)
 
 
-def _whisker(x: Number, low: Number, high: Number) -> Html:
+def _whisker(x: Number, low: Number, high: Number) -> Markup:
     at, ends = _percent(x), [_percent(1 - v) for v in (low, high)]
     return element("line", x1=at, x2=at, y1=ends[0], y2=ends[1], class_="whisker")
 
 
-def _upright(x: Number, is_zero: bool) -> Html:
+def _upright(x: Number, is_zero: bool) -> Markup:
     at = _percent(x)
     return element("line", x1=at, x2=at, y1="0%", y2="100%", class_="zero" if is_zero else "grid")
 
@@ -319,4 +322,4 @@ def _percent(share: Number) -> str:
 
 
 def _say_percent(share: Number) -> str:
-    return words.percent(share)
+    return formatting.percent(share)

@@ -1,8 +1,9 @@
 """How well the Gaussian stands for the exact posterior, and the settings of the fit."""
 
-from kalvi.tabular.report import figures, words
-from kalvi.tabular.report.cards import Summary, card, note, value_of
-from kalvi.tabular.report.markup import Html, definitions, element, name
+from markupsafe import Markup
+
+from kalvi.tabular.report import figures, formatting
+from kalvi.tabular.report.rendering import Summary, macros, named, value_of
 
 VERDICTS = {
     "good": "The Gaussian is a faithful stand-in for the exact posterior.",
@@ -10,39 +11,40 @@ VERDICTS = {
     "poor": "The Gaussian misses part of the exact posterior: trust the predictions checked above "
     "more than the intervals of the coefficients.",
 }
+CARDS = macros("fit.html")
 
 
-def quality(summary: Summary) -> Html | None:
+def quality(summary: Summary) -> Markup | None:
     """Where the fit ended, and how well the Gaussian stands for the exact posterior."""
-    found = words.mapping(summary.get("diagnosis"))
-    where = words.mapping(summary.get("reached")).get("text")
-    ended = [element("p", "How the posterior was found: ", name(where, 300), ".")] if where else []
-    if not found:
-        absent = summary.get("diagnosis_absent")
-        said = [*ended, *([element("p", name(absent, 400))] if absent else [])]
-        return card("Fit quality", *said) if said else None
-    verdict = str(found.get("verdict", ""))
-    k, draws = found.get("pareto_k"), found.get("draws")
-    said = [f"{words.count(draws, 'draw')}" if draws is not None else None]
-    said += [f"{words.count(found['rows'], 'row')}" if found.get("rows") is not None else None]
-    said += [
-        f"effective size {words.number(found['ess'], 3)}" if found.get("ess") is not None else None
+    found = formatting.mapping(summary.get("diagnosis"))
+    reached = formatting.mapping(summary.get("reached")).get("text")
+    absent = None if found else summary.get("diagnosis_absent")
+    if not (found or reached or absent):
+        return None
+    return CARDS.quality(reached, absent, _diagnosis(found) if found else None)
+
+
+def _diagnosis(found: Summary) -> Summary:
+    verdict, k = str(found.get("verdict", "")), found.get("pareto_k")
+    basis = [
+        formatting.count(found[key], key[:-1]) for key in ("draws", "rows") if _has(found, key)
     ]
-    return card(
-        "Fit quality",
-        *ended,
-        note(
-            "Pareto k says how heavy the tail of the ratio of exact posterior to Gaussian is: "
-            "below 0.5 light, above 0.7 too heavy to correct."
-        ),
-        element("div", figures.gauge(words.real(k)), class_="gauge-box"),
-        element("p", f"Pareto k {words.number(k, 2)}. ", VERDICTS.get(verdict) or name(verdict)),
-        note(", ".join(s for s in said if s)),
-    )
+    if _has(found, "ess"):
+        basis.append(f"effective size {formatting.number(found['ess'], 3)}")
+    return {
+        "gauge": figures.gauge(formatting.real(k)),
+        "k": formatting.number(k, 2),
+        "verdict": VERDICTS.get(verdict) or named(verdict),
+        "basis": ", ".join(basis),
+    }
 
 
-def settings(summary: Summary) -> Html | None:
+def _has(found: Summary, key: str) -> bool:
+    return found.get(key) is not None
+
+
+def settings(summary: Summary) -> Markup | None:
     """The settings of the fit."""
-    chosen = words.mapping(summary.get("settings"))
-    pairs = [(name(str(key).replace("_", " ")), value_of(value)) for key, value in chosen.items()]
-    return card("Settings", definitions(pairs, "settings")) if pairs else None
+    chosen = formatting.mapping(summary.get("settings"))
+    pairs = [(named(str(key).replace("_", " ")), value_of(value)) for key, value in chosen.items()]
+    return CARDS.settings(pairs) if pairs else None

@@ -1,0 +1,272 @@
+"""`kalvi fit`, `kalvi update`, `kalvi resume`: rows of a file into a model, any time interrupted."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kalvi.cli.console import loading, refusing
+from kalvi.cli.options import (
+    AGAIN,
+    AS,
+    COLUMNS,
+    DATA,
+    FORMAT,
+    JSON,
+    MODEL,
+    OUT,
+    QUIET,
+    REPLACE_MODEL,
+    SET,
+    WRITTEN,
+    checkpoints,
+    settings_of,
+)
+from kalvi.cli.outputs import check_model, check_new_model, default_out, require
+from kalvi.readers import files
+
+
+@click.command()
+@DATA
+@click.option("--target", "-t", required=True, help="The column to predict.")
+@click.option(
+    "--model",
+    "-m",
+    type=click.Choice(["logistic", "linear", "poisson", "gp", "neural"]),
+    help="Without it: logistic for labels and for two values, linear for other numbers.",
+)
+@OUT
+@click.option("--rank", type=click.IntRange(0), help="Of the precision; without it, full if small.")
+@click.option(
+    "--features", "-f", multiple=True, help="Columns to learn from: names or patterns (x*)."
+)
+@click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
+@click.option("--category", "-c", multiple=True, help="Columns of numbers that are categories.")
+@click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
+@AS
+@COLUMNS
+@click.option("--weight", "-w", help="A column of weights, 0 or more.")
+@click.option("--classes", help="All labels, with commas, where the first rows lack some.")
+@click.option(
+    "--missing",
+    type=click.Choice(["error", "impute"]),
+    default="error",
+    show_default=True,
+    help="Missing values end the run, or are imputed and marked by an indicator.",
+)
+@click.option("--skip-unlabelled", is_flag=True, help="Leave out rows without a target.")
+@click.option("--hash-bits", type=click.IntRange(1, 26), help="Hash levels into 2^BITS places.")
+@click.option(
+    "--max-width",
+    default=2**20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most places of a row.",
+)
+@click.option(
+    "--one-pass",
+    is_flag=True,
+    help="Stream: do not go on to the optimum, as tables that fit in memory do.",
+)
+@SET
+@click.option(
+    "--keep-rows",
+    is_flag=True,
+    help="Keep some rows in the model: examples for the report, a sample for a later diagnosis.",
+)
+@click.option(
+    "--diagnose", is_flag=True, help="Also how far the Gaussian is from the posterior (PSIS)."
+)
+@click.option(
+    "--like", type=click.Path(path_type=Path), help="Columns, units and settings of a MODEL."
+)
+@REPLACE_MODEL
+@FORMAT
+@checkpoints
+@JSON
+@QUIET
+def fit(
+    data: tuple[str, ...], out: Path | None, like: Path | None, force: bool, **options: Any
+) -> None:
+    """Learn a model from the rows of DATA.
+
+    DATA is CSV or TSV (also .gz, .zst), Parquet, Feather or Arrow, JSON lines, libsvm or .npz; a file,
+    several, a directory, a pattern in quotes, or - for standard input.
+
+    Rows are learned as they come, in one pass. Where they fit in memory (2 GiB as dense numbers), the model
+    goes on from there to the optimum of the variational bound; --one-pass leaves that out.
+
+    \b
+    kalvi fit flights.parquet --target late
+    kalvi fit 'days/*.csv.gz' -t delay -m linear -c hour -c weekday -o delays.kalvi
+    zcat clicks.tsv.gz | kalvi fit - --format tsv -t clicked --hash-bits 18 --rank 20 -o clicks.kalvi
+    """
+    with refusing():
+        out = out or default_out(data)
+        beside = [path for path in (like, options["columns"]) if path is not None]
+        check_new_model(out, [*files.expand(data), *beside], force)
+        require(*beside)
+        with loading():
+            from kalvi.cli import passes
+        passes.check_runs(out, force)
+        if like is not None:
+            source, model = _begin_like(like, data, options)
+        else:
+            source, model = _begin(data, options)
+        passes.begin_pass(model, source, out, data, options)
+
+
+@click.command()
+@MODEL
+@DATA
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), help="Another file for the new model."
+)
+@click.option("--force", is_flag=True, help="Replace another model that is at --out.")
+@AGAIN
+@click.option("--as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
+@FORMAT
+@checkpoints
+@JSON
+@QUIET
+def update(
+    model: Path,
+    data: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    again: bool,
+    **options: Any,
+) -> None:
+    """Learn from the rows of DATA what MODEL has not seen.
+
+    MODEL stays as it is until all rows are learned, and is then replaced at once. A file that it has
+    learned already is refused: its rows would count twice. Rows of standard input are not recognised.
+
+    \b
+    kalvi update flights.kalvi july.parquet
+    """
+    with refusing():
+        require(model)
+        inputs, out = files.expand(data), out or model
+        if out.exists() and out.samefile(model):
+            check_model(model, inputs, force=True)
+        else:
+            check_model(out, [model, *inputs], force=force)
+        with loading():
+            from kalvi.cli import passes
+            from kalvi.tabular import learn, provenance, sources
+            from kalvi.tabular.table_model import RowModel
+        held = learn.load_model(model)
+        passes.check_runs(out, False)
+        if not isinstance(held, RowModel) or not held.streams():
+            raise ValueError(
+                f"{model} is a model of all rows at once ({held.model}), which cannot learn more of them; "
+                "fit one with all the data."
+            )
+        types, _ = sources.column_words(None, options["as"])
+        source = held.open_rows(data, options["form"], types)
+        if not again:
+            provenance.check_not_learned(held, source, model)
+        passes.begin_pass(held, source, out, data, options)
+
+
+@click.command()
+@MODEL
+@click.argument("data", nargs=-1, metavar="[DATA]...")
+@JSON
+@QUIET
+def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
+    """Go on with a run of MODEL that was interrupted or killed.
+
+    The result is the same to the last bit as without the interruption. DATA is needed where it was
+    standard input (give - and the same rows from the beginning) or was moved.
+
+    \b
+    kalvi resume flights.kalvi
+    """
+    with refusing():
+        if data:
+            files.expand(data)
+        with loading():
+            from kalvi.cli import passes
+            from kalvi.tabular import learn
+        held = learn.unfinished(model)
+        if held is None:
+            there = "is finished" if model.exists() else "was not begun"
+            raise ValueError(f"{model} {there}: there is no run to go on with.")
+        if "-" in held.job.data and not data:
+            raise ValueError(
+                f"the rows of this run came from standard input; pipe the same to kalvi resume {model} -"
+            )
+        source = learn.reopen(held.job, data, held.model.strays)
+        passes.run_pass(held.model, source, held.job, options)
+
+
+def _begin_like(like: Path, data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+    """The source, and a model with the columns, units and settings of another."""
+    with loading():
+        from kalvi.tabular import learn
+        from kalvi.tabular.supervised import SupervisedModel
+    pattern = learn.load_model(like)
+    if not isinstance(pattern, SupervisedModel) or not pattern.merges():
+        raise ValueError(f"{like} is no model that others can be fitted like ({pattern.model}).")
+    _check_like(pattern.target.name, like, options)
+    fresh = pattern.fresh(keep_rows=options["keep_rows"], diagnose=options["diagnose"])
+    return pattern.open_rows(data, options["form"]), fresh
+
+
+def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+    """The source, and the model before its first row."""
+    with loading():
+        from kalvi.tabular import sources, table_kinds
+        from kalvi.tabular.choices import Choices
+    types, dropped = sources.column_words(
+        options["columns"], options["as"], options["category"], options["number"]
+    )
+    taken = ("target", "model", "features", "weight", "missing", "skip_unlabelled", "hash_bits")
+    taken += ("max_width", "keep_rows", "diagnose")
+    choices = Choices(
+        **{name: options[name] for name in taken},
+        drop=(*options["drop"], *dropped),
+        classes=tuple(options["classes"].split(",")) if options["classes"] else (),
+        parameters=_parameters(options),
+    )
+    source = sources.open_source(data, choices, options["form"], types)
+    return source, table_kinds.new_model(source, choices)
+
+
+def _check_like(target: str, like: Path, options: dict[str, Any]) -> None:
+    """Refuse options that contradict the model whose columns, units and settings are taken."""
+    if options["target"] != target:
+        raise ValueError(f"{like} is of the target '{target}'; got --target {options['target']}.")
+    decided = (
+        "model",
+        "rank",
+        "features",
+        "drop",
+        "category",
+        "number",
+        "as",
+        "columns",
+        "weight",
+        "classes",
+    )
+    given = [
+        name for name in (*decided, "hash_bits", "settings") if options[name] not in (None, ())
+    ]
+    given += ["missing"] * (options["missing"] != "error") + ["one_pass"] * options["one_pass"]
+    if given:
+        raise ValueError(f"--like decides --{given[0].replace('_', '-')} too; leave it out.")
+
+
+def _parameters(options: dict[str, Any]) -> dict[str, Any]:
+    """The estimator's parameters: --rank, --one-pass, and those of --set."""
+    rank = {} if options["rank"] is None else {"rank": options["rank"]}
+    found = rank | settings_of(options["settings"])
+    if not options["one_pass"]:
+        return found
+    if found.get("passes", 1) != 1:
+        raise ValueError(f"--one-pass contradicts --set passes={found['passes']}; leave one out.")
+    if options["model"] == "gp":
+        raise ValueError("--one-pass is for models that stream; a Gaussian process needs all rows.")
+    return found | ({} if options["model"] == "neural" else {"passes": 1})

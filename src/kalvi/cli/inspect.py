@@ -1,0 +1,146 @@
+"""`kalvi inspect`, `kalvi report`, `kalvi merge`: what a model holds, and one model of several."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kalvi.cli.console import (
+    keep_compiled_programs,
+    loading,
+    refusing,
+    say_json,
+    say_lines,
+    written,
+)
+from kalvi.cli.options import AGAIN, JSON, MODEL, QUIET, REPLACE_FILE, REPLACE_MODEL
+from kalvi.cli.outputs import check_model, check_page, require
+
+VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
+"""The colours of the verdicts on a fit."""
+
+
+@click.command()
+@click.argument(
+    "models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL..."
+)
+@click.option(
+    "--out", "-o", required=True, type=click.Path(path_type=Path), help="The merged model."
+)
+@REPLACE_MODEL
+@AGAIN
+@JSON
+@QUIET
+def merge(
+    models: tuple[Path, ...], out: Path, force: bool, again: bool, as_json: bool, quiet: bool
+) -> None:
+    """Combine models of shards of the data into one of all.
+
+    The shards need the same units: fit the first, and the others like it. Models that have learned the
+    same file are refused: its rows would count twice.
+
+    \b
+    kalvi fit a.csv -t y -o a.kalvi
+    kalvi fit b.csv -t y --like a.kalvi -o b.kalvi
+    kalvi merge a.kalvi b.kalvi -o all.kalvi
+    """
+    with refusing():
+        require(*models)
+        check_model(out, models, force=force)
+        with loading():
+            from kalvi.tabular import learn
+            from kalvi.tabular.merge import merged
+            from kalvi.tabular.renderers.text import counted
+        held = [learn.load_model(path) for path in models]
+        whole = merged(held, [str(path) for path in models], again=again)
+        learn.save_model(out, whole)
+        summary = whole.describe(out.name)
+    if as_json:
+        say_json(summary | {"out": str(out)})
+    elif not quiet:
+        click.echo(f"{counted(len(held), 'model')}, {counted(summary['rows'], 'row')}")
+        click.echo(f"wrote {out}")
+
+
+@click.command(short_help="What MODEL is, in the terminal or as JSON.")
+@MODEL
+@click.option(
+    "--diagnose",
+    is_flag=True,
+    help="Also how far the Gaussian is from the posterior (PSIS): as the fit found, or from kept rows.",
+)
+@click.option(
+    "--effects", default=15, show_default=True, type=click.IntRange(0), help="How many to list."
+)
+@JSON
+def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
+    """What MODEL is: columns, rows, evidence, the strongest effects with credible intervals.
+
+    Of factors: their strongest columns, and the noise in each; of a matrix: how smooth its factors are.
+    """
+    with refusing():
+        require(model)
+        about = _summary(model, diagnose)
+    if diagnose and about.get("diagnosis_absent"):
+        about["warnings"].append(about["diagnosis_absent"])
+    if as_json:
+        say_json(about)
+    else:
+        with loading():
+            from kalvi.tabular.renderers import renderer_of
+        first, *others = renderer_of(about["model"]).summary_lines(about, effects, _painted)
+        click.secho(first, bold=True)
+        say_lines(others)
+
+
+@click.command()
+@MODEL
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), help="The page; MODEL.html if not given."
+)
+@click.option(
+    "--no-diagnosis", is_flag=True, help="Make no diagnosis from kept rows, which takes seconds."
+)
+@REPLACE_FILE
+@JSON
+@QUIET
+def report(
+    model: Path, out: Path | None, no_diagnosis: bool, force: bool, as_json: bool, quiet: bool
+) -> None:
+    """Write one HTML page about MODEL, complete in itself.
+
+    Learning curve, calibration, scores beside baselines, coefficients, data, fit quality, settings; of
+    Gaussian processes the kernel, of networks the layers, of factors the loadings, of a matrix its factors.
+    Rows of the data are shown only of a model that was fitted with --keep-rows.
+    """
+    with refusing():
+        require(model)
+        out = out or model.with_suffix(".html")
+        check_page(out, [model], force=force)
+        about = _summary(model, not no_diagnosis)
+        with loading():
+            from kalvi.tabular.report import page
+        with written(out, "w") as file:
+            file.write(page(about))
+    if as_json:
+        say_json({"out": str(out)})
+    elif not quiet:
+        click.echo(f"wrote {out}")
+
+
+def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
+    with loading():
+        from kalvi.tabular import integrity, learn
+    held = learn.load_model(path)
+    unfinished = learn.unfinished(path)
+    keep_compiled_programs()
+    with integrity.guarded(path):
+        found = held.describe(path.name, diagnose=diagnose)
+    if unfinished is not None:
+        note = f"a run over more rows is not finished: kalvi resume {path}"
+        found["warnings"].append(note)
+    return found
+
+
+def _painted(verdict: str) -> str:
+    return click.style(verdict, fg=VERDICTS.get(verdict))

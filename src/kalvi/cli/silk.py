@@ -1,0 +1,153 @@
+"""`kalvi silk`: a matrix of zeros and ones as smooth factors of its rows and columns."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kalvi.cli.console import (
+    keep_compiled_programs,
+    loading,
+    refusing,
+    say_json,
+    say_lines,
+    say_notes,
+    written,
+)
+from kalvi.cli.options import FORMAT, JSON, OUT, QUIET, REPLACE_MODEL, SET, settings_of
+from kalvi.cli.outputs import check_new_model, check_table, default_out, require
+from kalvi.readers import files
+
+TABLE = click.Path(path_type=Path)
+
+
+@click.command(short_help="Smooth factors of a matrix of zeros and ones.")
+@click.argument("matrix", nargs=-1, required=True, metavar="MATRIX")
+@click.option("--factors", "-k", default="auto", show_default=True, help="How many, or auto.")
+@click.option(
+    "--layout",
+    type=click.Choice(["wide", "long"]),
+    default="wide",
+    show_default=True,
+    help="A line is a row of the matrix, or an entry: row, column, value.",
+)
+@click.option(
+    "--unstored",
+    type=click.Choice(["zero", "missing"]),
+    help="What a long list or a sparse matrix does not hold; zero if it holds only ones.",
+)
+@click.option("--row-locations", metavar="FILE|order", help="Where the rows are.")
+@click.option("--col-locations", metavar="FILE|order", help="Where the columns are.")
+@click.option("--unordered-rows", is_flag=True, help="The rows have no order to be smooth along.")
+@click.option("--unordered-cols", is_flag=True, help="The columns have none.")
+@OUT
+@click.option("--predictions", type=TABLE, help="Also write the probability of every entry.")
+@click.option("--row-factors", type=TABLE, help="Also write the factors of the rows.")
+@click.option("--col-factors", type=TABLE, help="Also write the factors of the columns.")
+@SET
+@REPLACE_MODEL
+@FORMAT
+@JSON
+@QUIET
+def silk(
+    matrix: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Find smooth factors of the rows and columns of MATRIX, whose entries are 0, 1 or missing.
+
+    Factors vary smoothly along the names of rows and columns where these are numbers or dates, else along
+    their order. --row-locations FILE has one location a line in the order of the rows, or names and
+    locations; the word order leaves the names aside. Tables are written as CSV, .parquet or .jsonl, factors
+    with their standard deviations beside. kalvi predict MODEL writes the probabilities later.
+
+    \b
+    kalvi silk votes.csv --unordered-cols --predictions votes_filled.csv
+    kalvi silk clicks.parquet --layout long --unstored zero --factors 5 -o clicks.kalvi
+    kalvi silk spikes.npz --unordered-cols --row-factors states.csv -o spikes.kalvi
+    """
+    with refusing():
+        out = out or default_out(matrix)
+        inputs = [*files.expand(matrix), *_location_files(options)]
+        check_new_model(out, inputs, force)
+        tables = _tables(options, out, inputs, force)
+        with loading():
+            from kalvi.cli import passes
+            from kalvi.tabular import learn
+            from kalvi.tabular.renderers import renderer_of
+        passes.check_runs(out, force)
+        model = _factorised(matrix, options, verbose=not (quiet or as_json))
+        for path, kind in tables.items():
+            _write(model, path, kind)
+        learn.save_model(out, model)
+        about = model.describe(out.name)
+    written_to = {kind: str(path) for path, kind in tables.items()} | {"out": str(out)}
+    if as_json:
+        say_json(about | written_to)
+    elif not quiet:
+        say_lines(renderer_of(model.model).fitted_lines(about))
+        say_notes(about["warnings"])
+        click.echo(f"wrote {', '.join(written_to.values())}")
+
+
+def _factorised(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool) -> Any:
+    """The model of a matrix in a file."""
+    with loading():
+        from kalvi.readers.matrix import read_matrix
+        from kalvi.tabular import binary_matrix
+    keep_compiled_programs()
+    held = read_matrix(
+        list(data), layout=options["layout"], unstored=options["unstored"], format=options["form"]
+    )
+    row, col = (
+        binary_matrix.located(
+            side, n, names, options[f"{side}_locations"], options[f"unordered_{side}s"]
+        )
+        for side, n, names in zip(("row", "col"), held.entries.shape, held[1:], strict=True)
+    )
+    parameters = {"n_factors": _count(options["factors"])} | settings_of(options["settings"])
+    return binary_matrix.fitted(held, row, col, parameters, files=data, verbose=verbose)
+
+
+def _count(factors: str) -> int | str:
+    if factors == "auto":
+        return factors
+    if not factors.isdecimal() or int(factors) < 1:
+        raise ValueError(f"--factors is a number from 1 on, or auto; got '{factors}'.")
+    return int(factors)
+
+
+def _location_files(options: dict[str, Any]) -> list[Path]:
+    """The files of locations, each of which must be there."""
+    named = (options["row_locations"], options["col_locations"])
+    paths = [Path(name) for name in named if name not in (None, "order")]
+    require(*paths)
+    return paths
+
+
+def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) -> dict[Path, str]:
+    """The tables to write beside the model, each in a file of its own that can be written."""
+    kinds = ("predictions", "row_factors", "col_factors")
+    asked = [(options[kind], kind) for kind in kinds if options[kind] is not None]
+    if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
+        raise ValueError("the model and the tables need a file of their own each.")
+    for path, kind in asked:
+        check_table(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
+    return dict(asked)
+
+
+def _write(model: Any, path: Path, kind: str) -> None:
+    """One table, in a file that appears when it is whole."""
+    with loading():
+        from kalvi.tabular import predictions
+    if kind == "predictions":
+        pieces = model.predictions(None)
+    else:
+        table = model.factor_table(kind.split("_")[0])
+        outcome = predictions.Outcome(table.num_rows, (), {}, 0, None, "")
+        pieces = iter([predictions.PredictedPiece(table, outcome)])
+    with written(path) as file:
+        predictions.write(pieces, file, path.suffix)

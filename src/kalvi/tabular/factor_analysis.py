@@ -1,0 +1,379 @@
+"""Factor analysis of a table: its columns of numbers as a few factors and noise, in one pass.
+
+A row z of the columns in their units is N(μ, F Fᵀ + diag ψ). A loading is the correlation of a column with
+a factor, Fⱼₖ/√(Σⱼⱼ); the noise share of a column is ψⱼ/Σⱼⱼ, and what the factors hold of all columns is the
+mean of the other shares. The factors are turned so that Fᵀ Ψ⁻¹ F is diagonal: given a row they are
+independent, with standard deviations that are the same for all rows.
+"""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from sklearn.exceptions import ConvergenceWarning
+
+from kalvi import __version__
+from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
+from kalvi.columns.numbers import Place
+from kalvi.estimators.factor_analysis import FactorAnalysis
+from kalvi.numerics.precision import matching
+from kalvi.readers.files import BadData
+from kalvi.readers.source import Source
+from kalvi.rules.factor_analysis.common import loading
+from kalvi.streams import run
+from kalvi.tabular import integrity
+from kalvi.tabular.predictions import RowPredictions, Unseen
+from kalvi.tabular.progressive import block_size, padded, scored_rows
+from kalvi.tabular.record import Record
+from kalvi.tabular.renderers.text import counted
+from kalvi.tabular.rows import Rows
+from kalvi.tabular.summary import curve, file_names
+from kalvi.tabular.table_model import RowModel
+
+NUMERIC = ("number", "flag", "vector")
+"""The kinds of columns that have factors."""
+LISTED = 200
+"""So many columns are listed of each factor."""
+QUANTILES = (0.001, 0.01, 0.05, 0.5)
+"""Of the log densities of the sample: what an outlier is."""
+FIRST_ROWS = 64
+"""Rows that are learned before any is judged."""
+LARGEST = 1e100
+"""Numbers beyond this cannot be squared in their own units."""
+
+
+class FactorChoices(NamedTuple):
+    """What a person decided about a factor analysis."""
+
+    components: int
+    method: str = "eigen"
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    missing: str = "error"
+    raw: bool = False
+    parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
+
+    @property
+    def advice(self) -> str:
+        """What a user can do about entries that are not of the kind of their column."""
+        return (
+            "have them counted as missing (--missing impute), or leave the column out (--drop NAME)"
+        )
+
+    def strays(self, name: str) -> str:
+        """What becomes of entries of a column that are not of its kind: "keep", "missing" or "refuse"."""
+        if not is_chosen(name, self.features, self.drop):
+            return "keep"
+        return "missing" if self.missing == "impute" else "refuse"
+
+
+class FactorFields(NamedTuple):
+    """What is saved: encoder and estimator of a table, and the record of the pass."""
+
+    model: str
+    choices: FactorChoices
+    encoder: Encoder
+    estimator: FactorAnalysis
+    record: Record
+    left_out: tuple[tuple[str, str], ...]  # columns that are no numbers, and what they are
+    run: str = ""
+    notation: dict[str, str] = {}  # noqa: RUF012 (never changed)
+
+
+class FactorModel(RowModel, FactorFields):
+    """The columns of numbers of a table as a few factors and noise."""
+
+    __slots__ = ()
+
+    @classmethod
+    def begin(cls, source: Source, choices: FactorChoices) -> "FactorModel":
+        """A model before its first row, with the units of the source's sample."""
+        kinds = kinds_of(source.sample.schema, choices.features, choices.drop, set())
+        for name in choices.features:
+            if kinds.get(name, "number") not in NUMERIC:
+                raise ValueError(f"'{name}' is a {kinds[name]}; factors need columns of numbers.")
+        numeric = {name: kind for name, kind in kinds.items() if kind in NUMERIC}
+        if not numeric:
+            raise ValueError(
+                f"{source.files[0]} has no columns of numbers among {', '.join(list(kinds)[:30])}."
+            )
+        left_out = tuple((name, kind) for name, kind in kinds.items() if name not in numeric)
+        encoder = Encoder.begin(
+            numeric, source.sample, EncoderSettings(choices.missing == "impute")
+        )
+        estimator = _estimator(choices)
+        if choices.components > encoder.numbers.width:
+            raise ValueError(
+                f"{choices.components} factors of {encoder.numbers.width} columns of numbers are too "
+                "many; choose fewer with --components."
+            )
+        begun = cls("factor", choices, encoder, estimator, Record.none(), left_out)
+        return begun._replace(notation=source.words(begun.columns()))
+
+    def transform(self, frame: Any) -> np.ndarray:
+        """The expected factors of each row of a frame."""
+        return self.in_pieces(frame, self.estimator.transform)
+
+    def score_samples(self, frame: Any) -> np.ndarray:
+        """The log density of each row of a frame."""
+        return self.in_pieces(frame, self.estimator.score_samples)
+
+    def __repr__(self) -> str:
+        columns = counted(len(self.encoder.columns()), "column")
+        factors = counted(self.choices.components, "factor")
+        rows = counted(self.record.rows, "row")
+        return f"<kalvi factor analysis: {factors} of {columns}, {rows}>"
+
+    def types_beside_inputs(self) -> dict[str, str]:
+        return {}
+
+    def text_columns(self) -> tuple[str, ...]:
+        return ()
+
+    def streams(self) -> bool:
+        return self.choices.method != "batch_em"
+
+    def revisits(self, n_rows: int) -> bool:
+        return False
+
+    def climbed(self, pieces: list[Rows]) -> "FactorModel":
+        raise TypeError("factors of a stream have no further passes")
+
+    def merges(self) -> bool:
+        return False
+
+    def columns(self) -> tuple[str, ...]:
+        return self.encoder.columns()
+
+    def names(self) -> list[str]:
+        """The name of each number of a row."""
+        return self.encoder.numbers.slot_names()
+
+    def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
+        self._check_columns(table, place)
+        _, encoder, unseen = encoded = encoder.encode(table, place, learn=True)
+        x = self._numbers(encoded.x, encoder, table, place)
+        n = table.num_rows
+        return Rows(table, x, np.zeros(n), np.ones(n), encoder, unseen)
+
+    def inputs(self, table: pa.Table, place: Place) -> tuple[Any, Unseen]:
+        """Rows of numbers to find the factors of; numbers have no levels that could be new."""
+        self._check_columns(table, place)
+        encoded = self.encoder.encode(table, place, learn=False)
+        return self._numbers(encoded.x, self.encoder, table, place), {}
+
+    def learned(self, rows: Rows, start: int) -> "FactorModel":
+        """The model after a piece, whose blocks are each scored and then learned."""
+        record, first, n = self.record, 0, len(rows.x)
+        while first < n:
+            size = block_size(record.rows, FIRST_ROWS, n - first)
+            record = self._judged(record, rows.x[first : first + size])
+            self.estimator.partial_fit(rows.x[first : first + size])
+            record = record._replace(rows=record.rows + size, weight=record.weight + size)
+            first += size
+        sample = record.sample.add((rows.x, rows.y, rows.weight), start)
+        return self._replace(encoder=rows.encoder, record=record._replace(sample=sample))
+
+    def _judged(self, record: Record, x: np.ndarray) -> Record:
+        """The record with the log densities of rows that are still to be learned."""
+        which = scored_rows(record.rows, np.ones(len(x)), x.shape[1])
+        if not len(which):
+            return record
+        x, _, _ = padded(x[which], which, which)
+        before = record.curve.rows[-1:].sum(), record.curve.total[-1:].sum()
+        found = len(which), self._density(x)[: len(which)].sum()
+        added = (float(a + b) for a, b in zip(before, found, strict=True))
+        return record._replace(curve=record.curve.add(*added))
+
+    def _density(self, x: np.ndarray) -> np.ndarray:
+        density = self.estimator.score_samples(x)
+        if not np.all(np.isfinite(density)):
+            raise ValueError(
+                f"what {self.choices.method} has learned is no distribution any more: its steps are too "
+                "long for these rows. Leave out --set, or use --method eigen."
+            )
+        return density
+
+    def fitted(self, pieces: list[Rows]) -> "FactorModel":
+        """The model of all rows at once."""
+        x = np.concatenate([piece.x for piece in pieces])
+        rows = pieces[-1]._replace(x=x, y=np.zeros(len(x)), weight=np.ones(len(x)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
+            self.estimator.fit(x)
+        n, sample = len(x), self.record.sample.add((x, rows.y, rows.weight), 0)
+        record = self.record._replace(rows=n, weight=float(n), sample=sample)
+        return self._replace(encoder=rows.encoder, record=record)
+
+    def finished(self) -> "FactorModel":
+        """The model at the end: with the log densities of the sample, without its rows."""
+        record = self.record._replace(densities=self._densities())
+        return self._replace(record=record.without_rows())
+
+    def predicted(self, table: pa.Table, place: Place, level: float) -> RowPredictions:
+        """The expected factors of each row, and its log density."""
+        x, _ = self.inputs(table, place)
+        scores, density = self.estimator.transform(x), self.estimator.score_samples(x)
+        columns = {f"factor_{k + 1}": scores[:, k] for k in range(scores.shape[1])}
+        found = pa.table(columns | {"log_density": density})
+        return RowPredictions(found, {}, len(x), float(density.sum()), "mean_log_density")
+
+    def outline(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "rows": self.record.rows,
+            "columns": self.encoder.described(),
+            "left_out": dict(self.left_out),
+        }
+
+    def describe(self, name: str, *, diagnose: bool = False) -> dict[str, Any]:
+        record, learned = self.record, self.record.rows > 0
+        seen = record.curve
+        return {
+            "kalvi": __version__,
+            "name": name,
+            **self.outline(),
+            "components": self.choices.components,
+            "method": self.choices.method,
+            "seconds": round(record.seconds, 3),
+            "parameters": self.encoder.numbers.width * (self.choices.components + 2),
+            "log_density": float(seen.total[-1] / seen.rows[-1]) if len(seen.rows) else None,
+            "sample": (record.densities or self._densities()) if learned else None,
+            "explained": float(1 - _shares(self.estimator).noise.mean()) if learned else None,
+            "factors": factors(self.estimator, self.names()) if learned else [],
+            "noise": noise(self.estimator, self.names()) if learned else [],
+            "files": file_names(record),
+            "settings": self._settings(),
+            "curve": curve(record),
+            "warnings": self._warnings(),
+        }
+
+    def rules(self) -> integrity.Rules:
+        choices, encoder, known = self.choices, self.encoder, vars(self.estimator)
+        yield "the model", self.model == "factor"
+        right = integrity.is_json(choices.parameters) and choices.missing in ("error", "impute")
+        yield "the settings", right
+        yield "the method", choices.method == known["method"]
+        yield "the factors", choices.components == known["n_components"] >= 1
+        yield from integrity.estimator_rules(self.estimator)
+        yield from integrity.encoder_rules(encoder)
+        yield from integrity.notation_rules(self.notation, self.columns())
+        width = encoder.numbers.width
+        yield "the columns", not encoder.groups and choices.components <= width
+        yield from integrity.record_rules(self.record, width)
+        yield from integrity.fitted_rules(self.estimator, self.record.rows, width)
+
+    def _densities(self) -> dict[str, Any] | None:
+        """Log densities of the sample's rows, if there is a sample, under what was learned from them."""
+        if self.record.sample.x is None:
+            return None
+        rows = self.record.sample.x.toarray()
+        density = self.estimator.score_samples(rows)
+        found = np.quantile(density, QUANTILES)
+        return {
+            "rows": len(rows),
+            "log_density": float(density.mean()),
+            "quantiles": [[p, float(q)] for p, q in zip(QUANTILES, found, strict=True)],
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        choices = self.choices._asdict()
+        parameters = choices.pop("parameters")
+        return {k: v for k, v in choices.items() if v not in (None, (), False)} | parameters
+
+    def _warnings(self) -> list[str]:
+        """What a person should look into."""
+        learned, estimator = self.record.rows > 0, self.estimator
+        still = [
+            column["name"]
+            for column in self.encoder.described()
+            if learned and column["kind"] == "number" and not column.get("std", 0.0)
+        ]
+        found = [f"'{name}' never varies; leave it out with --drop {name}." for name in still]
+        if learned and not self.streams() and estimator.n_iter_ >= estimator.max_iter:
+            found.append(
+                f"the likelihood had not converged after {estimator.n_iter_} passes; "
+                "raise --set max_iter=..."
+            )
+        return found
+
+    def _numbers(
+        self, x: np.ndarray, encoder: Encoder, table: pa.Table, place: Place
+    ) -> np.ndarray:
+        """The numbers in their units, or as they came; the centre of the first rows where missing."""
+        numbers = encoder.numbers
+        if not self.choices.raw:
+            return x[:, : numbers.width]  # without the indicators of what was missing
+        raw = numbers.raw(table, place)
+        bad = np.argwhere(np.abs(raw) > LARGEST)
+        if bad.size:
+            row, slot = bad[0]
+            raise BadData(
+                f"{place(int(row))}: column '{self.names()[slot]}' is {raw[row, slot]:g}, too large "
+                "for --raw; leave that out, or scale the column."
+            )
+        return np.where(np.isnan(raw), np.nan_to_num(numbers.centre), raw)
+
+    def _check_columns(self, table: pa.Table, place: Place) -> None:
+        for name in self.columns():
+            if name not in table.column_names:
+                raise BadData(f"{place(0)}: there is no column '{name}', which the model needs.")
+
+
+def _estimator(choices: FactorChoices) -> FactorAnalysis:
+    """The estimator before any row, its parameters checked."""
+    own = {"method": choices.method, "random_state": 0} | choices.parameters
+    try:
+        return FactorAnalysis(choices.components, **own)
+    except TypeError:
+        known = sorted(set(FactorAnalysis().get_params()) - {"n_components", "verbose"})
+        unknown = ", ".join(sorted(set(choices.parameters) - set(known)))
+        raise ValueError(
+            f"a factor analysis has no parameter {unknown}; it has {', '.join(known)}."
+        ) from None
+
+
+class Shares(NamedTuple):
+    """Correlations of the columns with the factors, and the share of noise in each column."""
+
+    loadings: np.ndarray
+    noise: np.ndarray
+
+
+def _shares(estimator: FactorAnalysis) -> Shares:
+    factor, diag = estimator.components_.T, estimator.noise_variance_
+    variance = np.sum(factor**2, axis=1) + diag
+    return Shares(factor / np.sqrt(variance)[:, None], diag / variance)
+
+
+def factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]:
+    """For each factor: its share of the variance, the deviation of its scores, the strongest columns."""
+    loadings = _shares(estimator).loadings
+    found = []
+    for k, std in enumerate(score_stds(estimator)):
+        order = np.argsort(-np.abs(loadings[:, k]), kind="stable")[:LISTED]
+        found.append(
+            {
+                "name": f"factor_{k + 1}",
+                "share": float(np.mean(loadings[:, k] ** 2)),
+                "sd": float(std),
+                "loadings": [[names[j], float(loadings[j, k])] for j in order],
+            }
+        )
+    return found
+
+
+def noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
+    """The share of each column that no factor explains, the largest first."""
+    share = _shares(estimator).noise
+    order = np.argsort(-share, kind="stable")
+    return [[names[j], float(share[j])] for j in order[:LISTED]]
+
+
+def score_stds(estimator: FactorAnalysis) -> np.ndarray:
+    """Standard deviations of the factors given a row, the same for every row."""
+    spread = estimator.gaussian_.covariance
+    with matching(estimator.dtype):
+        _, cov = run.call(loading, spread.factor, spread.diag, spread.factor.T[:1])
+    return np.sqrt(np.diag(np.asarray(cov)))

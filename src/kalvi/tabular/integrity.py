@@ -1,0 +1,282 @@
+"""Whether the parts of a model out of a file fit together: a file may have been changed by anyone.
+
+That each part is of the type its class declares was seen when it was put together (`archives`); here is
+what they must say of each other. A model's rules are pairs: what is looked at, and whether it is right.
+They are tried in their order, so that later ones may rely on those before.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kalvi.columns.encoder import Encoder
+from kalvi.columns.keyed import KeyedColumn
+from kalvi.columns.numbers import NumberColumns
+from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
+from kalvi.columns.targets import MOST_CLASSES, Classes, Target
+from kalvi.readers.notation import Notation
+from kalvi.tabular.record import BINS, LEVELS, Record
+from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
+
+DENSE = ("number", "flag", "time", "vector")
+MOST_BITS = 26
+"""Bits of a hash, at most, as `kalvi fit` has it."""
+
+Rules = Iterator[tuple[str, bool]]
+
+
+@contextmanager
+def guarded(path: str | Path) -> Iterator[None]:
+    """Turn unexpected errors of a model, whose parts then do not fit together, into one sentence."""
+    try:
+        yield
+    except (ValueError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} is damaged: its parts do not fit together.") from error
+
+
+def require_consistent(rules: Rules, path: str | Path) -> None:
+    """Raise an error that names the first rule which a file breaks."""
+    try:
+        wrong = next((what for what, right in rules if not right), None)
+    except Exception as error:
+        raise ValueError(f"{path} is damaged: its parts do not fit together.") from error
+    if wrong is not None:
+        raise ValueError(f"{path} is damaged: {wrong} cannot be as it says.")
+
+
+def notation_rules(notation: dict[str, str], columns: tuple[str, ...]) -> Rules:
+    """Rules for the notation of columns."""
+    known = set(notation) <= set(columns)
+    yield "the notation", known and all(_is_word(word) for word in notation.values())
+
+
+def _is_word(word: str) -> bool:
+    try:
+        return bool(Notation.of(word))
+    except ValueError:
+        return False
+
+
+def estimator_rules(estimator: Any) -> Rules:
+    """Rules for the parameters of an estimator and the numbers that it publishes."""
+    estimator.check_settings()
+    yield "the settings", all(is_json(v) for v in estimator.get_params(deep=False).values())
+    if "fit_" in vars(estimator):
+        estimator.check_structure()
+    counts = [getattr(estimator, name, 1) for name in ("n_passes_", "n_samples_seen_", "n_iter_")]
+    yield "the passes", all(isinstance(n, int | np.integer) and bool(n >= 0) for n in counts)
+    found = [getattr(estimator, name, 0.0) for name in ("elbo_", "elbo_gap_")]
+    yield "the bound", all(isinstance(value, int | float | np.floating) for value in found)
+    yield "the settings", isinstance(vars(estimator).get("verbose", False), bool)
+
+
+def fitted_rules(estimator: Any, rows: int, width: int) -> Rules:
+    """Rules for a fitted estimator: it has seen rows of this width, if any were learned."""
+    known = vars(estimator)
+    yield "the rows", bool(rows) == ("n_features_in_" in known)
+    yield "the width", not rows or known["n_features_in_"] == width
+
+
+def target_rules(target: Target) -> Rules:
+    """Rules for the column that is predicted."""
+    numbers = {k: v for k, v in vars(target).items() if isinstance(v, int | float)}
+    yield "the target", all(np.isfinite(v) for v in numbers.values())
+    yield "the unit of the target", numbers.get("scale", 1.0) > 0
+    if isinstance(target, Classes):
+        labels = target.labels
+        yield "the classes", 2 <= len(set(labels)) == len(labels) <= MOST_CLASSES
+
+
+def encoder_rules(encoder: Encoder) -> Rules:
+    """Rules for the encoder: every place of a row of x is taken once, or free."""
+    numbers, settings, columns = encoder.numbers, encoder.settings, encoder.columns()
+    bits = settings.hash_bits
+    yield "the hash", few_bits(bits)
+    yield "the largest width", settings.max_width >= 1
+    yield "the columns", 1 <= len(set(columns)) == len(columns)
+    yield from _number_rules(numbers)
+    front = numbers.width + settings.impute * len(numbers.names)
+    hashed = 2**bits if bits is not None and encoder.groups else 0
+    taken = [np.zeros(0, int)]
+    for group in encoder.groups:
+        for what, right in group_rules(group, front, bits):
+            yield f"'{group.name}': {what}", right
+        if group.count() is not None:
+            taken.append(np.array(list(group.slots.by_key().values()), int))
+    places = np.sort(np.concatenate(taken))
+    given = front + hashed + np.arange(len(places))
+    yield "the places", np.array_equal(places, given)
+    yield "the places", encoder.used == front + hashed + len(places)
+    yield "the width", encoder.used <= encoder.width <= max(encoder.roomy_width(), encoder.used)
+
+
+def few_bits(bits: int | None) -> bool:
+    """Whether levels are hashed into no more places than `kalvi fit` allows, if at all."""
+    return bits is None or 1 <= bits <= MOST_BITS
+
+
+def _number_rules(numbers: NumberColumns) -> Rules:
+    lengths = {len(numbers.names), len(numbers.kinds), len(numbers.widths)}
+    yield "the columns of numbers", len(lengths) == 1 and set(numbers.kinds) <= set(DENSE)
+    single = (w == 1 for k, w in zip(numbers.kinds, numbers.widths, strict=True) if k != "vector")
+    yield "the columns of numbers", all(single) and all(w >= 0 for w in numbers.widths)
+    arrays = (numbers.centre, numbers.scale, *numbers.moments)
+    yield (
+        "the units",
+        all(is_float_array(a, (numbers.width,)) for a in arrays) and numbers.rows >= 0,
+    )
+    count, mean, squares = numbers.moments[:3]
+    yield "the units", bool(np.all((numbers.scale > 0) | np.isnan(numbers.scale)))
+    yield "the units", not np.isinf(numbers.centre).any() and not np.isinf(numbers.scale).any()
+    known = np.isfinite(count) & (count >= 0) & np.isfinite(mean) & (squares >= 0)
+    yield "the moments", bool(np.all(known & np.isfinite(squares)))
+
+
+def group_rules(group: KeyedColumn, front: int, bits: int | None) -> Rules:
+    """Of a column of levels, words or indices; the numbers take the first `front` columns of x."""
+    yield "its counts", min(group.rows, group.missing) >= 0
+    yield from slot_rules(group.slots, group.keys.textual, front, bits)
+
+
+@singledispatch
+def slot_rules(slots: Slots, textual: bool, front: int, bits: int | None) -> Rules:
+    """Of the columns of x that the keys of a column have."""
+    raise TypeError(f"{type(slots).__name__} gives no columns of x")
+
+
+@slot_rules.register(OwnSlots)
+def _of_own_slots(slots: OwnSlots, textual: bool, front: int, bits: int | None) -> Rules:
+    n, key = len(slots.keys), str if textual else int
+    yield "its levels", all(type(own) is key for own in slots.keys) and bits is None
+    yield "its levels", len(set(slots.keys)) == n
+    yield "its places", is_integer_array(slots.slots, (n,)) and is_integer_array(slots.counts, (n,))
+    yield "its counts", bool(np.all(slots.counts >= 0))
+    places = slots.by_key().values()
+    yield "its places", (slots.unknown is not None) == textual and len(set(places)) == len(places)
+
+
+@slot_rules.register(HashedSlots)
+def _of_hashed_slots(slots: HashedSlots, textual: bool, front: int, bits: int | None) -> Rules:
+    same = slots.bits == bits and slots.start == front
+    yield "its hash", same and slots.unknown is None
+
+
+def record_rules(record: Record, width: int) -> Rules:
+    """Rules for the record of a pass."""
+    positive = np.isfinite(record.weight) and (record.weight > 0) == (record.rows > 0)
+    yield "the weight of the rows", record.rows >= 0 and bool(positive) and record.weight >= 0
+    yield "the time", bool(np.isfinite(record.seconds)) and record.seconds >= 0
+    curve, checks, sample = record.curve, record.checks, record.sample
+    yield "the curve", all(is_float_array(part, (curve.rows.size,)) for part in curve)
+    yield "the curve", bool(np.all(curve.rows > 0)) and bool(np.all(np.isfinite(curve.rows)))
+    yield (
+        "the checks",
+        is_float_array(checks.bins, (3, BINS)) and is_float_array(checks.inside, (len(LEVELS),)),
+    )
+    parts = checks.bins, checks.inside, checks.count
+    yield "the checks", all(np.all(np.isfinite(p) & (np.asarray(p) >= 0)) for p in parts)
+    yield "the files", is_json(record.files) and all("path" in file for file in record.files)
+    yield "the examples", is_json(record.examples) and all(map(_is_example, record.examples))
+    n = len(sample.y) if sample.y.ndim else -1
+    yield (
+        "the sample",
+        all(is_float_array(part, (n,)) and np.isfinite(part).all() for part in sample[1:]),
+    )
+    right = sample.x is None or (sp.issparse(sample.x) and sample.x.format == "csr")
+    yield "the sample", right and (sample.x is None or sample.x.dtype.kind == "f")
+    shape = (0, 0) if sample.x is None else sample.x.shape
+    yield "the sample", shape[0] == n and shape[1] <= width
+
+    yield from _summary_rules(record)
+
+
+def _summary_rules(record: Record) -> Rules:
+    """Rules for scores, losses, diagnosis and log densities."""
+    scores, losses = record.scores, record.losses
+    parts = [] if scores is None else [np.asarray(part) for part in scores]
+    yield "the scores", all(np.all(np.isfinite(part)) for part in parts)
+    yield "the scores", scores is None or scores.rows() >= 0
+    if isinstance(scores, ClassScores):
+        shape = scores.ranks.shape
+        yield "the scores", len(shape) == 3 and shape[1] == 2 and 1 <= shape[2] <= ODDS_BINS
+        yield "the scores", all(bool(np.all(part >= 0)) for part in parts)
+    if losses is not None:
+        n = losses.at.size
+        right = all(is_float_array(part, (n,)) and np.all(np.isfinite(part)) for part in losses)
+        yield "the losses", right and bool(np.all(np.diff(losses.at) >= 0))
+    yield "the diagnosis", record.diagnosis is None or _is_diagnosis(record.diagnosis)
+    yield "the log densities", record.densities is None or _is_densities(record.densities)
+
+
+def score_rules(record: Record, target: Target) -> Rules:
+    """Rules for scores: they are of the kind of target that the model has."""
+    scores = record.scores
+    if not isinstance(target, Classes):
+        yield "the scores", scores is None or isinstance(scores, NumberScores)
+        return
+    yield "the scores", scores is None or isinstance(scores, ClassScores)
+    if isinstance(scores, ClassScores):
+        n = len(target.labels)
+        right = is_float_array(scores.seen, (n,)) and len(scores.ranks) == (n if n > 2 else 1)
+        yield "the scores", right
+
+
+def _is_diagnosis(told: dict[str, Any]) -> bool:
+    right = _has_numbers(told, ("pareto_k", "draws", "rows", "ess"))
+    return right and isinstance(told.get("verdict"), str) and is_json(told)
+
+
+def _is_densities(told: dict[str, Any]) -> bool:
+    pairs = told.get("quantiles")
+    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+        return False
+    numbers = all(isinstance(value, int | float) for pair in pairs for value in pair)
+    return numbers and _has_numbers(told, ("rows", "log_density")) and is_json(told)
+
+
+def _has_numbers(told: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return all(isinstance(told.get(name), int | float) for name in names)
+
+
+def _is_example(example: dict[str, Any]) -> bool:
+    row, numbers = example.get("row"), ("predicted", "lower", "upper")
+    texts = isinstance(row, dict) and all(isinstance(v, str) for v in row.values())
+    known = {k: v for k, v in example.items() if k in numbers}
+    right = all(isinstance(v, int | float) and abs(v) < np.inf for v in known.values())
+    return texts and right and "predicted" in known and isinstance(example.get("observed"), str)
+
+
+def job_rules(job: Any) -> Rules:
+    """Rules for a job out of a checkpoint."""
+    yield "the run", bool(job.data) and all(_is_word(word) for word in job.types.values())
+    yield "the run", job.piece >= 1 and job.every_rows >= 1 and job.done >= 0
+    yield "the run", isinstance(job.climbs, bool)
+    yield "the run", bool(np.isfinite(job.every_seconds)) and job.every_seconds >= 0
+    yield "the run", is_json(job.fingerprint) and all("path" in file for file in job.fingerprint)
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value can be written as JSON."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def is_float_array(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is an array of floats of this shape."""
+    return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == shape
+
+
+def is_integer_array(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is an array of integers of this shape."""
+    return isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.shape == shape

@@ -1,0 +1,247 @@
+"""Linear models of a table: linear, logistic and Poisson regression, with a posterior of coefficients."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kalvi.columns.encoder import FREE
+from kalvi.columns.numbers import units
+from kalvi.columns.targets import Classes, Counts, Numbers, Target, numbers
+from kalvi.estimators.linear import LinearRegression, LogisticRegression, PoissonRegression
+from kalvi.evaluation import intervals
+from kalvi.tabular import convergence, effects
+from kalvi.tabular.choices import check_numeric, labels_of
+from kalvi.tabular.estimator_access import (
+    class_predictor_moments,
+    new_estimator,
+    predictor_moments,
+)
+from kalvi.tabular.record import LEVELS, Judged
+from kalvi.tabular.rows import Rows, joined
+from kalvi.tabular.supervised import SupervisedModel
+from kalvi.tabular.supervised_learner import Prediction
+
+FULL_COVARIANCE, LOW_RANK = 700, 20
+"""Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
+FIRST_ROWS = 16
+"""Rows that are learned before any is predicted."""
+MOST_FULL = 2048
+"""A full covariance that nobody asked for grows to so many places at most."""
+
+
+class LinearModel(SupervisedModel):
+    """A model whose predictor is linear in the numbers of a row; new levels may widen the rows."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def effects_of(self) -> str:
+        """What a coefficient adds to."""
+
+    @classmethod
+    def widens(cls) -> bool:
+        return True
+
+    def streams(self) -> bool:
+        return True
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
+
+    def merges(self) -> bool:
+        return self.record.rows > 0
+
+    def widen(self, width: int) -> None:
+        """Make room for new levels, unless a full covariance that nobody asked for becomes too large."""
+        asked = "rank" in self.choices.parameters or self.estimator.rank is not None
+        if width > MOST_FULL and not asked:
+            raise ValueError(
+                f"new levels have widened the rows to {width} places, too many for a full covariance; "
+                "give a rank (--rank 20), or hash the levels (--hash-bits 12)."
+            )
+        self.estimator.widen(width)
+
+    def revisits(self, n_rows: int) -> bool:
+        return self.has_begun() and self.estimator.revisits(n_rows, self.encoder.width)
+
+    def climbed(self, pieces: list[Rows]) -> "LinearModel":
+        """The model after further passes over the streamed rows, to the optimum of the bound.
+
+        The record stays that of the stream: its predictions were made before their rows were learned.
+        """
+        x, y, weight = joined(pieces, self.encoder.width)
+        self.estimator.climb_to_optimum(x, y, sample_weight=weight)
+        return self
+
+    def has_diagnosis(self) -> bool:
+        """Whether it keeps all rows: one that forgets has no other posterior to be compared with."""
+        return self.estimator.forgetting == 1 and self.estimator.process_noise == 0
+
+    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+        sample = self.record.sample
+        if not self.has_diagnosis() or sample.x is None or not len(sample.y):
+            return None
+        x = sample.x.copy()
+        x.resize(x.shape[0], self.estimator.n_features_in_)
+        found = self.estimator.diagnose(
+            x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
+        )
+        how, error = self._reached(), None
+        if how is not None and how["how"] == "one pass":
+            error = convergence.one_pass_error(self.estimator, (x, sample.y, sample.weight))
+        return {
+            "shift": float(found.shift),
+            "one_pass": error and error | {"text": convergence.error_sentence(error)},
+            "pareto_k": float(found.pareto_k),
+            "verdict": str(found.verdict),
+            "draws": int(found.n_draws),
+            "rows": int(found.n_rows),
+            "ess": float(found.ess),
+        }
+
+    def specifics(self) -> dict[str, Any]:
+        reached, learned = self._reached(), self.record.rows > 0
+        parts = self.estimator, self.encoder, self.target
+        free = self.encoder.names().count(FREE)
+        return {
+            "passes": int(getattr(self.estimator, "n_passes_", 1)),
+            "reached": reached and reached | {"text": convergence.sentence(reached)},
+            "parameters": max(self.n_parameters() - free, 0),
+            "settings": self.choices.stated() | {"full covariance": self.estimator.rank is None},
+            "effects_of": self.effects_of(),
+            "effects_total": effects.count(self.encoder, self.target) if learned else 0,
+            "effects": effects.effects(*parts) if learned else [],
+            "intercept": effects.intercepts(*parts) if learned else [],
+            "diagnosis_absent": self._diagnosis_absent(),
+        }
+
+    def _reached(self) -> dict[str, Any] | None:
+        if not self.record.rows:
+            return None
+        return convergence.reached(self.estimator, self.record, self.unit_log_density())
+
+    def _diagnosis_absent(self) -> str | None:
+        """Why there is no diagnosis, and what to do."""
+        if not self.record.rows:
+            return None
+        if not self.has_diagnosis():
+            return "There is no diagnosis: a model that forgets has no other posterior to be compared with."
+        if self.record.sample.x is None:
+            return (
+                "There is no diagnosis of the Gaussian (Pareto k), and the model holds no rows to make one "
+                "from: fit it with --diagnose, or with --keep-rows to have it made later."
+            )
+        return (
+            "There is no diagnosis of the Gaussian (Pareto k): kalvi inspect --diagnose makes one."
+        )
+
+
+class LinearRegressionModel(LinearModel):
+    """Bayesian linear regression of a column of numbers."""
+
+    __slots__ = ()
+
+    MODEL = "linear"
+
+    @classmethod
+    def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        check_numeric(name, column)
+        centre, scale = (float(part[0]) for part in units(numbers(column)[:, None]))
+        return Numbers(name, centre if np.isfinite(centre) else 0.0, scale or 1.0)
+
+    @classmethod
+    def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        return new_estimator(LinearRegression, _ranked(width, parameters))
+
+    def prediction(self, x: Any, level: float) -> Prediction:
+        mean, std = self.estimator.predict(x, return_std=True)
+        mean = self.target.restored(mean)
+        return Prediction(mean, intervals.normal(mean, self.target_scale() * std, level))
+
+    def expected(self, x: Any) -> np.ndarray:
+        return self.target.restored(self.estimator.predict(x))
+
+    def judged(self, x: Any, y: np.ndarray) -> Judged:
+        mean, std = self.estimator.predict(x, return_std=True)
+        inside = intervals.normal_holds(y, mean, std, LEVELS)
+        return Judged(self.target.restored(mean), inside)
+
+    def effects_of(self) -> str:
+        return f"the mean of {self.target.name}"
+
+
+class PoissonRegressionModel(LinearModel):
+    """Bayesian regression of a column of counts."""
+
+    __slots__ = ()
+
+    MODEL = "poisson"
+
+    @classmethod
+    def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        check_numeric(name, column)
+        return Counts(name)
+
+    @classmethod
+    def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        return new_estimator(PoissonRegression, _ranked(width, parameters))
+
+    def prediction(self, x: Any, level: float) -> Prediction:
+        mean, std = predictor_moments(self.estimator, x)
+        return Prediction(self.estimator.predict(x), intervals.counts(mean, std, level))
+
+    def expected(self, x: Any) -> np.ndarray:
+        return self.estimator.predict(x)
+
+    def judged(self, x: Any, y: np.ndarray) -> Judged:
+        mean, std = predictor_moments(self.estimator, x)
+        inside = intervals.counts_hold(y, mean, std, LEVELS)
+        return Judged(np.exp(np.minimum(mean + std**2 / 2, 700)), inside)
+
+    def effects_of(self) -> str:
+        return f"the log of the mean of {self.target.name}"
+
+
+class LogisticRegressionModel(LinearModel):
+    """Bayesian logistic regression of a column of labels, of two classes or more."""
+
+    __slots__ = ()
+
+    MODEL = "logistic"
+
+    @classmethod
+    def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        return labels_of(name, column, classes)
+
+    @classmethod
+    def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        assert isinstance(target, Classes)
+        outputs = len(target.labels) if len(target.labels) > 2 else 1
+        return new_estimator(LogisticRegression, _ranked(width * outputs, parameters))
+
+    def prediction(self, x: Any, level: float) -> Prediction:
+        p = self.expected(x)
+        if p.shape[1] > 2:
+            moments = class_predictor_moments(self.estimator, x)
+            return Prediction(p, intervals.classes(*moments, level))
+        return Prediction(p, intervals.probability(*predictor_moments(self.estimator, x), level))
+
+    def expected(self, x: Any) -> np.ndarray:
+        return self.estimator.predict_proba(x)
+
+    def judged(self, x: Any, y: np.ndarray) -> Judged:
+        return Judged(self.expected(x), None)
+
+    def effects_of(self) -> str:
+        labels = self.labels()
+        if len(labels) > 2:
+            return "the score of each class (softmax)"
+        return f"the log odds of {labels[1]}"
+
+
+def _ranked(width: int, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, with a rank by the number of coefficients if none was given."""
+    rank = None if width <= FULL_COVARIANCE else LOW_RANK
+    return {"rank": rank, **parameters}

@@ -1,0 +1,70 @@
+"""Networks of a table, with a posterior of their weights: of classes for labels, of numbers otherwise."""
+
+from typing import Any
+
+import numpy as np
+
+from kalvi.columns.targets import Classes, Target
+from kalvi.estimators.neural import NeuralClassifier, NeuralRegressor
+from kalvi.evaluation import intervals
+from kalvi.evaluation.intervals import Spread
+from kalvi.tabular.estimator_access import new_estimator
+from kalvi.tabular.nonlinear import NonlinearModel
+from kalvi.tabular.record import LEVELS, Judged
+from kalvi.tabular.rows import dense
+from kalvi.tabular.supervised_learner import Prediction
+
+FIRST_ROWS = 256
+"""Rows that are learned before any is predicted: a network takes its scales from them."""
+
+
+class NeuralModel(NonlinearModel):
+    """A network of a table."""
+
+    __slots__ = ()
+
+    MODEL = "neural"
+
+    @classmethod
+    def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        kind = NeuralClassifier if isinstance(target, Classes) else NeuralRegressor
+        return new_estimator(kind, {"method": "lrvga", "random_state": 0, **parameters})
+
+    def streams(self) -> bool:
+        return self.choices.parameters.get("method", "lrvga") == "lrvga"
+
+    def first_rows(self) -> int:
+        return FIRST_ROWS
+
+    def prediction(self, x: Any, level: float) -> Prediction:
+        mean, epistemic, aleatoric = self.estimator.predict_parts(dense(x))
+        if not isinstance(self.target, Classes):
+            return Prediction(mean, intervals.normal(mean, np.sqrt(epistemic + aleatoric), level))
+        ends = intervals.normal(mean, np.sqrt(epistemic), level)
+        ends = Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))
+        second = Spread(*(part[:, 1] for part in ends))
+        return Prediction(mean, second if mean.shape[1] == 2 else ends)
+
+    def expected(self, x: Any) -> np.ndarray:
+        return self.estimator.predict_parts(dense(x))[0]
+
+    def judged(self, x: Any, y: np.ndarray) -> Judged:
+        mean, epistemic, aleatoric = self.estimator.predict_parts(dense(x))
+        if isinstance(self.target, Classes):
+            return Judged(mean, None)
+        std = np.sqrt(epistemic + aleatoric)
+        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+
+    def shape(self) -> dict[str, Any]:
+        """Layers, how the posterior was found, and how many parameters it has."""
+        estimator, perceptron = self.estimator, self.estimator.perceptron_
+        bound = getattr(estimator, "elbo_", None)
+        return {
+            "kind": "network",
+            "layers": [int(size) for size in perceptron.sizes],
+            "activation": str(estimator.activation),
+            "method": str(estimator.method),
+            "posterior": type(estimator.posterior_).__name__,
+            "parameters": int(perceptron.n_parameters()),
+            "bound": None if bound is None else float(bound),
+        }

@@ -1,0 +1,143 @@
+"""Predictions of the rows of a source: their tables, what was new in the rows, and how they are written."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from kalvi.readers.source import Source
+
+PIECE = 4096
+"""Rows that are predicted at once."""
+LISTED = 5
+"""So many new levels of a column are named."""
+
+Tell = Callable[[int, float | None], None]
+"""Told how many rows are predicted, and the share of the bytes that are read."""
+Unseen = dict[str, dict[str, int]]
+"""Levels of each column that a model has not seen, and how many rows have them."""
+
+
+class Outcome(NamedTuple):
+    """How many rows were predicted, what was new in them, and how good the predictions are."""
+
+    rows: int
+    ignored: tuple[str, ...]  # columns that the model does not know
+    unseen: Unseen
+    labelled: int  # rows that could be judged
+    score: float | None  # mean over these
+    measure: str  # what the score is: "log_loss", "mean_squared_error" or "mean_log_density"
+    absent: tuple[str, ...] = ()  # columns of the model that the data lack, imputed in every row
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as plain JSON."""
+        return {
+            "rows": self.rows,
+            "ignored_columns": list(self.ignored),
+            "imputed_columns": list(self.absent),
+            "unseen_levels": self.unseen,
+            "labelled": self.labelled,
+            self.measure: self.score,
+        }
+
+    def as_lines(self) -> list[str]:
+        """The outcome in lines of text."""
+        said = [f"predicted {self.rows:,} row{'s' * (self.rows != 1)}"]
+        if self.score is not None:
+            name = self.measure.replace("_", " ")
+            judged = (
+                "" if name == "mean log density" else f" on {self.labelled:,} rows with a target"
+            )
+            said.append(f"{name} {self.score:.6f}{judged}")
+        if self.ignored:
+            said.append(f"columns the model does not know were ignored: {', '.join(self.ignored)}")
+        return said + self.surprises()
+
+    def surprises(self) -> list[str]:
+        """Lines on absent columns and unseen levels, which may make predictions worse."""
+        said = [
+            f"the data have no column '{name}': it is imputed in all rows" for name in self.absent
+        ]
+        for column, levels in self.unseen.items():
+            most = sorted(levels, key=lambda level: -levels[level])
+            named = ", ".join(most[:LISTED]) + (" ..." if len(most) > LISTED else "")
+            lost = " (labels that lost their leading zeros must be read as text)"
+            said.append(
+                f"'{column}' has levels the model has not seen, in {sum(levels.values()):,} rows: {named}"
+                + lost * any(level.isdecimal() for level in most)
+            )
+        return said
+
+
+class PredictedPiece(NamedTuple):
+    """Predictions of some rows as a table, and the outcome up to them."""
+
+    table: pa.Table
+    outcome: Outcome
+
+
+class RowPredictions(NamedTuple):
+    """Predictions of some rows, levels that are new, how many rows were judged and their total score."""
+
+    table: pa.Table
+    unseen: Unseen
+    labelled: int
+    total: float
+    measure: str
+
+
+def nobody(rows: int, fraction: float | None) -> None:
+    """A `Tell` that tells nobody."""
+
+
+def write(pieces: Iterator[PredictedPiece], file: Any, suffix: str) -> Outcome:
+    """Write the tables as CSV, Parquet or JSON lines, and return the outcome of them all."""
+    writer: Any = None
+    outcome = None
+    for table, told in pieces:
+        outcome = told
+        if suffix == ".jsonl":
+            lines = (json.dumps(row, ensure_ascii=False, default=str) for row in table.to_pylist())
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            continue
+        if writer is None:
+            kind = pq.ParquetWriter if suffix == ".parquet" else pa_csv.CSVWriter
+            writer = kind(file, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+    assert outcome is not None  # a source has rows
+    return outcome
+
+
+def check_kept(source: Source, keep: tuple[str, ...]) -> None:
+    """Refuse columns to carry over that the data lack, or that no table of predictions can hold."""
+    for name in keep:
+        if name not in source.schema.names:
+            raise ValueError(f"--keep: the data have no column '{name}'.")
+    for name in keep:
+        if pa.types.is_nested(source.schema.field(name).type):
+            raise ValueError(f"--keep: column '{name}' holds lists, which cannot be carried over.")
+
+
+def join_columns(kept: pa.Table, found: pa.Table) -> pa.Table:
+    """One table of the columns that are kept and of the predictions."""
+    if both := set(kept.column_names) & set(found.column_names):
+        raise ValueError(
+            f"--keep: the predictions have a column '{both.pop()}' of their own; rename it."
+        )
+    columns = dict(zip(kept.column_names, kept.columns, strict=True))
+    return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
+
+
+def add_counts(a: Unseen, b: Unseen) -> Unseen:
+    """The counts of new levels in two parts of the data, added up."""
+    found = {name: dict(levels) for name, levels in a.items()}
+    for name, levels in b.items():
+        mine = found.setdefault(name, {})
+        for level, n in levels.items():
+            mine[level] = mine.get(level, 0) + n
+    return found

@@ -1,0 +1,70 @@
+"""What is said of a factorised binary matrix."""
+
+from typing import Any
+
+from kalvi.readers.source import Source
+from kalvi.tabular.record import Record
+from kalvi.tabular.renderers.renderer import Renderer
+from kalvi.tabular.renderers.text import Facts, Paint, counted, fact_lines, note_lines
+
+
+class MatrixRenderer(Renderer):
+    """The words for the factors of a matrix, which is learned whole."""
+
+    def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
+        return []
+
+    def progress(self, record: Record) -> str:
+        return ""
+
+    def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
+        return [
+            f"{_size(summary)}, {summary['sweeps']} sweeps, {summary['seconds']:.1f} s",
+            f"bound on the log evidence {summary['bound']:.3f}",
+        ]
+
+    def summary_lines(self, summary: dict[str, Any], most: int, paint: Paint) -> list[str]:
+        head = "factors: share of the logits' mean square, correlation lengths of rows and columns"
+        said = [f"{summary['name']}: {_size(summary)}", *fact_lines(_facts(summary)), head]
+        for factor in summary["factors"][:most]:
+            rows, cols = (
+                _length(factor[f"{side}_length"], summary[f"{side}_axis"])
+                for side in ("row", "col")
+            )
+            lengths = f"rows {rows}, columns {cols}"
+            said.append(f"  {factor['name']:<12} {factor['share']:7.1%}   {lengths}")
+        return [*said, *note_lines(summary)]
+
+
+def _size(summary: dict[str, Any]) -> str:
+    """How many factors there are of how large a matrix."""
+    shape = f"{summary['rows']:,} × {summary['cols']:,} matrix"
+    return f"{counted(summary['n_factors'], 'factor')} of a {shape}"
+
+
+def _facts(summary: dict[str, Any]) -> Facts:
+    share = summary["observed"] / max(summary["rows"] * summary["cols"], 1)
+    converged = "" if summary["converged"] else ", not converged"
+    return [
+        ("entries", f"{summary['observed']:,} observed ({share:.1%})"),
+        ("ones", f"{summary['ones'] / max(summary['observed'], 1):.1%}"),
+        ("rows along", _along(summary["row_axis"])),
+        ("columns along", _along(summary["col_axis"])),
+        ("bound", f"{summary['bound']:.3f} ({summary['bound_per_entry']:.6f} an entry)"),
+        ("sweeps", f"{summary['sweeps']}{converged}"),
+        ("seconds", f"{summary['seconds']:.1f}"),
+    ]
+
+
+def _along(axis: dict[str, Any]) -> str:
+    if axis["kind"] == "order":
+        return "their order in the file"
+    if axis["kind"] == "unordered":
+        return "nothing: unordered"
+    return f"{axis['kind']} {axis['least']} to {axis['most']}"
+
+
+def _length(value: float, axis: dict[str, Any]) -> str:
+    if axis["kind"] == "unordered":
+        return "unordered"
+    return f"{value:.4g}" + (" days" if axis["kind"] == "dates" else "")

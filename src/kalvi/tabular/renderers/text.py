@@ -1,0 +1,89 @@
+"""Phrases that the renderers share: counts, columns, lists of facts and notes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kalvi.columns.numbers import in_words
+from kalvi.readers.source import Source
+
+NAMES = {
+    "logistic": "logistic regression",
+    "linear": "linear regression",
+    "poisson": "Poisson regression",
+    "gp": "Gaussian process",
+    "neural": "neural network",
+}
+"""Models of tables with a target, in words."""
+SHOWN = 12
+"""So many columns are listed."""
+
+Facts = list[tuple[str, str]]
+Paint = Callable[[str], str]
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things, such as "1 row" or "2 rows"."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def fact_lines(facts: Facts) -> list[str]:
+    """A line for each fact."""
+    return [f"  {name:<14}{value}" for name, value in facts]
+
+
+def note_lines(summary: dict[str, Any]) -> list[str]:
+    """A line for each thing that a person should look into."""
+    return [f"note: {warning}" for warning in summary["warnings"]]
+
+
+def speed(summary: dict[str, Any]) -> str:
+    """How long a pass took, and how many rows it learned in a second."""
+    rows = summary["rows"] / max(summary["seconds"], 1e-9)
+    return f"{summary['seconds']:.1f} s ({rows:,.0f} rows/s)"
+
+
+def column_line(name: str, said: str) -> str:
+    """A column, and what is said of it."""
+    return f"  {name[:28]:<28} {said}"
+
+
+def column_text(column: dict[str, Any]) -> str:
+    """A column in a few words: its kind, its levels or its law, what is missing."""
+    missing = f", {column['missing']:,} missing" if column.get("missing") else ""
+    kind, noun = column["kind"], {"category": "level", "text": "word"}.get(column["kind"])
+    if noun is not None:
+        if column["hashed"]:
+            return f"{kind}, hashed into {2 ** column['bits']:,} places{missing}"
+        common = ", ".join(str(level)[:16] for level, _ in column["commonest"][:4])
+        n = column[f"{noun}s"]
+        return f"{kind}  {counted(n, noun)}: {common}{' ...' if n > 4 else ''}{missing}"
+    if kind in ("vector", "sparse"):
+        width = column.get("width")
+        return f"{kind}" + (f" of {width:,} numbers" if width else "") + missing
+    law = ""
+    if "centre" in column:
+        scale = 0.0 if column.get("constant") else column["scale"]
+        ends = column.get("mean", column["centre"]), column.get("std", scale)
+        law = f"  {in_words(kind, *ends)}"
+    return f"{kind}{law}{missing}"
+
+
+def input_lines(outline: dict[str, Any], source: Source) -> list[str]:
+    """The types of the inputs that were found in the first rows, and why."""
+    first = counted(source.sample.num_rows, "row")
+    said = [f"{counted(len(source.files), 'file')}, types by the first {first}:"]
+    hidden = 0
+    for i, column in enumerate(outline["columns"]):
+        about = source.about[column["name"]]
+        if i < SHOWN or about.notes:
+            why = reason(about, learned=bool(outline["rows"]))
+            said.append(column_line(column["name"], f"{column_text(column)}  ({why})"))
+        else:
+            hidden += 1
+    return [*said, *([f"  ... and {counted(hidden, 'more column')}"] if hidden else [])]
+
+
+def reason(about: Any, *, learned: bool = False) -> str:
+    """Why a column was taken for what it is; what a model has learned stays as it was."""
+    known = learned and about.why.startswith("asked for")
+    return "; ".join(("as the model knows it" if known else about.why, *about.notes))

@@ -1,0 +1,35 @@
+"""The models that `kalvi fit` makes of a table with a target, by the names that users give them."""
+
+from kalvi.readers.source import Source
+from kalvi.tabular.choices import Choices, likely_model
+from kalvi.tabular.gaussian_process import GaussianProcessModel
+from kalvi.tabular.linear import (
+    LinearRegressionModel,
+    LogisticRegressionModel,
+    PoissonRegressionModel,
+)
+from kalvi.tabular.neural import NeuralModel
+from kalvi.tabular.supervised import SupervisedModel
+
+KINDS: dict[str, type[SupervisedModel]] = {
+    kind.MODEL: kind
+    for kind in (
+        LogisticRegressionModel,
+        LinearRegressionModel,
+        PoissonRegressionModel,
+        GaussianProcessModel,
+        NeuralModel,
+    )
+}
+
+
+def new_model(source: Source, choices: Choices) -> SupervisedModel:
+    """A model before its first row, of the kind that was chosen or that suits the target."""
+    for role, name in (("target", choices.target), ("weight", choices.weight)):
+        if name is not None and name not in source.sample.column_names:
+            raise ValueError(
+                f"{source.files[0]} has no column '{name}' for the {role}; "
+                f"it has {', '.join(source.sample.column_names[:30])}."
+            )
+    model = choices.model or likely_model(source.sample[choices.target])
+    return KINDS[model].begin(source, choices)
