@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from kalvi import __version__
 from kalvi.columns.targets import label
 from kalvi.estimators.binary_factorization import BinaryFactorization
-from kalvi.estimators.binary_places import UNORDERED, numbers
+from kalvi.estimators.binary_factorization.locations import UNORDERED, locations_as_numbers
 from kalvi.numerics.precision import matching
 from kalvi.readers.files import BadData
 from kalvi.readers.matrix import Matrix
@@ -314,7 +314,7 @@ def _estimator(rows: Located, cols: Located, parameters: dict[str, Any]) -> Bina
 
 def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
     """A side along numbers or dates."""
-    found = numbers(f"the locations of {what}", values)
+    found = locations_as_numbers(f"the locations of {what}", values)
     order = np.argsort(found, kind="stable")
     ends = _texts(values[order[[0, -1]]])
     return Located(Axis("dates" if _is_dates(values) else "numbers", texts, *ends), found)
@@ -346,7 +346,7 @@ def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
 def _is_located(names: np.ndarray) -> bool:
     """Whether names are numbers or dates."""
     try:
-        numbers("names", names)
+        locations_as_numbers("names", names)
     except ValueError:
         return False
     return True
