@@ -76,7 +76,7 @@ class Encoder(NamedTuple):
             used += slots.unknown is not None
         numbers = numbers.settled(numbers.raw(sample, place))
         encoder = cls(numbers, tuple(keyed), settings, used, used)
-        known = encoder._grown([rows.keys for rows in encoder._keyed_rows(sample)])
+        known = encoder.with_slots_for([rows.keys for rows in encoder._keyed_rows(sample)])
         return known._replace(width=known.used if settings.fixed else known.roomy_width())
 
     def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
@@ -88,12 +88,12 @@ class Encoder(NamedTuple):
         after = self._replace(numbers=self.numbers.settled(raw)) if learn else self
         keyed, unseen = self._keyed_rows(table), {}
         if learn and not self.settings.fixed:
-            after = after._grown([rows.keys for rows in keyed])
+            after = after.with_slots_for([rows.keys for rows in keyed])
         else:
             unseen = self._unseen(keyed)
         z = after.numbers.standardised(raw, place)
-        x = after._matrix(z, raw, keyed)
-        return Encoded(x, after._counted(z, raw, keyed) if learn else self, unseen)
+        x = after.matrix_of(z, raw, keyed)
+        return Encoded(x, after.with_counts_of(z, raw, keyed) if learn else self, unseen)
 
     def names(self) -> list[str]:
         """The name of each slot; free ones are called FREE."""
@@ -108,7 +108,7 @@ class Encoder(NamedTuple):
 
     def joined(self, other: "Encoder") -> "Encoder":
         """A copy with the keys of another of the same columns and units, and its rows counted as well."""
-        wide = self._grown([group.slots.known() for group in other.groups])
+        wide = self.with_slots_for([group.slots.known() for group in other.groups])
         groups = (a.joined(b) for a, b in zip(wide.groups, other.groups, strict=True))
         numbers = self.numbers._replace(
             rows=self.numbers.rows + other.numbers.rows,
@@ -177,7 +177,7 @@ class Encoder(NamedTuple):
     def _keyed_rows(self, table: pa.Table) -> list[KeyedRows]:
         return [group.read(table) for group in self.groups]
 
-    def _grown(self, keys: list[Sequence[Key]]) -> "Encoder":
+    def with_slots_for(self, keys: list[Sequence[Key]]) -> "Encoder":
         """A copy with slots for the new ones among the keys of each column."""
         used, found = self.used, []
         for group, own in zip(self.groups, keys, strict=True):
@@ -206,7 +206,8 @@ class Encoder(NamedTuple):
         pairs = zip(self.groups, keyed, strict=True)
         return {group.name: new for group, rows in pairs if (new := group.unseen(rows))}
 
-    def _matrix(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> Any:
+    def matrix_of(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> Any:
+        """The rows of x, from standardised and raw numbers and from keys."""
         dense = [np.nan_to_num(z, nan=0.0)]
         if self.settings.impute:
             dense.append(self.numbers.absent(raw).astype(float))
@@ -225,7 +226,8 @@ class Encoder(NamedTuple):
         rows, slots = np.append(numbers[0], rows), np.append(numbers[1], slots)
         return sp.csr_array((np.append(front, values), (rows, slots)), shape=shape)
 
-    def _counted(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> "Encoder":
+    def with_counts_of(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> "Encoder":
+        """A copy that has counted these rows."""
         counted = (g.counted(rows) for g, rows in zip(self.groups, keyed, strict=True))
         return self._replace(numbers=self.numbers.seen(z, raw), groups=tuple(counted))
 

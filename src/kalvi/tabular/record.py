@@ -100,9 +100,10 @@ class Sample(NamedTuple):
                 sp.vstack([old, chosen[0]], format="csr"),
                 *(np.append(a, b) for a, b in zip(self[1:], chosen[1:], strict=True)),
             )
-        return Sample(*chosen)._least()
+        return Sample(*chosen).with_smallest_draws()
 
-    def _least(self) -> "Sample":
+    def with_smallest_draws(self) -> "Sample":
+        """The rows with the smallest draws, as many as there is room for."""
         room = int(
             np.clip(SAMPLE_NUMBERS // (self.x.nnz // max(len(self.y), 1) + 1), 50, SAMPLE_ROWS)
         )

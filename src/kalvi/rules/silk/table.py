@@ -70,12 +70,12 @@ class Table(Observed):
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
     ) -> Any:
         return self._on_devices(
-            lambda table, *sides: table._reduce(*sides, adds_mean, of), rows, cols
+            lambda table, *sides: table.reduce_here(*sides, adds_mean, of), rows, cols
         )
 
     def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
         return self._on_devices(
-            lambda table, *sides: table._statistics(*sides, adds_mean), rows, cols
+            lambda table, *sides: table.statistics_here(*sides, adds_mean), rows, cols
         )
 
     def _on_devices(self, function: Callable, rows: Moments, cols: Moments) -> Any:
@@ -94,21 +94,24 @@ class Table(Observed):
         found = sharding.on_each(own, (cut, cut, *sides), out)(self.signs, self.weight, *filled)
         return jax.tree.map(lambda a: a[: self.shape[0]], found)
 
-    def _reduce(
+    def reduce_here(
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
     ) -> Any:
+        """What `reduce` gives, of the entries on one device."""
+
         def visit(first: Int[Array, ""], size: int) -> Any:
             here = Moments(*(jax.lax.dynamic_slice_in_dim(a, first, size) for a in rows))
             return of(block_of(here, *self._block(first, size), cols, adds_mean))
 
         return _by_blocks(*self.shape, visit)
 
-    def _statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+    def statistics_here(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
+        """What `statistics` gives, of the entries on one device."""
         if self.weight is None and fusible(self.signs, rows):
             return fused_statistics(
                 self.signs, rows, cols, adds_mean=adds_mean, transposed=self.transposed
             )
-        return self._reduce(rows, cols, adds_mean, block_statistics)
+        return self.reduce_here(rows, cols, adds_mean, block_statistics)
 
     def _block(self, first: Int[Array, ""], size: int) -> tuple[Array, Array | None]:
         """Some rows of the signs, and of the weights."""
