@@ -39,16 +39,20 @@ class PrintedMirrorProx(Scheme):
     extra_covariance: bool = eqx.field(static=True, default=True)
 
     def site(
-        self, likelihood: Likelihood, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar
+        self,
+        likelihood: Likelihood,
+        y: Scalar,
+        mean: Scalar,
+        var: Scalar,
+        weight: Scalar,
+        *,
+        thorough: bool = True,
     ) -> Site:
         _, gradient, first = likelihood.expect(y, mean, var)
         ahead = var / (1 + weight * first * var)
         _, gradient, second = likelihood.expect(y, mean + weight * gradient * ahead, ahead)
         curvature = weight * (second if self.extra_covariance else first)
         return Site(weight * gradient / (1 + curvature * var), curvature, jnp.asarray(True))
-
-    def quick(self) -> "PrintedMirrorProx":
-        return self
 
 
 class Problem(NamedTuple):
