@@ -4,7 +4,7 @@ KL(q ‖ p(θ | Y)) is unnormalised (Z = 1) and computed by one-dimensional inte
 four or five samples. The filters use the paper's inverse-probit integrals unless they sample.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,6 +35,8 @@ Scalar = Float[Array, ""]
 
 class PrintedMirrorProx(Scheme):
     """Mirror prox as in eqs. 137-143, without the term γ̂ (m̂ − m₀) that makes it exact in linear models."""
+
+    takes_samples: ClassVar[bool] = True
 
     extra_covariance: bool = eqx.field(static=True, default=True)
 
