@@ -116,7 +116,7 @@ def test_factor_analysis():
     one = kalvi.FactorAnalysis(2).partial_fit(x)
     with sharding.over():
         eight = kalvi.FactorAnalysis(2).partial_fit(x)
-        assert len(eight.state_.posterior.mean.addressable_shards) == 8
+        assert len(eight.fit_.state.posterior.mean.addressable_shards) == 8
     close(one.get_covariance(), eight.get_covariance(), 1e-10)
 
 

@@ -27,7 +27,7 @@ CLASSES = {
 @pytest.mark.parametrize("name", CLASSES)
 def test_it_predicts_what_it_predicted(name, tmp_path):
     kalvi.save(tmp_path / "again.kalvi", kalvi.load(FILES / f"{name}.kalvi"))
-    structure = container.read_header(tmp_path / "again.kalvi").texts["structure"]
+    structure = container.read_texts(tmp_path / "again.kalvi")["structure"]
     assert json.loads(structure)[1] == CLASSES[name]
     model = kalvi.load(tmp_path / "again.kalvi")
     table = model.predict_table() if name == "matrix" else model.predict_table(FILES / "few.csv")
@@ -41,8 +41,8 @@ def test_it_predicts_what_it_predicted(name, tmp_path):
 
 
 def test_a_kind_that_no_version_had(tmp_path):
-    header, arrays = container.read(FILES / "counts.kalvi")
-    texts = {name: text for name, text in header.texts.items() if name != "sha256"}
+    kept, arrays = container.read(FILES / "counts.kalvi")
+    texts = {name: text for name, text in kept.items() if name != "sha256"}
     texts["structure"] = texts["structure"].replace('"model": "poisson"', '"model": "probit"', 1)
     container.write(tmp_path / "bad.kalvi", arrays, texts)
     with pytest.raises(ValueError, match="not one of the classes it may hold"):
