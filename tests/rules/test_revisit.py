@@ -256,3 +256,15 @@ def test_a_step_that_lowers_the_bound_is_halved_until_it_does_not():
     assert min(lengths) < 1  # one at least was taken back
     assert bounds[0] < -600
     assert bounds[-1] > -1.3853  # the optimum
+
+
+def test_it_begins_at_the_prior_unless_told_otherwise():
+    prior = Dense(np.ones(2), np.eye(2))
+    same_gaussian(revisit(Normal()).init(prior).visited, prior.mean, prior.cov, rtol=1e-12)
+
+
+def test_only_integrals_of_several_predictors_are_rough():
+    rows = problems.batch(np.ones((3, 2)), np.zeros(3))
+    one, many = Dense(np.zeros(2), np.eye(2)), Dense(np.zeros(6), np.eye(6))
+    assert float(sums(revisit(Bernoulli()).model, one, rows).roughness) == 0
+    assert_close(sums(revisit(Softmax(3)).model, many, rows).roughness, 3e-5, 1e-12)

@@ -202,8 +202,8 @@ class LinearEstimator(PickledInParts):
         settings, family = self.settings(), self.family()
         with matching(self.dtype):
             if "fit_" in vars(self):
-                before = replace(self.fit_, settings=settings, family=family)
-                before.__dict__.update(_ahead=self.fit_.known_ahead)
+                known = self.fit_.known_ahead
+                before = replace(self.fit_, settings=settings, family=family, ahead=known)
             else:
                 before = LinearFit.begin(settings, family, x.shape[1])
             self.fit_ = before.learn(rows)
