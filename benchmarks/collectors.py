@@ -35,10 +35,10 @@ def measure(d: int, method: str) -> tuple[float, float, float, float]:
     side = int(d**0.5)
     tree = {"weight": np.zeros((side, side), np.float32), "bias": np.zeros(d - side**2, np.float32)}
     tree = jax.tree.map(lambda a: a + rng.normal(size=a.shape).astype(np.float32), tree)
-    small = kalvi.Collector(method, rank=RANK).collect(np.zeros(RANK, np.float32))
+    small = kalvi.networks.Collector(method, rank=RANK).collect(np.zeros(RANK, np.float32))
     jax.block_until_ready(small._state)
     before = resident()
-    collector = kalvi.Collector(method, rank=RANK)
+    collector = kalvi.networks.Collector(method, rank=RANK)
 
     def call():
         collector.collect(tree)

@@ -49,7 +49,7 @@ def measure(method: str, width: int) -> float:
     before = resident()
     predictor, theta = _shape(width).network(jr.key(0), jnp.float32)
     if method in COLLECTED:
-        collector = kalvi.Collector(COLLECTED[method], rank=RANK)
+        collector = kalvi.networks.Collector(COLLECTED[method], rank=RANK)
         for number in range(STEPS + RANK):
             collector.collect(np.asarray(theta) + np.float32(0.01 * number))
         jax.block_until_ready(collector._state)

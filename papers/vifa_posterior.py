@@ -31,7 +31,7 @@ from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
 from kalvi.numerics import precision
 from kalvi.predictors.models import Model
-from kalvi.predictors.networks import network
+from kalvi.predictors.networks import make_network
 from kalvi.rules import vifa
 from kalvi.rules.base import Batch
 from kalvi.rules.vifa.gradients import Estimate, Estimator
@@ -115,7 +115,7 @@ class Descents(NamedTuple):
 
 def methods(quick: bool) -> dict[str, Method]:
     """All rows of the table; the numbers of plain descents are arguments of one program."""
-    linear = network(_linear, jnp.zeros(FACTORS), jnp.zeros(FACTORS))[0]
+    linear = make_network(_linear, jnp.zeros(FACTORS), jnp.zeros(FACTORS))[0]
     model, squares = Model(linear, Normal(1 / BETA)), Model(linear, Normal(0.5))
     rule = partial(vifa.VIFA, batch_size=BATCH)
 

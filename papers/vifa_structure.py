@@ -28,7 +28,7 @@ from kalvi.gaussians.divergences import kl
 from kalvi.likelihoods import Normal
 from kalvi.numerics import precision
 from kalvi.predictors.models import Model
-from kalvi.predictors.networks import network
+from kalvi.predictors.networks import make_network
 from kalvi.rules import vifa
 from kalvi.rules.base import Batch
 from kalvi.streams import run
@@ -101,7 +101,7 @@ def divergences(problem: Problem, rank: int, steps: int) -> dict[str, np.ndarray
     """KL(q ‖ p) along the descent of both kinds of q, and of the mean-field optimum."""
     batch, p = problem.batch, problem.posterior
     d = p.dim
-    linear = network(_linear, jnp.zeros(d), jnp.zeros(d))[0]
+    linear = make_network(_linear, jnp.zeros(d), jnp.zeros(d))[0]
     model, constant = Model(linear, Normal(1.0)), 1e9  # as good as no decay of the steps
     covariance = vifa.VIFA(
         model,

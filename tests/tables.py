@@ -27,7 +27,7 @@ from kalvi.likelihoods.custom import Custom
 from kalvi.likelihoods.logistic import InverseProbit
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 from kalvi.numerics.projections import Eigen
-from kalvi.predictors import linear
+from kalvi.predictors import linear_predictor
 from kalvi.rules import schemes
 from kalvi.rules.rvga import RVGA
 from tests import oracles, problems
@@ -363,7 +363,7 @@ def task(observed: Observed, n: int = 9, features: int = 2, seed: int = 0) -> Ta
 
 def rule_of(observed: Observed, scheme: schemes.Scheme | None = None, **settings) -> RVGA:
     """The streaming rule of a likelihood, with the linear predictor of as many outputs."""
-    predictor = linear(observed.outputs)
+    predictor = linear_predictor(observed.outputs)
     return RVGA(observed.likelihood, scheme or schemes.Implicit(), predictor=predictor, **settings)
 
 

@@ -26,7 +26,7 @@ KINDS = {
 
 
 def collected(method="swag", kind="vector", n=N, **options):
-    collector = kalvi.Collector(method, **({"rank": 3} | options))
+    collector = kalvi.networks.Collector(method, **({"rank": 3} | options))
     for row in PATH[:n]:
         assert collector.collect(KINDS[kind](row)) is collector
     return collector
@@ -40,19 +40,19 @@ def moments(q):
 def test_every_kind_gives_the_gaussian_of_the_vectors(kind):
     collector = collected(kind=kind)
     batch = Batch(jnp.asarray(PATH), jnp.zeros(N), jnp.ones(N))
-    state = run.fit(kalvi.SWAG(3), jnp.zeros(D), [batch])
-    same_gaussian(collector.posterior, *moments(kalvi.SWAG(3).posterior(state)), 1e-12)
+    state = run.fit(kalvi.rules.SWAG(3), jnp.zeros(D), [batch])
+    same_gaussian(collector.posterior, *moments(kalvi.rules.SWAG(3).posterior(state)), 1e-12)
     assert collector.n_collected == N
 
 
 def test_methods_are_the_rules():
-    rule = kalvi.FASWAG(kalvi.RecursiveFA(), 3)
-    assert eqx.tree_equal(kalvi.Collector("fa", rank=3).rule, rule)
+    rule = kalvi.rules.FASWAG(kalvi.rules.RecursiveFA(), 3)
+    assert eqx.tree_equal(kalvi.networks.Collector("fa", rank=3).rule, rule)
     np.testing.assert_allclose(collected("swa").mean(), PATH.mean(axis=0), rtol=1e-12)
     windows = PATH.reshape(-1, 4, D).mean(axis=1)
     diagonal = collected(rank=0, window=4).posterior
     np.testing.assert_allclose(diagonal.variance(), windows.var(axis=0), rtol=1e-12)
-    own = collected(kalvi.SWA(variance=True)).posterior
+    own = collected(kalvi.rules.SWA(variance=True)).posterior
     np.testing.assert_allclose(own.variance(), PATH.var(axis=0), rtol=1e-12)
     first, again, other = (collected("online_em", n=4, random_state=s).posterior for s in (0, 0, 1))
     assert jax.tree.all(jax.tree.map(np.array_equal, first, again))
@@ -100,7 +100,7 @@ def test_a_refused_iterate_changes_nothing(bad):
 
 
 def test_a_refused_first_iterate_leaves_a_fresh_collector():
-    collector = kalvi.Collector("swag", rank=20)
+    collector = kalvi.networks.Collector("swag", rank=20)
     with pytest.raises(ValueError, match="rank=20 exceeds the 6 parameters"):
         collector.collect(PATH[0])
     assert collector.n_collected == 0
@@ -119,11 +119,23 @@ def test_double_precision_and_pickling_whatever_the_global_setting():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kalvi.Collector("sgd"), "one of swa, swag, .* or a PathRule; got 'sgd'"),
-        (lambda: kalvi.Collector(rank=2.5), "rank must be an integer of at least 0; got 2.5"),
-        (lambda: kalvi.Collector("fa", rank=0), "rank must be an integer of at least 1; got 0"),
-        (lambda: kalvi.Collector(window=0), "window must be an integer of at least 1; got 0"),
-        (lambda: kalvi.Collector(random_state=None), "random_state must be an integer .* got None"),
+        (lambda: kalvi.networks.Collector("sgd"), "one of swa, swag, .* or a PathRule; got 'sgd'"),
+        (
+            lambda: kalvi.networks.Collector(rank=2.5),
+            "rank must be an integer of at least 0; got 2.5",
+        ),
+        (
+            lambda: kalvi.networks.Collector("fa", rank=0),
+            "rank must be an integer of at least 1; got 0",
+        ),
+        (
+            lambda: kalvi.networks.Collector(window=0),
+            "window must be an integer of at least 1; got 0",
+        ),
+        (
+            lambda: kalvi.networks.Collector(random_state=None),
+            "random_state must be an integer .* got None",
+        ),
         (lambda: collected(n=1).posterior, "at least 2 collected iterates; there are 1"),
         (lambda: collected(n=19, window=10).posterior, "at least 20 .* there are 19"),
         (lambda: collected(n=9).sample(0, random_state=0), "n must be an integer .* got 0"),

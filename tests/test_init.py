@@ -1,4 +1,5 @@
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -7,16 +8,18 @@ import pytest
 
 import kalvi
 
+NAMESPACES = sorted(kalvi._NAMESPACES)
+
 
 def test_import_is_light():
-    heavy = "('sklearn', 'matplotlib', 'pyarrow', 'dask')"
+    heavy = "('jax', 'sklearn', 'matplotlib', 'pyarrow', 'dask')"
     code = f"import sys, kalvi; print(*(m for m in {heavy} if m in sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == ""
 
 
 def test_using_the_core_needs_no_scikit_learn():
-    code = "import sys, kalvi; kalvi.RVGA(kalvi.Bernoulli()); print('sklearn' in sys.modules)"
+    code = "import sys, kalvi; kalvi.RVGA(kalvi.likelihoods.Bernoulli()); print('sklearn' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"
 
@@ -38,3 +41,25 @@ def test_editors_see_the_same_names():
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = kalvi.nonsense
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_namespaces_can_be_imported_and_name_what_they_hold(name):
+    namespace = importlib.import_module(f"kalvi.{name}")
+    assert namespace is getattr(kalvi, name)
+    assert all(hasattr(namespace, public) for public in namespace.__all__)
+
+
+@pytest.mark.parametrize("name", ["__init__", *NAMESPACES])
+def test_no_two_names_differ_by_case_only(name):
+    names = kalvi.__all__ if name == "__init__" else getattr(kalvi, name).__all__
+    assert len({public.lower() for public in names}) == len(names)
+
+
+@pytest.mark.parametrize("name", sorted(kalvi._MOVED))
+def test_an_old_name_is_refused_with_the_new_one(name):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; it is ") as refused:
+        getattr(kalvi, name)
+    new = str(refused.value).removesuffix(" now").split(" it is ")[1]
+    home, _, own = new.rpartition(".")
+    assert hasattr(importlib.import_module(home), own)

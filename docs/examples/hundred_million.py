@@ -61,7 +61,7 @@ def own_columns(places: np.ndarray, columns: tuple[int, int, int]) -> np.ndarray
 
 def reported(batches: Iterator[kalvi.Batch], d: int, rank: int, b: int) -> None:
     """Learn from the batches, and say what each took."""
-    rule, clock = kalvi.RVGA(kalvi.Bernoulli(), block_size=b), [0.0]
+    rule, clock = kalvi.RVGA(kalvi.likelihoods.Bernoulli(), block_size=b), [0.0]
 
     def timed() -> Iterator[kalvi.Batch]:
         for batch in batches:

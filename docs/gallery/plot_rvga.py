@@ -27,22 +27,24 @@ x = np.outer(2 * y - 1, [1.3, 0.7]) + rng.normal(size=(60, 2)) * [0.95, 0.7]
 order = rng.permutation(60)
 batch = kalvi.Batch(jnp.asarray(x[order]), jnp.asarray(y[order]), jnp.ones(60))
 prior = kalvi.Dense(jnp.zeros(2), 10.0**2 * jnp.eye(2))
-likelihood = kalvi.Bernoulli()
+likelihood = kalvi.likelihoods.Bernoulli()
 
 # %%
 # The two filters see each row once, in the same order; they differ only in their scheme.
 
 found = {
-    "implicit": kalvi.fit(kalvi.RVGA(likelihood, kalvi.Implicit()), prior, [batch]).posterior,
-    "EKF": kalvi.fit(kalvi.RVGA(likelihood, kalvi.EKF()), prior, [batch]).posterior,
-    "Laplace": jax.jit(kalvi.laplace)(likelihood, prior, batch).posterior,
+    "implicit": kalvi.fit(
+        kalvi.RVGA(likelihood, kalvi.schemes.Implicit()), prior, [batch]
+    ).posterior,
+    "EKF": kalvi.fit(kalvi.RVGA(likelihood, kalvi.schemes.EKF()), prior, [batch]).posterior,
+    "Laplace": jax.jit(kalvi.rules.laplace)(likelihood, prior, batch).posterior,
 }
 
 # %%
 # How good a Gaussian is, the variational bound says: it is log p(y) less the divergence from the
 # posterior. No Gaussian has a higher bound than the one that ``vga`` finds with many passes.
 
-best = jax.jit(kalvi.vga)(likelihood, prior, batch, found["implicit"])
+best = jax.jit(kalvi.rules.vga)(likelihood, prior, batch, found["implicit"])
 bound = jax.jit(metrics.elbo)
 for name, q in found.items():
     behind = float(best.elbo - bound(q, prior, likelihood, batch))

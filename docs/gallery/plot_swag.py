@@ -41,7 +41,7 @@ def step(network, x, y):
 
 def train(seed):
     network = eqx.nn.MLP(1, "scalar", 50, 2, activation=jnp.tanh, key=jr.key(seed))
-    collector = kalvi.Collector("swag", rank=20)
+    collector = kalvi.networks.Collector("swag", rank=20)
     for i in range(3000):
         rows = rng.integers(120, size=20)
         network = step(network, x[rows], y[rows])

@@ -1,7 +1,8 @@
 """Gaussian variational inference that scales.
 
 Rows become predictors, predictors become expected gradients and curvatures, those update a Gaussian.
-Names are loaded when first used, so that `import kalvi` costs nothing.
+The names that most programs need stand here, all others in the namespaces. Each is loaded when it is
+first used, so that `import kalvi` costs nothing.
 """
 
 from importlib import import_module
@@ -16,83 +17,123 @@ _HOMES = {
     "kalvi.estimators.linear": ("LinearRegression", "LogisticRegression", "PoissonRegression"),
     "kalvi.estimators.neural": ("NeuralClassifier", "NeuralRegressor"),
     "kalvi.gaussians": ("Dense", "Diagonal", "Gaussian", "LowRankCovariance", "LowRankPrecision"),
-    "kalvi.gaussians.divergences": ("kl", "wasserstein"),
+    "kalvi.gaussians.mixture": ("Mixture",),
+    "kalvi.gaussians.divergences": ("kl",),
     "kalvi.gaussians.merging": ("merge",),
-    "kalvi.numerics.projections": ("EM", "Eigen", "Projection"),
-    "kalvi.likelihoods": (
+    "kalvi.likelihoods": ("Custom",),
+    "kalvi.rules": ("RVGA", "Batch", "Rule"),
+    "kalvi.streams.run": ("fit", "resume"),
+    "kalvi.tabular.batches": ("stream",),
+    "kalvi.archives.checkpoints": ("load", "save"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_NAMESPACES = (
+    "distributed",
+    "kernels",
+    "klprox",
+    "likelihoods",
+    "metrics",
+    "networks",
+    "predictors",
+    "projections",
+    "rules",
+    "schemes",
+    "sharding",
+    "silk",
+)
+_MOVED_TO = {
+    "klprox": ("KLProximal",),
+    "likelihoods": (
         "Bernoulli",
+        "InverseProbit",
         "Laplace",
         "Likelihood",
+        "MultiNormal",
         "Normal",
         "Poisson",
         "Probit",
+        "ScaleMixture",
+        "Softmax",
         "StudentT",
     ),
-    "kalvi.likelihoods.custom": ("Custom",),
-    "kalvi.likelihoods.vector": ("MultiNormal", "Softmax"),
-    "kalvi.predictors": ("Linear", "MultiLinear", "OffsetLinear", "Predictor"),
-    "kalvi.likelihoods.logistic": ("InverseProbit", "ScaleMixture"),
-    "kalvi.rules.base": ("Batch", "IterativeRule", "PassRule", "Rule", "StreamRule"),
-    "kalvi.rules.schemes": ("EKF", "QKF", "Explicit", "Implicit", "MirrorProx"),
-    "kalvi.rules.rvga": ("RVGA",),
-    "kalvi.rules.revisit": ("Revisit",),
-    "kalvi.rules.general": (
+    "metrics": (
+        "Diagnosis",
+        "wasserstein",
+    ),
+    "networks": (
+        "Collector",
+        "Flat",
+        "LogLikelihood",
+        "Model",
+        "Network",
+        "Perceptron",
+    ),
+    "predictors": (
+        "Linear",
+        "MultiLinear",
+        "OffsetLinear",
+        "Predictor",
+    ),
+    "projections": (
+        "EM",
+        "Eigen",
+        "Projection",
+    ),
+    "rules": (
+        "Antithetic",
+        "FASWAG",
         "FirstOrder",
         "GaussHermite",
-        "GeneralRVGA",
-        "Sampling",
-        "SecondOrder",
-        "SigmaPoints",
-        "ZerothOrder",
-    ),
-    "kalvi.rules.factor_analysis": (
-        "SGA",
-        "OnlineEM",
-        "RecursiveFA",
-        "batch_em",
-        "random_factor_model",
-    ),
-    "kalvi.rules.laplace": ("laplace",),
-    "kalvi.rules.vga": ("vga",),
-    "kalvi.rules.klprox.rule": ("KLProximal",),
-    "kalvi.rules.swag": ("FASWAG", "SWA", "SWAG", "PathRule", "WindowAverage"),
-    "kalvi.rules.vifa": (
-        "VIFA",
-        "Antithetic",
         "GaussNewton",
+        "GeneralRVGA",
+        "IterativeRule",
+        "OnlineEM",
+        "PassRule",
+        "PathRule",
         "Plain",
         "PrecisionVI",
         "Preconditioned",
+        "RecursiveFA",
+        "Revisit",
+        "SGA",
+        "SWA",
+        "SWAG",
+        "Sampling",
+        "SecondOrder",
+        "SigmaPoints",
         "Single",
+        "StreamRule",
+        "Training",
         "Transform",
+        "VIFA",
+        "WindowAverage",
+        "ZerothOrder",
+        "batch_em",
+        "laplace",
+        "random_factor_model",
+        "vga",
     ),
-    "kalvi.rules.training": ("Training",),
-    "kalvi.predictors.networks": ("Network", "Perceptron", "network"),
-    "kalvi.predictors.models": ("LogLikelihood", "Model"),
-    "kalvi.gaussians.mixture": ("Mixture",),
-    "kalvi.numerics.pytrees": ("Flat",),
-    "kalvi.collectors": ("Collector",),
-    "kalvi.streams.run": ("fit", "resume"),
-    "kalvi.tabular.batches": ("Stream", "stream"),
-    "kalvi.archives.checkpoints": ("load", "save"),
-    "kalvi.evaluation.psis": ("Diagnosis",),
+    "schemes": (
+        "EKF",
+        "Explicit",
+        "Implicit",
+        "MirrorProx",
+        "QKF",
+    ),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = {
-    "distributed": "kalvi.distributed",
-    "kernels": "kalvi.kernels",
-    "sharding": "kalvi.numerics.sharding",
-}
-"""Whose names are too common to stand alone."""
-__all__ = ["__version__", *_HOME, "distributed", "kernels", "sharding"]
+_MOVED = {name: f"{place}.{name}" for place, names in _MOVED_TO.items() for name in names}
+_MOVED |= {"Stream": "tabular.batches.FileStream", "network": "networks.make_network"}
+"""Names that stood here in earlier versions, and where they are now."""
+__all__ = ["__version__", *_HOME, *_NAMESPACES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    if name not in _HOME:
-        raise AttributeError(f"module 'kalvi' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    if name in _NAMESPACES:
+        return import_module(f"kalvi.{name}")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    moved = f"; it is kalvi.{_MOVED[name]} now" if name in _MOVED else ""
+    raise AttributeError(f"module 'kalvi' has no attribute {name!r}{moved}")
 
 
 def __dir__() -> list[str]:

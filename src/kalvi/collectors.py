@@ -50,7 +50,7 @@ class Collector:
     --------
     >>> import numpy as np
     >>> import kalvi
-    >>> rng, collector = np.random.default_rng(0), kalvi.Collector("swag", rank=2)
+    >>> rng, collector = np.random.default_rng(0), kalvi.networks.Collector("swag", rank=2)
     >>> for _ in range(1000):
     ...     _ = collector.collect({"bias": rng.normal(size=1), "weight": 3 * rng.normal(size=2)})
     >>> np.sqrt(collector.posterior.variance()).shape

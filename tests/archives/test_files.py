@@ -174,12 +174,12 @@ def test_an_optimiser_of_kalvi_and_what_it_remembers(tmp_path):
 
 def test_another_optimiser_cannot_be_saved(tmp_path):
     with pytest.raises(TypeError, match=r"Transform.optimiser is a optax.*which cannot be saved"):
-        kalvi.save(tmp_path / "step", kalvi.Transform(optax.adam(0.1)))
+        kalvi.save(tmp_path / "step", kalvi.rules.Transform(optax.adam(0.1)))
 
 
 def test_a_whole_number_may_stand_for_any(tmp_path):
-    kalvi.save(tmp_path / "step", kalvi.Plain(mean_rate=1))
-    same(kalvi.load(tmp_path / "step"), kalvi.Plain(mean_rate=1))
+    kalvi.save(tmp_path / "step", kalvi.rules.Plain(mean_rate=1))
+    same(kalvi.load(tmp_path / "step"), kalvi.rules.Plain(mean_rate=1))
 
 
 def test_many_levels_are_no_matter(tmp_path):

@@ -34,7 +34,7 @@ FIXED = {"optimizer": None, "mean": 0.0}
 
 
 def normal(**settings) -> Regressor:
-    given = {"kernel": RBF, "likelihood": kalvi.Normal(0.05), **FIXED, **settings}
+    given = {"kernel": RBF, "likelihood": kalvi.likelihoods.Normal(0.05), **FIXED, **settings}
     return Regressor(**given)
 
 
@@ -92,13 +92,13 @@ def test_a_kernel_of_scikit_learn_is_the_same_kernel():
 # Hyperparameters ---------------------------------------------------------------------------------
 
 BOUNDS = [
-    (Regressor(RBF, likelihood=kalvi.Normal(0.05)), Y),
+    (Regressor(RBF, likelihood=kalvi.likelihoods.Normal(0.05)), Y),
     (Classifier(RBF, mean="constant"), BINARY),
 ]
 LONG_BOUNDS = [
     (Classifier(RBF, mean="constant", sparse=True, n_inducing=12), BINARY),
-    (Regressor(RBF, likelihood=kalvi.StudentT(3.0, 0.1)), Y),
-    (Regressor(RBF, likelihood=kalvi.Laplace(0.2)), Y),
+    (Regressor(RBF, likelihood=kalvi.likelihoods.StudentT(3.0, 0.1)), Y),
+    (Regressor(RBF, likelihood=kalvi.likelihoods.Laplace(0.2)), Y),
     (Regressor(RBF, likelihood="poisson"), COUNTS),
     (Regressor(RBF + kernels.White(0.1), likelihood="student_t", sparse=True, n_inducing=12), Y),
 ]
@@ -149,7 +149,7 @@ def test_a_grid_keeps_its_best_point():
     model = normal(optimizer="grid", grid=grid).fit(X, Y)
     each = {
         (length, noise): normal(
-            kernel=1.5 * kernels.RBF([0.8, length]), likelihood=kalvi.Normal(noise)
+            kernel=1.5 * kernels.RBF([0.8, length]), likelihood=kalvi.likelihoods.Normal(noise)
         )
         .fit(X, Y)
         .elbo_

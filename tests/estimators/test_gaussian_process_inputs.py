@@ -18,7 +18,10 @@ Classifier, Regressor = kalvi.GaussianProcessClassifier, kalvi.GaussianProcessRe
     ("fit", "message"),
     [
         (lambda: Classifier().fit(X, BINARY, BINARY * 1.0), "two classes or more; got 1 class"),
-        (lambda: Regressor(likelihood=kalvi.Bernoulli()).fit(X, Y), "y must hold 0 or 1"),
+        (
+            lambda: Regressor(likelihood=kalvi.likelihoods.Bernoulli()).fit(X, Y),
+            "y must hold 0 or 1",
+        ),
         (lambda: Regressor(likelihood=["normal"]).fit(X, Y), "likelihood must be one of"),
         (lambda: Regressor(likelihood="poisson").fit(X, Y - 2), "y must hold counts"),
         (lambda: Classifier(link=["logit"]).fit(X, BINARY), "link must be one of"),
@@ -34,7 +37,7 @@ def test_refusals(fit, message):
 def test_likelihoods_of_several_predictors_are_refused():
     several = "GaussianProcessRegressor takes likelihoods of one predictor and Softmax has 3"
     with pytest.raises(TypeError, match=several):
-        Regressor(likelihood=kalvi.Softmax(3)).fit(X, BINARY)
+        Regressor(likelihood=kalvi.likelihoods.Softmax(3)).fit(X, BINARY)
 
 
 def test_results_before_fit_say_so():
@@ -48,7 +51,7 @@ def test_a_likelihood_of_ones_own():
     own = kalvi.Custom(lambda f, y: -((y - f) ** 2) / 0.02, lambda f: (f, jnp.full_like(f, 0.01)))
     fixed = {"mean": 0.0, "optimizer": None}
     model = Regressor(likelihood=own, **fixed).fit(X, Y)
-    known = Regressor(likelihood=kalvi.Normal(0.01), **fixed).fit(X, Y)
+    known = Regressor(likelihood=kalvi.likelihoods.Normal(0.01), **fixed).fit(X, Y)
     np.testing.assert_allclose(model.predict_latent(X), known.predict_latent(X), atol=1e-6)
     assert list(model.hyperparameters_) == ["Constant.variance", "RBF.length_scale"]
 

@@ -95,7 +95,7 @@ def test_latents_agree_with_nuts_and_predictions_with_ep(name, record_property):
     case = halves(name)
     prior = {"kernel": 4 * kernels.RBF(np.sqrt(case.x.shape[1])), "optimizer": None, "mean": 0.0}
     if name == "housing":
-        model = kalvi.GaussianProcessRegressor(likelihood=kalvi.Laplace(SCALE), **prior)
+        model = kalvi.GaussianProcessRegressor(likelihood=kalvi.likelihoods.Laplace(SCALE), **prior)
         tilted = references.tilted_laplace(SCALE)
     else:
         model, tilted = kalvi.GaussianProcessClassifier(**prior), references.tilted_logistic

@@ -316,7 +316,9 @@ def test_an_integer_fixes_the_passes():
         assert model.n_passes_ == passes
         batch = problems.batch(DESIGN, BINARY.astype(float))
         prior = kalvi.Dense(np.zeros(4), PRIOR)
-        bounds.append(float(metrics.elbo(model.posterior_, prior, kalvi.Bernoulli(), batch)))
+        bounds.append(
+            float(metrics.elbo(model.posterior_, prior, kalvi.likelihoods.Bernoulli(), batch))
+        )
     assert bounds[0] < bounds[1] < bounds[2]
     for impossible in ({"rank": 0}, {"scheme": "ekf"}, {"forgetting": 0.9}, {"process_noise": 1.0}):
         with pytest.raises(ValueError, match="passes=3 needs forgetting=1"):

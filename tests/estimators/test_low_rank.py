@@ -28,7 +28,7 @@ PRIOR = kalvi.Diagonal(np.zeros(D + 1), np.array([1.0] * D + [100.0]))
 
 def bound(posterior):
     rows = problems.batch(DESIGN, BINARY.astype(float))
-    return float(metrics.elbo(posterior, PRIOR, kalvi.Bernoulli(), rows))
+    return float(metrics.elbo(posterior, PRIOR, kalvi.likelihoods.Bernoulli(), rows))
 
 
 def in_pieces(model, x, sizes):

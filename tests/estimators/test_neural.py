@@ -289,7 +289,7 @@ def test_refusals():
         ("fitted_", None, "fitted_ and perceptron_"),
         ("structure_", {}, "structure_"),
         ("x_mean_", np.zeros(2), "n_features_in_ and perceptron_"),
-        ("perceptron_", kalvi.Perceptron((1, 3, 1)), "posterior_ and perceptron_"),
+        ("perceptron_", kalvi.networks.Perceptron((1, 3, 1)), "posterior_ and perceptron_"),
     ],
 )
 def test_attributes_that_contradict_each_other_are_refused(name, wrong, message):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kalvi.evaluation.predictions import linearised
-from kalvi.predictors import linear
+from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.streams import run
 from tests.tables import LIKELIHOODS, diagonal, name, squared, task
@@ -15,7 +15,9 @@ from tests.tables import LIKELIHOODS, diagonal, name, squared, task
 def test_epistemic_and_aleatoric_variances_against_quadrature(observed):
     """Var E[y | f] and E[Var y | f] of each output, f under the posterior of a linear predictor."""
     p, c = task(observed, 2), observed.outputs
-    found = run.call(linearised, Model(linear(c), observed.likelihood), p.prior, jnp.asarray(p.x))
+    found = run.call(
+        linearised, Model(linear_predictor(c), observed.likelihood), p.prior, jnp.asarray(p.x)
+    )
     assert [part.shape for part in found] == [(2, c)] * 3
     for i, row in enumerate(p.design):
         law = row @ p.mean, row @ p.cov @ row.T

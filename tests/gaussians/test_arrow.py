@@ -13,7 +13,7 @@ import kalvi
 from kalvi.evaluation.metrics import elbo
 from kalvi.predictors import Linear
 from kalvi.predictors.models import Model
-from kalvi.predictors.networks import network
+from kalvi.predictors.networks import make_network
 from kalvi.rules import schemes
 from kalvi.rules.general import GeneralRVGA
 from kalvi.rules.klprox import KLProximal
@@ -38,7 +38,7 @@ def effects(outputs):
         level = x[:LEVELS] @ theta[:LEVELS]
         return turn @ jnp.concatenate([level[None], x[LEVELS:] * theta[LEVELS:]])
 
-    return network(function, jnp.zeros(LEVELS + CORNER), jnp.zeros(LEVELS + CORNER))[0]
+    return make_network(function, jnp.zeros(LEVELS + CORNER), jnp.zeros(LEVELS + CORNER))[0]
 
 
 def prior_of(scale=0.8):

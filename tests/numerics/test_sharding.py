@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 D, P, N = 1600, 6, 48
 X = RNG.normal(size=(N, D)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] + RNG.normal(size=N) > 0).astype(np.float32)
-RULE = kalvi.RVGA(kalvi.Bernoulli(), block_size=16)
+RULE = kalvi.RVGA(kalvi.likelihoods.Bernoulli(), block_size=16)
 
 
 def gaussian(dim: int = D, rank: int = P) -> kalvi.LowRankPrecision:
@@ -99,7 +99,7 @@ def test_the_exact_posterior_of_a_linear_model():
     y = x[:, 0] - x[:, 3]
     with sharding.over(jax.devices()[:4]):
         prior = sharding.spread(lambda: gaussian(40, 6))
-        state = kalvi.fit(kalvi.RVGA(kalvi.Normal(0.5)), prior, [rows(x, y)])
+        state = kalvi.fit(kalvi.RVGA(kalvi.likelihoods.Normal(0.5)), prior, [rows(x, y)])
         variance = state.posterior.variance()
     precision = 4 * np.eye(40) + x.T @ x / 0.5
     np.testing.assert_allclose(
@@ -205,7 +205,7 @@ def test_estimators_make_no_whole_prior():
 
 
 def _written_out(theta, x):
-    found = kalvi.MultiLinear(3).linearise(theta, x)
+    found = kalvi.predictors.MultiLinear(3).linearise(theta, x)
     return found.mean, found.rows.matrix()
 
 

@@ -30,7 +30,7 @@ def learned():
     rows = kalvi.Batch(
         sharding.columns(lambda part: x[part], x.shape), jnp.asarray(y), jnp.ones(ROWS)
     )
-    return kalvi.fit(kalvi.RVGA(kalvi.Bernoulli(), block_size=8), prior, [rows])
+    return kalvi.fit(kalvi.RVGA(kalvi.likelihoods.Bernoulli(), block_size=8), prior, [rows])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.likelihoods.vector import Softmax
 from kalvi.numerics.rows import Written
 from kalvi.predictors.models import Model
-from kalvi.predictors.networks import Perceptron, network
+from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.streams import run
 
 
@@ -43,12 +43,12 @@ def test_equinox_and_dictionaries():
     """A module of Equinox and a Flax-style dictionary give the same network."""
     module = eqx.nn.MLP(2, 1, 3, 1, activation=jnp.tanh, key=jr.key(0))
     params, static = eqx.partition(module, eqx.is_inexact_array)
-    one, theta = network(lambda p, x: eqx.combine(p, static)(x), params, jnp.zeros(2))
+    one, theta = make_network(lambda p, x: eqx.combine(p, static)(x), params, jnp.zeros(2))
     x = jnp.asarray([0.5, -0.2])
     np.testing.assert_allclose(one(theta, x), module(x)[0], rtol=1e-12)
     first, last = module.layers
     tree = {"a": first.weight, "b": first.bias, "c": last.weight, "d": last.bias}
-    two, same = network(
+    two, same = make_network(
         lambda p, x: p["c"] @ jnp.tanh(p["a"] @ x + p["b"]) + p["d"], tree, jnp.zeros(2)
     )
     np.testing.assert_allclose(two(same, x), module(x)[0], rtol=1e-12)
@@ -86,7 +86,7 @@ def test_linearised_regression():
 def test_classes_by_either_way(classes):
     """A network linear in its parameters: draws and integrals must agree, and the parts add up."""
     outputs = 1 if classes == 2 else classes
-    net, _ = network(lambda w, x: w @ x, jnp.zeros((outputs, 2)), jnp.zeros(2))
+    net, _ = make_network(lambda w, x: w @ x, jnp.zeros((outputs, 2)), jnp.zeros(2))
     theta = jnp.asarray(np.random.default_rng(0).normal(size=2 * outputs))
     model = Model(net, Bernoulli() if classes == 2 else Softmax(classes))
     q, x = some_q(theta), jr.normal(jr.key(1), (4, 2))
@@ -131,10 +131,10 @@ def test_merged_is_the_mixture():
 
 def test_refusals():
     with pytest.raises(TypeError, match="a pytree of floating arrays; it has a leaf of type int"):
-        network(lambda p, x: x, {"a": jnp.zeros(2, int)}, jnp.zeros(2))
+        make_network(lambda p, x: x, {"a": jnp.zeros(2, int)}, jnp.zeros(2))
     with pytest.raises(TypeError, match="it has no leaf"):
-        network(lambda p, x: x, {}, jnp.zeros(2))
+        make_network(lambda p, x: x, {}, jnp.zeros(2))
     with pytest.raises(ValueError, match="params must be finite"):
-        network(lambda p, x: p @ x, jnp.full(2, jnp.nan), jnp.zeros(2))
+        make_network(lambda p, x: p @ x, jnp.full(2, jnp.nan), jnp.zeros(2))
     with pytest.raises(ValueError, match=r"it gave shape \(2, 2\)"):
-        network(lambda p, x: p[:, None] * x[None, :], jnp.zeros(2), jnp.zeros(2))
+        make_network(lambda p, x: p[:, None] * x[None, :], jnp.zeros(2), jnp.zeros(2))

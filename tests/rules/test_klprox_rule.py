@@ -11,7 +11,7 @@ from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal, Poisson, StudentT
 from kalvi.likelihoods.vector import Softmax
-from kalvi.predictors import OffsetLinear, linear
+from kalvi.predictors import OffsetLinear, linear_predictor
 from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import Latent, klprox
 from kalvi.rules.klprox.rule import KLProximal
@@ -49,7 +49,7 @@ def test_one_pass_is_exact_for_a_linear_model_however_it_is_cut(observed):
     p = task(observed, 50, 4 // observed.outputs)
     wanted = oracles.linear_posterior(*p.linear)
     rng, likelihood = np.random.default_rng(0), observed.likelihood
-    how = {"predictor": linear(observed.outputs)}
+    how = {"predictor": linear_predictor(observed.outputs)}
     for rule, parts in (
         (KLProximal(likelihood, np.inf, **how), [batch(p.x, p.y)]),
         (KLProximal(likelihood, np.inf, rows=50, **how), cut(p.x, p.y, 8, rng)),
@@ -69,7 +69,7 @@ def test_classes_reach_the_optimum_and_its_bound():
     np.testing.assert_allclose(
         run.call(metrics.elbo, best.posterior, p.prior, likelihood, rows), best.elbo, rtol=1e-12
     )
-    rule = KLProximal(likelihood, np.inf, predictor=linear(3))
+    rule = KLProximal(likelihood, np.inf, predictor=linear_predictor(3))
     found = run.fit(rule, p.prior, [rows] * 12)
     same_gaussian(found.posterior, best.posterior.mean, best.posterior.cov, 1e-6)
     assert (int(found.passes), int(found.refused), int(found.clipped)) == (12, 0, 0)
@@ -77,7 +77,7 @@ def test_classes_reach_the_optimum_and_its_bound():
 
 
 def _optimum(likelihood, prior, rows):
-    return vga(likelihood, prior, rows, prior, predictor=linear(likelihood.outputs))
+    return vga(likelihood, prior, rows, prior, predictor=linear_predictor(likelihood.outputs))
 
 
 def test_minibatches_of_few_rows_reach_the_optimum():

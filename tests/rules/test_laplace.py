@@ -7,7 +7,7 @@ from scipy import optimize, special
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Poisson, Probit
 from kalvi.likelihoods.vector import Softmax
-from kalvi.predictors import linear
+from kalvi.predictors import linear_predictor
 from kalvi.rules.laplace import laplace
 from kalvi.rules.vga import vga
 from kalvi.streams import run
@@ -63,7 +63,7 @@ def test_gradient_vanishes_and_covariance_is_the_inverse_hessian(name):
 @pytest.mark.parametrize("observed", NOISY, ids=name)
 def test_exact_for_a_linear_model(observed):
     p = task(observed, 40, 4 // observed.outputs)
-    predictor = linear(observed.outputs)
+    predictor = linear_predictor(observed.outputs)
     found = run.call(_laplace, observed.likelihood, predictor, p.prior, batch(p.x, p.y))
     same_gaussian(found.posterior, *oracles.linear_posterior(*p.linear), 1e-10)
     # the log joint at the mode plus the Gaussian's volume is the evidence
@@ -81,7 +81,7 @@ def test_classes_against_scipys_mode_and_a_dense_hessian():
     observed = BY_NAME["softmax"]
     p, weight = task(observed, 12), np.linspace(0, 2, 12)
     rows = batch(p.x, p.y, weight)
-    found = run.call(_laplace, observed.likelihood, linear(3), p.prior, rows)
+    found = run.call(_laplace, observed.likelihood, linear_predictor(3), p.prior, rows)
     inverse, design = np.linalg.inv(p.cov), p.design
 
     def parts(theta):

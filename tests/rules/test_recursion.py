@@ -13,7 +13,7 @@ from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal, Probit
 from kalvi.likelihoods.sites import Expected
 from kalvi.likelihoods.vector import MultiNormal, Softmax
-from kalvi.predictors import MultiLinear, OffsetLinear, linear
+from kalvi.predictors import MultiLinear, OffsetLinear, linear_predictor
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx
 from tests import oracles
@@ -249,7 +249,7 @@ def test_low_rank_streams_never_form_a_square_matrix(likelihood):
     prior = LowRankPrecision(np.zeros(d), np.zeros((d, 3)), np.ones(d))
     rows = batch(np.ones((2 * b, features)), np.ones(2 * b))
     settings = {"forgetting": 0.9, "process_noise": 0.1, "block_size": b}
-    rule = RVGA(likelihood, predictor=linear(c), **settings)
+    rule = RVGA(likelihood, predictor=linear_predictor(c), **settings)
     assert largest_array(lambda r, s, x: r.update(s, x), rule, rule.init(prior), rows) < d * d // 4
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from kalvi import Bernoulli, Dense, LowRankPrecision, Normal, Poisson, Softmax, StudentT, kl
+from kalvi import Dense, LowRankPrecision, kl
 from kalvi.evaluation.metrics import elbo
-from kalvi.predictors import linear
+from kalvi.likelihoods import Bernoulli, Normal, Poisson, Softmax, StudentT
+from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.revisit import Revisit
 from kalvi.rules.vga import vga
@@ -19,7 +20,7 @@ D = 6
 
 
 def revisit(likelihood):
-    return Revisit(Model(linear(likelihood.outputs), likelihood))
+    return Revisit(Model(linear_predictor(likelihood.outputs), likelihood))
 
 
 def climb(likelihood, prior, start, batches, passes=60, tolerance=1e-9):
@@ -205,7 +206,7 @@ def test_sums_of_several_outputs_are_integrals(name):
     observed = tables.BY_NAME[name]
     task, weight = tables.task(observed, 3), np.array([1.0, 0.0, 2.5])
     q = task.prior
-    model = Model(linear(observed.outputs), observed.likelihood)
+    model = Model(linear_predictor(observed.outputs), observed.likelihood)
     found = run.call(sums, model, q, problems.batch(task.x, task.y, weight))
     value, gradient, curvature = 0.0, np.zeros(len(task.mean)), np.zeros(task.cov.shape)
     error = 1e-10
@@ -227,7 +228,7 @@ def test_sums_of_several_classes_written_out():
     n, i, c = 5, 2, 3
     x, y, weight = rng.normal(size=(n, i)), rng.integers(0, c, n), np.array([1.0, 2, 0, 1, 0.5])
     q = Dense(rng.normal(size=c * i), problems.spd(rng, c * i))
-    found = sums(Model(linear(c), Softmax(c)), q, problems.batch(x, y, weight))
+    found = sums(Model(linear_predictor(c), Softmax(c)), q, problems.batch(x, y, weight))
     value, gradient, curvature = 0.0, np.zeros(c * i), np.zeros((c * i, c * i))
     for row, label, w in zip(x, y, weight, strict=True):
         rows = np.kron(np.eye(c), row)

@@ -14,7 +14,7 @@ from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 from kalvi.predictors import MultiLinear
 from kalvi.predictors.models import Model
-from kalvi.predictors.networks import Perceptron, network
+from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.rules.base import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Implicit
@@ -42,8 +42,8 @@ def rows(n=24, d=D, outputs=None, seed=0):
 
 def linear(d=D, outputs=None):
     if outputs is None:
-        return network(lambda w, x: w @ x, jnp.zeros(d), jnp.zeros(d))[0]
-    return network(lambda w, x: w @ x, jnp.zeros((outputs, d)), jnp.zeros(d))[0]
+        return make_network(lambda w, x: w @ x, jnp.zeros(d), jnp.zeros(d))[0]
+    return make_network(lambda w, x: w @ x, jnp.zeros((outputs, d)), jnp.zeros(d))[0]
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2])

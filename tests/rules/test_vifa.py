@@ -13,7 +13,7 @@ from kalvi.gaussians import Dense, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.likelihoods.vector import Softmax
 from kalvi.predictors.models import LogLikelihood, Model
-from kalvi.predictors.networks import Perceptron, network
+from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.rules import evidence, vifa
 from kalvi.rules.base import Batch
 from kalvi.rules.revisit import Revisit
@@ -34,7 +34,7 @@ def some_q(seed=0, d=D):
 
 
 def linear(d=D):
-    return network(lambda params, x: params @ x, jnp.zeros(d), jnp.zeros(d))[0]
+    return make_network(lambda params, x: params @ x, jnp.zeros(d), jnp.zeros(d))[0]
 
 
 def rows(seed=1, n=N, d=D):
@@ -127,7 +127,7 @@ def test_gauss_newton_of_classes_at_a_draw():
     """Force, H F and diag H of a linear network of three classes at a draw, dense."""
     rng = np.random.default_rng(0)
     x, y, weight = rng.normal(size=(4, 2)), np.array([0.0, 1, 2, 1]), np.array([1.0, 2, 0, 1])
-    net = network(lambda w, x: w @ x, jnp.zeros((3, 2)), jnp.zeros(2))[0]
+    net = make_network(lambda w, x: w @ x, jnp.zeros((3, 2)), jnp.zeros(2))[0]
     factor, diag = rng.normal(size=(6, 2)), np.exp(rng.normal(size=6))
     q, key = LowRankCovariance(rng.normal(size=6), factor, diag), jr.key(2)
     batch = Batch(*(jnp.asarray(a) for a in (x, y, weight)))
@@ -327,7 +327,7 @@ def test_evidence_is_stationary():
 @pytest.mark.parametrize("kind", ["covariance", "precision"])
 def test_memory_is_linear(kind):
     d, b = 400, 4
-    net, theta = network(lambda params, x: params @ x, jnp.zeros(d), jnp.zeros(d))
+    net, theta = make_network(lambda params, x: params @ x, jnp.zeros(d), jnp.zeros(d))
     model, batch = Model(net, Normal(1.0)), rows(n=b, d=d)
     if kind == "covariance":
         rule = vifa.VIFA(model, 100.0, estimator=vifa.GaussNewton())

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from kalvi.gaussians import Gaussian
 from kalvi.gaussians.divergences import kl
 from kalvi.likelihoods import Likelihood
-from kalvi.predictors import Predictor, linear
+from kalvi.predictors import Predictor, linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch
 from kalvi.rules.visits import visit
@@ -35,7 +35,9 @@ def elbo(
 
     Its negative is the unnormalised KL(q ‖ posterior) of the R-VGA paper (eq. 93 with Z = 1).
     """
-    model = Model(linear(likelihood.outputs) if predictor is None else predictor, likelihood)
+    model = Model(
+        linear_predictor(likelihood.outputs) if predictor is None else predictor, likelihood
+    )
     return jnp.sum(visit(model, q, batch).value) - kl(q, prior)
 
 

@@ -59,7 +59,7 @@ class Flat:
     --------
     >>> import numpy as np
     >>> import kalvi
-    >>> flat = kalvi.Flat({"weight": np.ones((2, 2)), "bias": np.zeros(2)})
+    >>> flat = kalvi.networks.Flat({"weight": np.ones((2, 2)), "bias": np.zeros(2)})
     >>> flat.size
     6
     >>> flat.unflatten(np.arange(6.0))["weight"]

@@ -7,7 +7,7 @@ models    a predictor with the likelihood of what it predicts
 """
 
 from kalvi.predictors.base import Linearised, Predictor, moments_of, predictor_moments
-from kalvi.predictors.linear import Linear, MultiLinear, OffsetLinear, linear
+from kalvi.predictors.linear import Linear, MultiLinear, OffsetLinear, linear_predictor
 
 __all__ = [
     "Linear",
@@ -15,7 +15,7 @@ __all__ = [
     "MultiLinear",
     "OffsetLinear",
     "Predictor",
-    "linear",
+    "linear_predictor",
     "moments_of",
     "predictor_moments",
 ]

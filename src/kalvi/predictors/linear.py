@@ -94,6 +94,6 @@ def carried(
     return jnp.concatenate([x, jnp.stack([offset, extra], axis=1)], axis=1)
 
 
-def linear(outputs: int) -> Predictor:
+def linear_predictor(outputs: int) -> Predictor:
     """The linear predictor of so many outputs."""
     return Linear() if outputs == 1 else MultiLinear(outputs)

@@ -86,7 +86,7 @@ class Network(Predictor):
         return jnp.reshape(self.function(self.layout.unravel(theta), x), shape)
 
 
-def network(
+def make_network(
     function: Callable[[Any, Array], Array], params: Any, example: Any
 ) -> tuple[Network, Float[Array, " d"]]:
     """The network of function(params, x), and its parameters as a vector.
@@ -137,7 +137,7 @@ class Perceptron(eqx.Module):
 
     def network(self, key: PRNGKeyArray, dtype: Any) -> tuple[Network, Float[Array, " d"]]:
         """The perceptron as a network, and random parameters to start from."""
-        return network(self, self.init(key, dtype), jnp.zeros(self.sizes[0], dtype))
+        return make_network(self, self.init(key, dtype), jnp.zeros(self.sizes[0], dtype))
 
     def n_parameters(self) -> int:
         """How many parameters there are."""

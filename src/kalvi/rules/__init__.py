@@ -50,3 +50,69 @@ SILK: document 004, "Scaleable inference for logistic Kalmans" (2019).
 |        | 9: interface (table in the package)         | `silk`                             |
 |        | sweeps; random pieces                       | `silk.SILK`, `silk.StochasticSILK` |
 """
+
+from kalvi.rules.base import Batch, IterativeRule, PassRule, Rule, StreamRule
+from kalvi.rules.factor_analysis import SGA, OnlineEM, RecursiveFA, batch_em, random_factor_model
+from kalvi.rules.general import (
+    FirstOrder,
+    GaussHermite,
+    GeneralRVGA,
+    Sampling,
+    SecondOrder,
+    SigmaPoints,
+    ZerothOrder,
+)
+from kalvi.rules.laplace import laplace
+from kalvi.rules.revisit import Revisit
+from kalvi.rules.rvga import RVGA
+from kalvi.rules.swag import FASWAG, SWA, SWAG, PathRule, WindowAverage
+from kalvi.rules.training import Training
+from kalvi.rules.vga import vga
+from kalvi.rules.vifa import (
+    VIFA,
+    Antithetic,
+    GaussNewton,
+    Plain,
+    PrecisionVI,
+    Preconditioned,
+    Single,
+    Transform,
+)
+
+__all__ = [
+    "FASWAG",
+    "RVGA",
+    "SGA",
+    "SWA",
+    "SWAG",
+    "VIFA",
+    "Antithetic",
+    "Batch",
+    "FirstOrder",
+    "GaussHermite",
+    "GaussNewton",
+    "GeneralRVGA",
+    "IterativeRule",
+    "OnlineEM",
+    "PassRule",
+    "PathRule",
+    "Plain",
+    "PrecisionVI",
+    "Preconditioned",
+    "RecursiveFA",
+    "Revisit",
+    "Rule",
+    "Sampling",
+    "SecondOrder",
+    "SigmaPoints",
+    "Single",
+    "StreamRule",
+    "Training",
+    "Transform",
+    "WindowAverage",
+    "ZerothOrder",
+    "batch_em",
+    "laplace",
+    "random_factor_model",
+    "vga",
+]

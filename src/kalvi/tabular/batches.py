@@ -18,7 +18,7 @@ from kalvi.tabular.rows import weights
 from kalvi.tabular.sources import open_source, split_drops
 
 
-class Stream:
+class FileStream:
     """The rows of files as Batches of one shape, the last padded with rows of weight 0.
 
     Attributes
@@ -97,7 +97,7 @@ def stream(
     dtype: str | None = None,
     types: Mapping[str, str] | None = None,
     format: str | None = None,
-) -> Stream:
+) -> FileStream:
     """The rows of a file, a directory, a pattern or several of them as Batches, never all in memory.
 
     CSV and TSV (also compressed), Parquet, Feather and Arrow, JSON lines, libsvm and npz. Numbers are
@@ -118,7 +118,7 @@ def stream(
     >>> rows.names
     ['size', 'colour=(new level)', 'colour=red', 'colour=blue', 'intercept']
     >>> prior = kalvi.Diagonal(np.zeros(rows.dim), np.ones(rows.dim)).to_dense()
-    >>> state = kalvi.fit(kalvi.RVGA(kalvi.Bernoulli()), prior, rows)
+    >>> state = kalvi.fit(kalvi.RVGA(kalvi.likelihoods.Bernoulli()), prior, rows)
     >>> float(state.rows)
     3.0
     """
@@ -146,4 +146,4 @@ def stream(
         "types": words,
         "format": format,
     }
-    return Stream(data, target, options)
+    return FileStream(data, target, options)

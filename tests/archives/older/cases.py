@@ -59,8 +59,8 @@ def _state_answers(state: Any) -> Any:
 
 
 def _network_rule() -> Any:
-    network, _ = kalvi.Perceptron((3, 2, 1)).network(jr.key(0), jnp.float64)
-    model = kalvi.Model(network, kalvi.Normal(0.5))
+    network, _ = kalvi.networks.Perceptron((3, 2, 1)).network(jr.key(0), jnp.float64)
+    model = kalvi.networks.Model(network, kalvi.likelihoods.Normal(0.5))
     return kalvi.NetworkRVGA(model, learn_noise=True)
 
 
@@ -126,13 +126,17 @@ CASES = {
         lambda: kalvi.NeuralClassifier((2,), method="lrvga", random_state=0).fit(X, LABELS),
         _learns_on,
     ),
-    "revisit": Case(lambda: kalvi.Revisit(kalvi.Bernoulli()), _likelihood_says),
+    "revisit": Case(lambda: kalvi.rules.Revisit(kalvi.likelihoods.Bernoulli()), _likelihood_says),
     "full_covariance": Case(lambda: kalvi.FullVI(_network_rule().model, 0.5), _likelihood_says),
     "factors": Case(lambda: kalvi.FactorAnalysis(1).fit(X), lambda m: m.transform(NEW)),
     "matrix": Case(_factorised, lambda m: m.predict_proba()),
-    "state": Case(lambda: _fitted(kalvi.RVGA(kalvi.Bernoulli()), _prior()), _state_answers),
+    "state": Case(
+        lambda: _fitted(kalvi.RVGA(kalvi.likelihoods.Bernoulli()), _prior()), _state_answers
+    ),
     "rule": Case(
-        lambda: kalvi.RVGA(kalvi.Bernoulli(), kalvi.EKF(), forgetting=0.9, block_size=4),
+        lambda: kalvi.RVGA(
+            kalvi.likelihoods.Bernoulli(), kalvi.schemes.EKF(), forgetting=0.9, block_size=4
+        ),
         lambda rule: _state_answers(_fitted(rule, _prior())),
     ),
     "posterior": Case(_posterior, lambda q: (q.mean, q.variance(), q.marginal(jnp.eye(4)))),

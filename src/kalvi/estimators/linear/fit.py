@@ -20,7 +20,7 @@ from kalvi.estimators.progress import with_progress
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.numerics.namespaces import is_jax, on_device, on_host
 from kalvi.numerics.precision import matching
-from kalvi.predictors import Predictor, linear
+from kalvi.predictors import Predictor, linear_predictor
 from kalvi.rules.base import Batch, Rule
 from kalvi.rules.grid import SideBySide, stack, take
 from kalvi.rules.rvga import RVGA, Streaming
@@ -112,7 +112,7 @@ class LinearFit:
     @property
     def predictor(self) -> Predictor:
         """How coefficients and a row make its predictors."""
-        return linear(self.family.outputs)
+        return linear_predictor(self.family.outputs)
 
     @property
     def schedule(self) -> streams.Schedule:

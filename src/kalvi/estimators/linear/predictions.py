@@ -12,7 +12,7 @@ from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.namespaces import is_jax
 from kalvi.numerics.precision import matching
-from kalvi.predictors import Predictor, linear, predictor_moments
+from kalvi.predictors import Predictor, linear_predictor, predictor_moments
 from kalvi.streams import run
 
 CLASS_ROWS = 64
@@ -23,7 +23,7 @@ def predict_rows(
     likelihood: Likelihood, posterior: Gaussian, x: Any, layout: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and (co)variance of y, and the mean of the linear predictors, for each row of x."""
-    parts = likelihood, posterior, linear(likelihood.outputs)
+    parts = likelihood, posterior, linear_predictor(likelihood.outputs)
     return _by_blocks(_predict, parts, x, likelihood.outputs, layout)
 
 
@@ -31,7 +31,7 @@ def predictor_laws(
     posterior: Gaussian, outputs: int, x: Any, layout: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the linear predictor of each row of x; of several, their covariances."""
-    parts = posterior, linear(outputs)
+    parts = posterior, linear_predictor(outputs)
     return _by_blocks(predictor_moments, parts, x, outputs, layout)
 
 

@@ -23,7 +23,7 @@ from kalvi.gaussians import Gaussian, Updatable
 from kalvi.gaussians.ascents import Ascent, Sums
 from kalvi.gaussians.merging import check, check_different, check_prior, combined, proper
 from kalvi.numerics.precision import matching
-from kalvi.predictors import linear
+from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.revisit import AddedUp
 from kalvi.streams import run
@@ -146,7 +146,7 @@ def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -
     with matching(settings.dtype):
         size = visited_rows(visited.dim)
         batches = streams.array_batches(*rows, block_size=size, **settings.layout)
-        rule = AddedUp(Model(linear(likelihood.outputs), likelihood), visited)
+        rule = AddedUp(Model(linear_predictor(likelihood.outputs), likelihood), visited)
         found = run.resume(rule, jax.tree.map(jnp.asarray, sums), batches)
         return jax.tree.map(np.asarray, found)
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.likelihoods import Likelihood
-from kalvi.predictors import linear
+from kalvi.predictors import linear_predictor
 from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import (
     MOST_PASSES,
@@ -53,7 +53,7 @@ def in_weight_space(
 
     From the prior, or from any Gaussian.
     """
-    dense, predictor = prior.to_dense(), linear(likelihood.outputs)
+    dense, predictor = prior.to_dense(), linear_predictor(likelihood.outputs)
     begin = informed(likelihood, dense, batch, predictor) if start is None else start.to_dense()
     limits = {"max_passes": max_passes, "tolerance": tolerance}
     found = vga(likelihood, dense, batch, begin, predictor=predictor, **limits)

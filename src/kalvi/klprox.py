@@ -1,0 +1,27 @@
+"""KL-proximal inference: the optimum of the variational bound for linear models and Gaussian processes."""
+
+from kalvi.rules.klprox import (
+    InducingFeatures,
+    KLProximal,
+    choose,
+    evidence_gradient,
+    features,
+    klprox,
+    predict,
+    sparse_elbo,
+    sparse_klprox,
+    sparse_predict,
+)
+
+__all__ = [
+    "InducingFeatures",
+    "KLProximal",
+    "choose",
+    "evidence_gradient",
+    "features",
+    "klprox",
+    "predict",
+    "sparse_elbo",
+    "sparse_klprox",
+    "sparse_predict",
+]
