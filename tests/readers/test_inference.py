@@ -189,7 +189,7 @@ def test_a_doubt_names_the_column_and_other_remedies(tmp_path):
     )
     (piece,) = files.read_all(path, types={"day": "time:%m/%d/%Y"})
     assert piece.table["day"].to_pylist() == [DAY(2020, 1, 2), DAY(2020, 3, 4)]
-    (piece,) = files.read_all(path, strays=lambda name: "keep")
+    (piece,) = files.read_all(path, on_invalid=lambda name: "keep")
     assert piece.table["day"].to_pylist() == ["01/02/2020", "03/04/2020"]
 
 
@@ -201,7 +201,7 @@ def test_rows_beyond_the_sample_follow_the_same_rule(name, tmp_path):
     assert message.startswith(
         f"a.{name}, row 404: column 'price' is read as a number ($1,234.5), but 'cheap' stands here"
     )
-    source = open_data(path, sample_rows=300, strays=lambda name: "missing")
+    source = open_data(path, sample_rows=300, on_invalid=lambda name: "missing")
     rows = pa.concat_tables(piece.table for piece in source.pieces(1000))
     assert rows["price"].to_pylist()[-5:] == [1299, None, None, 7, None]
     assert rows["plain"].to_pylist()[-2:] == [None, 403]
@@ -212,7 +212,7 @@ def test_rows_beyond_the_sample_follow_the_same_rule(name, tmp_path):
 
 def test_too_few_numbers_to_count_the_others_as_missing(tmp_path):
     path = files.written(tmp_path / "a.csv", "x\n1\ntall\n")
-    message = refused(path, types={"x": "number"}, strays=lambda name: "missing")
+    message = refused(path, types={"x": "number"}, on_invalid=lambda name: "missing")
     assert message.startswith(
         "a.csv, row 2: column 'x' is read as a number, but 'tall' stands here"
     )
@@ -240,7 +240,11 @@ def test_a_wide_table_of_numbers_is_told_apart_quickly(tmp_path):
     """Only columns that are not plain numbers are parsed as text."""
     path = written(tmp_path, {"x": ["1", "?"], "p": ["1%", "2%"], "t": ["2020-01-02", "?"]}, "csv")
     source = open_data(path)
-    assert source._layout.read == {"x": pa.float64(), "p": pa.string(), "t": pa.timestamp("us")}
+    assert source._layout.parse_types() == {
+        "x": pa.float64(),
+        "p": pa.string(),
+        "t": pa.timestamp("us"),
+    }
 
 
 def test_bad_words_are_refused(tmp_path):

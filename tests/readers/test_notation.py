@@ -10,7 +10,7 @@ from kalvi.readers.notation import Notation, parse
 
 def values(word, *entries):
     parsed = parse(pa.chunked_array([list(entries)]), Notation.of(word))
-    return parsed.values.to_pylist(), parsed.strays.to_pylist()
+    return parsed.values.to_pylist(), parsed.invalid.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,19 @@ def test_words_say_the_same_when_they_are_read_again(word, canonical):
     assert Notation.of(canonical) == notation
 
 
-def test_entries_that_are_not_so_written_are_strays():
-    found, strays = values("number:1,234.5", "1,234.5", "1234", "12,34", "?", "x", "1,2345", None)
+def test_entries_that_are_not_so_written_are_invalid():
+    found, invalid = values("number:1,234.5", "1,234.5", "1234", "12,34", "?", "x", "1,2345", None)
     assert found == [1234.5, 1234, None, None, None, None, None]
-    assert strays == [False, False, True, False, True, True, False]
+    assert invalid == [False, False, True, False, True, True, False]
     assert values("number:86%", "86%", "86")[1] == [False, True]
     assert values("number:$5", "$5", "5", "5 $", "€5")[1] == [False, False, False, True]
 
 
-def test_days_that_do_not_exist_are_strays():
-    found, strays = values("time:%d.%m.%Y", "31.04.2020", "29.02.2020", "29.02.2019", "1.1.2020")
+def test_days_that_do_not_exist_are_invalid():
+    found, invalid = values("time:%d.%m.%Y", "31.04.2020", "29.02.2020", "29.02.2019", "1.1.2020")
     day = datetime.datetime
     assert found == [None, day(2020, 2, 29), None, day(2020, 1, 1)]
-    assert strays == [True, False, True, False]
+    assert invalid == [True, False, True, False]
     assert values("time", "2020-02-30", "0000-01-01", "2020-02-28")[1] == [True, True, False]
 
 

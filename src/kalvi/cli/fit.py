@@ -198,7 +198,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
             raise ValueError(
                 f"the rows of this run came from standard input; pipe the same to kalvi resume {model} -"
             )
-        source = learn.reopen(held.job, data, held.model.strays)
+        source = learn.reopen(held.job, data, held.model.on_invalid)
         passes.run_pass(held.model, source, held.job, options)
 
 

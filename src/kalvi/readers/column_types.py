@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.errors import FAILURES, BadData, listed
+from kalvi.readers.errors import BadData, listed
 
 NUMBER = pa.float64()
 FLAG = pa.bool_()
@@ -101,15 +101,6 @@ def is_text(declared: pa.DataType) -> bool:
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column without dictionary encoding."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def fits(column: pa.ChunkedArray, column_type: pa.DataType) -> bool:
-    """Whether every entry of a column that is not text has a value of the type."""
-    try:
-        cast(column, column_type)
-    except FAILURES:
-        return False
-    return True
 
 
 def cast(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.ChunkedArray:

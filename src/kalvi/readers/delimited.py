@@ -84,14 +84,6 @@ class _Options(NamedTuple):
             ),
         )
 
-    def fits(self, block: bytes) -> bool:
-        """Whether the block can be parsed."""
-        try:
-            self.parse(block)
-        except FAILURES:
-            return False
-        return True
-
 
 class _Body:
     """The rows under the header of one file."""
@@ -132,7 +124,8 @@ class _Body:
     def tables(self, layout: ColumnLayout) -> Iterator[tuple[int, pa.Table]]:
         """Tables in the types first read, each with the number of rows before it."""
         layout.check(self.names, self._source.name)
-        options = _Options(self.names, layout.read, self._lexer.delimiter, layout.whole)
+        whole = {name for name, column in layout.columns.items() if column.whole}
+        options = _Options(self.names, layout.parse_types(), self._lexer.delimiter, whole)
         for block in chain([self._first] if self._first else [], self._rest):
             table = self._table(block, options)
             yield self._blocks.rows, table
@@ -156,7 +149,7 @@ class _Body:
     def _refusal(self, block: bytes, options: _Options) -> BadData:
         """What is wrong with the first row of the block that cannot be parsed."""
         ends = self._lexer.ends(block)
-        bad = first_failure(len(ends), lambda n: options.fits(block[: ends[n - 1]]))
+        bad = first_failure(len(ends), lambda n: options.parse(block[: ends[n - 1]]))
         fields = self._fields(block[ends[bad - 1] if bad else 0 : ends[bad]].lstrip(b"\r\n"))
         where = place(self._source.name, self._blocks.rows + bad + 1)
         if len(fields) != len(self.names):

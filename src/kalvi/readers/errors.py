@@ -4,6 +4,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -66,10 +67,19 @@ def _reason(error: BaseException) -> str:
     return lines[0].strip().rstrip(".")[:200]
 
 
-def first_failure(n: int, fits: Callable[[int], bool]) -> int:
-    """The first of n rows that does not fit, by bisection; `fits(k)` says whether the first k rows do."""
+def succeeds(attempt: Callable[..., object], *arguments: Any) -> bool:
+    """Whether a call ends without any of `FAILURES`."""
+    try:
+        attempt(*arguments)
+    except FAILURES:
+        return False
+    return True
+
+
+def first_failure(n: int, attempt: Callable[[int], object]) -> int:
+    """The first of n rows that fails, by bisection; `attempt(k)` raises unless the first k are good."""
     good, bad = 0, n
     while bad - good > 1:
         middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
+        good, bad = (middle, bad) if succeeds(attempt, middle) else (good, middle)
     return bad - 1

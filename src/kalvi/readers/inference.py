@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from kalvi.readers.column_types import FLAG, NUMBER, TEXT, TIME, type_in_words
 from kalvi.readers.errors import FAILURES, BadData, listed, shorten
-from kalvi.readers.layout import ColumnLayout, ColumnReason, ReadOptions
+from kalvi.readers.layout import Column, ColumnLayout, ColumnReason, ReadOptions
 from kalvi.readers.notation import (
     CURRENCIES,
     MISSING,
@@ -75,77 +75,63 @@ def infer_layout(
     declared: pa.Schema, text: Mapping[str, pa.ChunkedArray], options: ReadOptions, first: str
 ) -> ColumnLayout:
     """The layout of columns whose types the file declares, or of which `text` has the first entries."""
-    _check_asked(declared, options, first)
-    found = ColumnLayout.of_text([], options.drop, first)
-    for field in declared:
-        name = field.name
-        if name in text:
-            notation = _add_text(found, name, text[name], options)
-        else:
-            notation = _declared(field, options.types.get(name), first)
-            asked = ", asked for" if name in options.types else ""
-            found.about[name] = ColumnReason(f"declared {field.type}{asked}")
-        if notation is not None:
-            found.notations[name] = notation
-            free = {"kind": "text"} if notation.kind == "text" else None
-            field = pa.field(name, notation.type, metadata=free)
-        found = found._replace(schema=found.schema.append(field))
-    return found
-
-
-def _add_text(
-    found: ColumnLayout, name: str, column: pa.ChunkedArray, options: ReadOptions
-) -> Notation:
-    """The notation of a column of text; how its entries are read is added to the layout."""
-    notation, why, share = taken = _infer_or_refuse(name, column, options, found.first)
-    strays = options.strays(name)
-    found.about[name] = ColumnReason(why, _notes(column, taken, strays))
-    found.read[name] = notation.parsed_as if share == 1 else TEXT
-    unasked = notation == PLAIN and name not in options.types
-    if unasked and not _matches(column, r"[-+.eE]\d|\d[.eE]"):
-        found.whole.add(name)
-    if strays == "missing" and share >= SHARE:
-        found.lenient.add(name)
-    elif strays == "missing":
-        fit = f"only {share:.0%} of its first entries fit"
-        found.advice[name] = f"or leave the column out: {fit}"
-    else:
-        found.advice[name] = options.advice.replace("NAME", name)
-    return notation
-
-
-def _check_asked(declared: pa.Schema, options: ReadOptions, first: str) -> None:
-    """Refuse words that mean nothing, and columns that are not there."""
     for name, word in options.types.items():
-        Notation.of(word)
+        Notation.of(word)  # refuses a word that means nothing
         if name not in declared.names and options.strict:
-            has = listed(declared.names)
             raise BadData(
-                f"{first}: has no column {shorten(name)} to read as a {word}; it has {has}."
+                f"{first}: has no column {shorten(name)} to read as a {word}; it has "
+                f"{listed(declared.names)}."
             )
+    columns = (
+        _text_column(field.name, text[field.name], options, first)
+        if field.name in text
+        else _declared_column(field, options.types.get(field.name), first)
+        for field in declared
+    )
+    return ColumnLayout(columns, options.drop, first)
 
 
-def _declared(field: pa.Field, word: str | None, first: str) -> Notation | None:
-    """The notation of a column with a declared type, for text in other files; None of lists."""
+def _declared_column(field: pa.Field, word: str | None, first: str) -> Column:
+    """A column with a declared type; its notation is for text in other files."""
     void = pa.types.is_null(field.type)
     own = "number" if void else DECLARED.get(field.type)
+    reason = ColumnReason(f"declared {field.type}{', asked for' if word else ''}")
     if word is None:
-        return None if own is None else Notation(own)
+        written = own and Column.written(field.name, Notation(own), reason)
+        return written or Column(field, reason=reason)
     asked = Notation.of(word)
-    if not void and (
-        own is None or own not in COMPATIBLE.get(asked.kind, tuple(DECLARED.values()))
-    ):
+    allowed = COMPATIBLE.get(asked.kind, tuple(DECLARED.values()))
+    if not void and own not in allowed:
         raise BadData(
             f"{first}: column {shorten(field.name)} is {type_in_words(field.type)}, not a {asked.kind}."
         )
-    return asked
+    return Column.written(field.name, asked, reason)
+
+
+def _text_column(name: str, entries: pa.ChunkedArray, options: ReadOptions, first: str) -> Column:
+    """A column of text, by its first entries."""
+    notation, why, share = inferred = _infer_or_refuse(name, entries, options, first)
+    lenient = options.on_invalid(name) == "missing"
+    if lenient and share < SHARE:
+        advice = f"or leave the column out: only {share:.0%} of its first entries fit"
+    else:
+        advice = options.advice.replace("NAME", name)
+    lenient = lenient and share >= SHARE
+    whole = notation == PLAIN and name not in options.types
+    reason = ColumnReason(why, _notes(entries, inferred, lenient=lenient))
+    return Column.written(name, notation, reason)._replace(
+        parse_as=notation.parsed_as if share == 1 else TEXT,
+        lenient=lenient,
+        advice=advice,
+        whole=whole and not _matches(entries, r"[-+.eE]\d|\d[.eE]"),
+    )
 
 
 def _infer_or_refuse(
     name: str, column: pa.ChunkedArray, options: ReadOptions, first: str
 ) -> Inferred:
     """What a column of text is; an ambiguous one is refused, or a category if it is not used."""
-    used = options.strays(name) != "keep"
+    used = options.on_invalid(name) != "keep"
     try:
         return infer(column, options.types.get(name), share=SHARE if used else 1.0)
     except AmbiguousColumn as doubt:
@@ -299,24 +285,23 @@ def _text_or_category(rest: pa.ChunkedArray) -> Inferred:
     return Inferred(CATEGORY, f"text such as {shorten(rest[0].as_py())}{numbers}")
 
 
-def _notes(column: pa.ChunkedArray, taken: Inferred, strays: str) -> tuple[str, ...]:
-    """Notes for people: the markers of missing values in a column, and its stray entries."""
-    if taken == PLAIN_NUMBERS and not _matches(column, r"^\D+$"):
+def _notes(column: pa.ChunkedArray, inferred: Inferred, *, lenient: bool) -> tuple[str, ...]:
+    """Notes for people: the markers of missing values in a column, and its invalid entries."""
+    if inferred == PLAIN_NUMBERS and not _matches(column, r"^\D+$"):
         return ()
     text = trimmed(column)
     marked = pc.fill_null(pc.and_(is_marker(text), pc.not_equal(text, "")), False)
-    markers = dict(_tally(text.filter(marked))) if pc.any(marked).as_py() else {}
-    if taken.notation.type == TEXT:
-        levels = [shorten(marker) for marker in markers if marker not in MISSING]
-        noun = "a level" if taken.notation.kind == "category" else "a word"
+    markers = Counter(text.filter(marked).to_pylist()).most_common()
+    if inferred.notation.type == TEXT:
+        levels = [shorten(marker) for marker, _ in markers if marker not in MISSING]
+        noun = "a level" if inferred.notation.kind == "category" else "a word"
         return (f"{', '.join(levels)} as {noun}, not missing",) if levels else ()
-    notes = [f"{_entries(n)} {shorten(marker)} missing" for marker, n in markers.items()]
-    if taken.share < 1:
-        found = column.filter(parse(column, taken.notation).strays)
-        missing = strays == "missing" and taken.share >= SHARE
-        few = ", ".join(shorten(entry) for entry, _ in _tally(found)[:3])
-        become = "counted as missing" if missing else "refused"
-        notes.append(f"{_entries(len(found))} such as {few} {become}")
+    notes = [f"{_entries(n)} {shorten(marker)} missing" for marker, n in markers]
+    if inferred.share < 1:
+        invalid = column.filter(parse(column, inferred.notation).invalid).to_pylist()
+        few = ", ".join(shorten(entry) for entry, _ in Counter(invalid).most_common(3))
+        become = "counted as missing" if lenient else "refused"
+        notes.append(f"{_entries(len(invalid))} such as {few} {become}")
     return tuple(notes)
 
 
@@ -324,11 +309,8 @@ def _entries(n: int) -> str:
     return "1 entry" if n == 1 else f"{n:,} entries"
 
 
-def _tally(column: pa.ChunkedArray) -> list[tuple[str, int]]:
-    return Counter(column.to_pylist()).most_common()
-
-
 def _written(notation: Notation) -> str:
+    """How the entries are written, where that is not plain."""
     if notation.form == "%z":
         return " with zones"
     detail = notation.word.partition(":")[2]

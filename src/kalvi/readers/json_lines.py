@@ -35,8 +35,12 @@ class JsonLines(LineReader):
         check_names(columns, first)
         declared = pa.schema([(name, column.kind()) for name, column in columns.items()])
         text = {name: column.text() for name, column in columns.items() if column.type == TEXT}
-        read = {name: column.type or NUMBER for name, column in columns.items()}
-        return infer_layout(declared, text, options, first)._replace(read=read)
+        layout = infer_layout(declared, text, options, first)
+        typed = [
+            column._replace(parse_as=columns[name].type or NUMBER)
+            for name, column in layout.columns.items()
+        ]
+        return ColumnLayout(typed, options.drop, first)
 
     def parse(self, block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
         return _parse_located(block, layout, name, start)
@@ -152,7 +156,7 @@ def _parse(block: bytes, layout: ColumnLayout) -> pa.Table:
         in_arrows_memory(block),
         pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
         pajson.ParseOptions(
-            explicit_schema=pa.schema(layout.read.items()),
+            explicit_schema=pa.schema(layout.parse_types().items()),
             unexpected_field_behavior="ignore" if layout.drop else "error",
         ),
     )
@@ -169,7 +173,7 @@ def _parse_located(block: bytes, layout: ColumnLayout, name: str, start: int) ->
         rows = [
             _row(line, layout, place(name, start + i + 1)) for i, line in enumerate(lines(block))
         ]
-        kinds = {n: TEXT if kind in SIMPLE else kind for n, kind in layout.read.items()}
+        kinds = {n: TEXT if kind in SIMPLE else kind for n, kind in layout.parse_types().items()}
         return pa.Table.from_pylist(rows, schema=pa.schema(kinds.items()))
 
 
@@ -179,9 +183,9 @@ def _row(line: bytes, layout: ColumnLayout, where: str) -> dict[str, Any]:
     for key, value in row.items():
         if key in layout.drop:
             continue
-        if key not in layout.read:
+        if key not in layout.columns:
             raise BadData(f"{where}: has a column {shorten(key)}, which the first rows have not.")
-        kind = layout.read[key]
+        kind = layout.columns[key].parse_as
         if value is None or value == []:
             right = True
         elif kind in SIMPLE:

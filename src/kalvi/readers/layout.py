@@ -2,7 +2,7 @@
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,20 +15,19 @@ from kalvi.readers.column_types import (
     TIME,
     cast,
     decoded,
-    fits,
     is_text,
     type_in_words,
 )
 from kalvi.readers.errors import FAILURES, BadData, first_failure, listed, shorten
 from kalvi.readers.notation import Notation, parse
 
-NAMED = 5
-"""So many entries that could not be read are quoted."""
-Where = Callable[[int], str]
+QUOTED = 5
+"""At most this many different invalid entries of a column are quoted."""
+Locate = Callable[[int], str]
 
 
-def refuse_strays(name: str) -> str:
-    """The default of `ReadOptions.strays`: every stray entry is refused."""
+def refuse_invalid(name: str) -> str:
+    """The default of `ReadOptions.on_invalid`: every invalid entry is refused."""
     return "refuse"
 
 
@@ -36,7 +35,7 @@ class ReadOptions(NamedTuple):
     """How the user wants columns to be read.
 
     `types` has the words of `notation` by column, `drop` the columns to leave out, `rows` the size of the
-    sample. `strays` says of a column what becomes of a stray entry, one that is not of the column's type:
+    sample. `on_invalid` says of a column what becomes of an entry that is not of the column's type:
     "refuse" it, count it as "missing", or "keep" the whole column as text if the first rows have such an
     entry, because the column is not used.
     """
@@ -45,10 +44,8 @@ class ReadOptions(NamedTuple):
     drop: frozenset[str]
     rows: int
     strict: bool = True  # whether all columns of `types` must be there
-    strays: Callable[[str], str] = refuse_strays
-    advice: str = (
-        "or read the column otherwise (--as NAME=category, --drop NAME)"  # where one is refused
-    )
+    on_invalid: Callable[[str], str] = refuse_invalid
+    advice: str = "or read the column otherwise (--as NAME=category, --drop NAME)"
 
 
 class ColumnReason(NamedTuple):
@@ -58,121 +55,133 @@ class ColumnReason(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class StrayEntries:
-    """How many stray entries a column had, and a few of them."""
+class Column(NamedTuple):
+    """How a column is read: a parser of text is told `parse_as`, then its entries are converted."""
+
+    field: pa.Field
+    parse_as: pa.DataType = TEXT
+    notation: Notation | None = None  # of entries that are text; None of lists
+    reason: ColumnReason = ColumnReason("")
+    lenient: bool = False  # whether invalid entries count as missing
+    advice: str = ""  # what a user can do about an invalid entry
+    whole: bool = False  # whether it had whole numbers only, none of them with a leading zero
+
+    @classmethod
+    def written(cls, name: str, notation: Notation, reason: ColumnReason) -> "Column":
+        """A column whose type is that of its notation; free text is marked in the field's metadata."""
+        free = {"kind": "text"} if notation.kind == "text" else None
+        field = pa.field(name, notation.type, metadata=free)
+        return cls(field, notation=notation, reason=reason)
+
+
+class InvalidEntries:
+    """How many invalid entries a column had, and a few of them."""
 
     def __init__(self):
         self.count, self.examples, self.more = 0, [], False
 
-    def add(self, found: pa.ChunkedArray) -> None:
+    def add(self, entries: pa.ChunkedArray) -> None:
         """Count further entries."""
-        new = [entry for entry in found.unique().to_pylist() if entry not in self.examples]
-        room = NAMED - len(self.examples)
+        new = [entry for entry in entries.unique().to_pylist() if entry not in self.examples]
+        room = QUOTED - len(self.examples)
         self.more = self.more or len(new) > room
         self.examples += new[:room]
-        self.count += len(found)
+        self.count += len(entries)
 
 
-class ColumnLayout(NamedTuple):
-    """The columns of a source: their types (`schema`), and how to get there from the text of files.
+class ColumnLayout:
+    """The columns of a source by name, and the conversion of a file's tables to their types."""
 
-    A column is first parsed as `read` says, then converted by its notation. `first` is the name of the file
-    that the layout was inferred from; `strays` collects the stray entries that counted as missing.
-    """
-
-    schema: pa.Schema
-    read: dict[str, pa.DataType]
-    drop: frozenset[str]
-    first: str
-    notations: dict[str, Notation]
-    about: dict[str, ColumnReason]
-    lenient: set[str]  # columns whose stray entries count as missing
-    advice: dict[str, str]  # what a user can do about stray entries of other columns
-    whole: set[str]  # columns of whole numbers without a leading zero, as far as was seen
-    strays: dict[str, StrayEntries]
+    def __init__(self, columns: Iterable[Column], drop: frozenset[str], first: str):
+        self.columns = {column.field.name: column for column in columns}
+        self.schema = pa.schema([column.field for column in self.columns.values()])
+        self.drop = drop
+        self._first = first  # the name of the file that the layout was inferred from
+        self._invalid: dict[str, InvalidEntries] = {}
 
     @classmethod
     def of_text(cls, names: list[str], drop: frozenset[str], first: str) -> "ColumnLayout":
         """A layout that reads all columns as text."""
-        schema, read = pa.schema([(name, TEXT) for name in names]), dict.fromkeys(names, TEXT)
-        return cls(schema, read, drop, first, {}, {}, set(), {}, set(), {})
+        return cls((Column(pa.field(name, TEXT)) for name in names), drop, first)
+
+    def parse_types(self) -> dict[str, pa.DataType]:
+        """The type of each column that a parser of text is told."""
+        return {name: column.parse_as for name, column in self.columns.items()}
 
     def check(self, names: list[str], where: str) -> None:
-        """Refuse a file that has not the same columns, in any order."""
-        wanted, here = set(self.schema.names), set(names)
-        if absent := [name for name in self.schema.names if name not in here]:
-            raise BadData(f"{where}: has no column {listed(absent)}, which {self.first} has.")
-        if extra := [name for name in names if name not in wanted and name not in self.drop]:
-            raise BadData(f"{where}: has a column {listed(extra)}, which {self.first} has not.")
+        """Refuse a file that does not have the same columns, in any order."""
+        here, known = set(names), {*self.columns, *self.drop}
+        if absent := [name for name in self.columns if name not in here]:
+            raise BadData(f"{where}: has no column {listed(absent)}, which {self._first} has.")
+        if extra := [name for name in names if name not in known]:
+            raise BadData(f"{where}: has a column {listed(extra)}, which {self._first} has not.")
 
-    def convert(self, table: pa.Table, where: Where) -> pa.Table:
-        """The table with the columns and types of the schema; `where(i)` names its i-th row."""
-        columns = []
-        for field in self.schema:
-            column = decoded(table.column(field.name))
-            if is_text(column.type) and field.name in self.notations:
-                columns.append(self._parsed(field.name, column, where))
+    def convert(self, table: pa.Table, locate: Locate) -> pa.Table:
+        """The table with the columns and types of the schema; `locate(i)` names its i-th row."""
+        arrays = []
+        for name, column in self.columns.items():
+            entries = decoded(table.column(name))
+            if is_text(entries.type) and column.notation is not None:
+                arrays.append(self._parse(column, column.notation, entries, locate))
             else:
-                columns.append(_cast(field, column, where))
-        return pa.table(columns, schema=self.schema)
+                arrays.append(_cast(column.field, entries, locate))
+        return pa.table(arrays, schema=self.schema)
 
-    def _parsed(self, name: str, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
-        """The values of a column of text; a stray entry is refused, or noted and missing."""
-        notation = self.notations[name]
-        if name in self.whole:
-            _check_zeros(name, column, where)
-        values, strays = parse(column, notation)
-        if not pc.any(strays).as_py():
+    def _parse(
+        self, column: Column, notation: Notation, text: pa.ChunkedArray, locate: Locate
+    ) -> pa.ChunkedArray:
+        """The values of a column of text; an invalid entry is refused, or noted and missing."""
+        name = column.field.name
+        if column.whole:
+            _check_zeros(name, text, locate)
+        values, invalid = parse(text, notation)
+        if not pc.any(invalid).as_py():
             return values
-        if name not in self.lenient:
-            row = pc.index(strays, True).as_py()
-            raise wrong_notation(
-                where(row), name, notation, column[row].as_py(), self.advice.get(name)
-            )
-        self.strays.setdefault(name, StrayEntries()).add(column.filter(strays))
-        return values
+        if column.lenient:
+            self._invalid.setdefault(name, InvalidEntries()).add(text.filter(invalid))
+            return values
+        row = pc.index(invalid, True).as_py()
+        kind, detail = type_in_words(notation.type), notation.word.partition(":")[2]
+        raise BadData(
+            f"{locate(row)}: column {shorten(name)} is read as {kind}{f' ({detail})' if detail else ''}, "
+            f"but {shorten(text[row].as_py())} stands here; mend the entry"
+            f"{', ' + column.advice if column.advice else ''}."
+        )
+
+    def forget_invalid(self) -> None:
+        """Begin to count invalid entries anew."""
+        self._invalid.clear()
 
     def notes(self) -> list[str]:
-        """For people: the stray entries that counted as missing."""
+        """For people: the invalid entries that counted as missing."""
         return [
-            f"column {shorten(name)}: entries that are not {type_in_words(self.notations[name].type)} "
-            f"count as missing, {seen.count:,} of those read: "
-            + ", ".join(map(shorten, seen.examples))
+            f"column {shorten(name)}: entries that are not "
+            f"{type_in_words(self.columns[name].field.type)} count as missing, "
+            f"{seen.count:,} of those read: {', '.join(map(shorten, seen.examples))}"
             + (" ..." if seen.more else "")
-            for name, seen in self.strays.items()
+            for name, seen in self._invalid.items()
         ]
 
 
-def _check_zeros(name: str, column: pa.ChunkedArray, where: Where) -> None:
+def _check_zeros(name: str, column: pa.ChunkedArray, locate: Locate) -> None:
     """Refuse a label in a column that looked like whole numbers."""
     zeros = pc.match_substring_regex(column, r"^\s*0\d+\s*$")
     if pc.any(zeros).as_py():
         row = pc.index(zeros, True).as_py()
         raise BadData(
-            f"{where(row)}: column {shorten(name)} is read as a number, but {shorten(column[row].as_py())} "
-            f"begins with a zero as labels do; say --as {name}=category or --as {name}=number."
+            f"{locate(row)}: column {shorten(name)} is read as a number, but "
+            f"{shorten(column[row].as_py())} begins with a zero as labels do; say --as {name}=category "
+            f"or --as {name}=number."
         )
 
 
-def wrong_notation(
-    where: str, name: str, notation: Notation, value: object, advice: str | None
-) -> BadData:
-    """The error about an entry that is not written in the notation of its column."""
-    kind = type_in_words(notation.type)
-    as_what = f"{kind} ({notation.word.partition(':')[2]})" if ":" in notation.word else kind
-    return BadData(
-        f"{where}: column {shorten(name)} is read as {as_what}, but {shorten(value)} stands here; mend the "
-        f"entry{', ' + advice if advice else ''}."
-    )
-
-
-def _cast(field: pa.Field, column: pa.ChunkedArray, where: Where) -> pa.ChunkedArray:
+def _cast(field: pa.Field, column: pa.ChunkedArray, locate: Locate) -> pa.ChunkedArray:
     """A column that is not text, in the type of the layout."""
     try:
         return cast(column, field.type)
     except FAILURES as error:
-        row = first_failure(len(column), lambda n: fits(column[:n], field.type))
-        raise wrong_type(where(row), field, _quotable(column[row])) from error
+        row = first_failure(len(column), lambda n: cast(column[:n], field.type))
+        raise wrong_type(locate(row), field, _quotable(column[row])) from error
 
 
 def wrong_type(where: str, field: pa.Field, value: object) -> BadData:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import csv as pacsv
 
 from kalvi.readers.column_types import NUMBER, SPARSE
-from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten, succeeds
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -95,27 +95,19 @@ def _parse_located(block: bytes, name: str, start: int) -> pa.Table:
         return _parse(block)
     except FAILURES as error:
         every = lines(block)
-        bad = first_failure(len(every), lambda n: _fits(b"\n".join(every[:n])))
+        bad = first_failure(len(every), lambda n: _parse(b"\n".join(every[:n])))
         raise BadData(f"{place(name, start + bad + 1)}: {_fault(every[bad])}.") from error
-
-
-def _fits(block: bytes) -> bool:
-    try:
-        _parse(block)
-    except FAILURES:
-        return False
-    return True
 
 
 def _fault(line: bytes) -> str:
     """What is wrong with a line."""
     label, *pairs = line.split()
-    if b":" in label or not _fits(label):
+    if b":" in label or not succeeds(_parse, label):
         return f"begins with {shorten(label)} where a number, the label, is needed"
     before = -1
     for pair in pairs:
         found = PAIR.fullmatch(pair)
-        if found is None or not _fits(b"0 0:" + found[2]):
+        if found is None or not succeeds(_parse, b"0 0:" + found[2]):
             return f"has {shorten(pair)} where index:value is needed"
         if not found[1].isdigit() or int(found[1][:20]) >= 2**63:
             return (

@@ -47,7 +47,7 @@ def read_matrix(
             "layout is 'wide' or 'long', unstored 'zero', 'missing' or None; "
             f"got {layout!r} and {unstored!r}."
         )
-    source = open_data(data, format=format, strays=lambda name: "keep")
+    source = open_data(data, format=format, on_invalid=lambda name: "keep")
     try:
         if layout == "long":
             return _long(source, unstored)

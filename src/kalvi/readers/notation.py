@@ -144,10 +144,10 @@ def is_marker(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 class Parsed(NamedTuple):
-    """The values of a column, and which of its entries have none although something stands there."""
+    """The values of a column, and a mask of its invalid entries: neither a value nor a marker."""
 
     values: pa.ChunkedArray
-    strays: pa.ChunkedArray
+    invalid: pa.ChunkedArray
 
 
 def parse(column: pa.ChunkedArray, notation: Notation) -> Parsed:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from kalvi.readers.errors import BadData, place
 from kalvi.readers.files import Data, expand
 from kalvi.readers.inputs import Input
-from kalvi.readers.layout import ColumnLayout, ReadOptions, refuse_strays
+from kalvi.readers.layout import ColumnLayout, ReadOptions, refuse_invalid
 from kalvi.readers.memory import TableInput, TableReader
 from kalvi.readers.reader import Reader, first_rows
 from kalvi.readers.recognition import reader_for
@@ -35,7 +35,8 @@ class Source:
         self._done, self._current = 0, inputs[0]
         self.name = inputs[0].name
         self.files = tuple(source.path for source in inputs)
-        self.schema, self.about = layout.schema, layout.about
+        self.schema = layout.schema
+        self.about = {name: column.reason for name, column in layout.columns.items()}
         self.n_rows = self._count()
         self.sample = self._sample(sample_rows)
 
@@ -45,7 +46,7 @@ class Source:
             raise ValueError(
                 f"a piece has 1 or more rows after 0 or more; got {size} after {skip}."
             )
-        self._layout.strays.clear()
+        self._layout.forget_invalid()
         held, count, start = [], 0, skip
         for name, row, table in self._tables(skip, last=True):
             while count + table.num_rows >= size:
@@ -60,12 +61,12 @@ class Source:
 
     def words(self, names: Collection[str]) -> dict[str, str]:
         """The `types` with which other files are read alike, of columns whose notation is not plain."""
-        known = self._layout.notations
-        found = {name: known[name].word for name in names if name in known}
+        columns = [self._layout.columns[name] for name in names if name in self._layout.columns]
+        found = {c.field.name: c.notation.word for c in columns if c.notation is not None}
         return {name: word for name, word in found.items() if ":" in word}
 
     def notes(self) -> list[str]:
-        """For people: the stray entries among those read, which counted as missing."""
+        """For people: the invalid entries among those read, which counted as missing."""
         return self._layout.notes()
 
     def fraction(self) -> float | None:
@@ -140,17 +141,16 @@ def open_data(
     drop: Collection[str] = (),
     sample_rows: int = 10_000,
     strict: bool = True,
-    strays: Callable[[str], str] = refuse_strays,
+    on_invalid: Callable[[str], str] = refuse_invalid,
     advice: str | None = None,
 ) -> Source:
     """The rows in a file, a directory, a pattern, several of them, "-" for standard input, or a table.
 
-    `format` is one of `formats.FORMATS`; without it a file is
-    recognised by its first bytes and its name. The types of columns are inferred from the first
-    `sample_rows` rows unless `types` has a word for them (`readers.notation`); such columns must be there
-    if it is `strict`. The columns in `drop` are not read. `strays` says of a column what becomes of entries
-    that are not of its type: "refuse", "missing", or "keep" the column as text; `advice` is what a user can
-    do about those that are refused.
+    `format` is one of `formats.FORMATS`; without it a file is recognised by its first bytes and its name.
+    The types of columns are inferred from the first `sample_rows` rows unless `types` has a word for them
+    (`readers.notation`); with `strict`, the columns named there must exist. The columns in `drop` are not
+    read. `on_invalid` says of a column what becomes of entries that are not of its type: "refuse",
+    "missing", or "keep" the column as text; `advice` is what a user can do about those that are refused.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")
@@ -161,7 +161,7 @@ def open_data(
         else:
             inputs.extend(Input(path) for path in expand(data))
             reader = reader_for(inputs, format)
-        options = ReadOptions(types or {}, frozenset(drop), sample_rows, strict, strays)
+        options = ReadOptions(types or {}, frozenset(drop), sample_rows, strict, on_invalid)
         layout = reader.infer(
             inputs, options if advice is None else options._replace(advice=advice)
         )

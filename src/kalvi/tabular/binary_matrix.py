@@ -322,7 +322,7 @@ def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
 
 def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
     """Locations out of a file: in the order of the matrix, or beside names."""
-    source = open_data(path, strays=lambda name: "keep")
+    source = open_data(path, on_invalid=lambda name: "keep")
     try:
         table = pa.concat_tables(piece.table for piece in source.pieces(2**13))
     finally:

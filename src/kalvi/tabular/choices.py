@@ -33,7 +33,7 @@ class Choices(NamedTuple):
             "or read the column otherwise (--as NAME=category, --drop NAME)"
         )
 
-    def strays(self, name: str) -> str:
+    def on_invalid(self, name: str) -> str:
         """What becomes of entries of a column that are not of its kind: "keep", "missing" or "refuse"."""
         if name == self.target:
             return "missing" if self.skip_unlabelled else "refuse"

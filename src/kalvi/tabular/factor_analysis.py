@@ -61,7 +61,7 @@ class FactorChoices(NamedTuple):
             "have them counted as missing (--missing impute), or leave the column out (--drop NAME)"
         )
 
-    def strays(self, name: str) -> str:
+    def on_invalid(self, name: str) -> str:
         """What becomes of entries of a column that are not of its kind: "keep", "missing" or "refuse"."""
         if not is_chosen(name, self.features, self.drop):
             return "keep"

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.archives import checkpoints
-from kalvi.readers.layout import refuse_strays
+from kalvi.readers.layout import refuse_invalid
 from kalvi.readers.source import Source, open_data
 from kalvi.tabular import sources
 from kalvi.tabular.integrity import guarded, job_rules, require_consistent
@@ -130,11 +130,11 @@ def _check_settings(model: RowModel) -> None:
 
 
 def reopen(
-    job: Job, data: tuple[str, ...] = (), strays: Callable[[str], str] = refuse_strays
+    job: Job, data: tuple[str, ...] = (), on_invalid: Callable[[str], str] = refuse_invalid
 ) -> Source:
     """The source of an interrupted run; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
-    how |= {"strays": strays, "advice": ADVICE}
+    how |= {"on_invalid": on_invalid, "advice": ADVICE}
     source = open_data(list(data or job.data), sample_rows=sources.SAMPLED, **how)
     found = source.fingerprint()
     for was, now in zip(job.fingerprint, found, strict=False):

@@ -31,7 +31,7 @@ class ColumnChoices(Protocol):
         """What a user can do about entries that are not of the kind of their column."""
         ...
 
-    def strays(self, name: str) -> str:
+    def on_invalid(self, name: str) -> str:
         """What becomes of such entries of a column: "keep", "missing" or "refuse"."""
         ...
 
@@ -52,7 +52,7 @@ def open_source(
         sample_rows=SAMPLED,
         types=types,
         drop=names,
-        strays=choices.strays,
+        on_invalid=choices.on_invalid,
         advice=choices.advice,
     )
 

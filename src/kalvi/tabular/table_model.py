@@ -160,9 +160,9 @@ class RowModel(TableModel):
         known = {name: kind for name, kind in kinds.items() if kind in WORDS}
         return known | self.types_beside_inputs() | self.notation
 
-    def strays(self, name: str) -> str:
+    def on_invalid(self, name: str) -> str:
         """What becomes of entries of a column that are not of its kind, in files that the model reads."""
-        return self.choices.strays(name) if name in self.columns() else "keep"
+        return self.choices.on_invalid(name) if name in self.columns() else "keep"
 
     def open_rows(
         self,
@@ -182,7 +182,7 @@ class RowModel(TableModel):
             sample_rows=sources.SAMPLED,
             drop=tuple(n for n in sources.plain_names(self.choices.drop) if n not in types),
             strict=False,
-            strays=self.strays,
+            on_invalid=self.on_invalid,
             advice=ADVICE,
         )
 
