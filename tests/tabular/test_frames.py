@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import kalvi
 from kalvi.cli import main
-from tests.test_cli_tables import ok
+from tests.cli.commands import ok
 
 
 def run(*said) -> str:

@@ -1,4 +1,4 @@
-"""Every command, and every way it can go wrong: one sentence, exit code 2, nothing half-written."""
+"""kalvi demo and reproduce, and what every command shares: errors of one sentence, nothing half-written."""
 
 import csv
 import importlib

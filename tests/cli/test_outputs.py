@@ -14,7 +14,7 @@ import pytest
 
 import kalvi
 from kalvi.archives import container
-from tests.test_cli_tables import ok, run, sentence
+from tests.cli.commands import ok, run, sentence
 
 KALVI = (sys.executable, "-m", "kalvi")
 

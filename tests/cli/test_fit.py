@@ -1,77 +1,17 @@
-"""fit, update, resume, predict, merge, inspect, report: what they write, say and refuse."""
+"""kalvi fit, update and resume: what they write, say and refuse."""
 
 import gzip
 import json
 import random
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import kalvi
-from kalvi import cli
 from kalvi.tabular import learn as learning
 from kalvi.tabular.renderers import SupervisedRenderer
-
-ROWS = 300
-
-
-def run(*arguments, **how):
-    return CliRunner().invoke(cli.main, [str(a) for a in arguments], **how)
-
-
-def ok(*arguments, **how):
-    result = run(*arguments, **how)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def sentence(result, code=2):
-    """The error a person sees, after checking that it is one sentence and nothing else happened."""
-    assert result.exit_code == code, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    return line.removeprefix("Error: ")
-
-
-@pytest.fixture(scope="module")
-def frame():
-    rng = np.random.default_rng(0)
-    size, city = rng.normal(3, 2, ROWS), rng.choice(["Bonn", "Köln", "Ulm"], ROWS)
-    f = 0.8 * (size - 3) + (city == "Ulm") - 0.5
-    return pd.DataFrame(
-        {
-            "size": size,
-            "city": city,
-            "sold": np.where(rng.random(ROWS) < 1 / (1 + np.exp(-f)), "yes", "no"),
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def data(frame, tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "rows.csv"
-    frame.to_csv(path, index=False)
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(data, tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "rows.kalvi"
-    ok("fit", data, "-t", "sold", "-o", path, "-q")
-    return path
-
-
-@pytest.fixture
-def own(model, tmp_path):
-    """A copy that may be changed."""
-    path = tmp_path / "own.kalvi"
-    path.write_bytes(model.read_bytes())
-    return path
+from tests.cli.commands import ROWS, ok, run, sentence
 
 
 def test_fit_says_what_it_found_and_wrote(data, tmp_path):
@@ -141,125 +81,6 @@ def test_update_is_fit_with_more_rows(data, frame, tmp_path):
     whole.fit(np.column_stack([numbers, *levels]).astype(float), frame["sold"] == "yes")
     for m in both:
         np.testing.assert_allclose(m.estimator.log_evidence_, whole.log_evidence_, rtol=1e-10)
-
-
-def test_predict(model, data, frame, tmp_path):
-    text = ok("predict", model, data, "--keep", "city")
-    assert "log loss" in text.stderr
-    out = tmp_path / "p.parquet"
-    about = json.loads(ok("predict", model, data, "-o", out, "--json").stdout)
-    table = pq.read_table(out).to_pandas()
-    parts = [f"{part}_{label}" for part in ("p", "sd", "lower", "upper") for label in ("no", "yes")]
-    assert list(table) == ["predicted", *parts]
-    assert about["rows"] == about["labelled"] == len(table) == ROWS
-    p = np.where(frame["sold"] == "yes", table["p_yes"], table["p_no"])
-    assert about["log_loss"] == pytest.approx(-np.mean(np.log(p)))
-    printed = text.stdout.splitlines()
-    assert printed[0].replace('"', "") == ",".join(["city", "predicted", *parts])
-    np.testing.assert_allclose(table["p_no"] + table["p_yes"], 1)
-    np.testing.assert_allclose(table["lower_no"] + table["upper_yes"], 1)
-    assert np.all(table["predicted"] == np.where(table["p_yes"] > 0.5, "yes", "no"))
-    assert len(printed) == ROWS + 1
-    lines = ok("predict", model, data, "-o", tmp_path / "p.jsonl", "-q")
-    assert lines.output == ""
-    first = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[0])
-    assert first["p_yes"] == table["p_yes"][0]
-
-
-def test_predictions_of_unknown_things_are_reported(model, tmp_path):
-    other = tmp_path / "new.csv"
-    other.write_text("size,city,colour\n1,Bonn,red\n2,Trier,blue\n")
-    text = ok("predict", model, other).stderr
-    assert "ignored: colour" in text
-    assert "'city' has levels the model has not seen, in 1 rows: Trier" in text
-
-
-def test_inspect_and_report(model, tmp_path):
-    text = ok("inspect", model).stdout
-    for words in (
-        "rows.kalvi: logistic regression of sold",
-        "300",
-        "log evidence",
-        "city=Ulm",
-        "[",
-    ):
-        assert words in text
-    about = json.loads(ok("inspect", model, "--json").stdout)
-    assert about["effects"][0]["name"] == "size"
-    assert about["effects_of"] == "the log odds of yes" in text
-    assert "intercept" not in {effect["name"] for effect in about["effects"]}
-    assert about["files"][0]["path"] == "rows.csv"
-    assert "scores of 284 rows (each before it was learned)" in text and " per unit" in text
-    page = tmp_path / "page.html"
-    ok("report", model, "-o", page, "--no-diagnosis")
-    html = page.read_text("utf-8")
-    assert "rows.kalvi" in html and "Learning curve" in html and "Calibration" in html
-    assert "predicted p_yes" in html and str(model.parent) not in html
-
-
-def test_rows_are_kept_only_if_asked_for(model, data, frame, tmp_path):
-    values = {f"{value:.6g}" for value in frame["size"]}
-    page = tmp_path / "page.html"
-    ok("report", model, "-o", page)
-    html = page.read_text("utf-8")
-    assert "Predictive examples" not in html
-    assert "fit it with --diagnose, or with --keep-rows" in html
-    told = ok("inspect", model, "--diagnose").stdout
-    assert "note: There is no diagnosis of the Gaussian (Pareto k)" in told
-    assert json.loads(ok("inspect", model, "--json").stdout)["examples"] == []
-    kept = tmp_path / "kept.kalvi"
-    ok("fit", data, "-t", "sold", "-o", kept, "-q", "--keep-rows")
-    about = json.loads(ok("inspect", kept, "--diagnose", "--json").stdout)
-    assert {example["row"]["size"] for example in about["examples"]} <= values
-    assert {example["class"] for example in about["examples"]} == {"yes"}
-    assert about["diagnosis"]["rows"] == ROWS
-    ok("report", kept, "-o", page, "--no-diagnosis", "--force")
-    assert "Predictive examples" in page.read_text("utf-8")
-    ok("fit", data, "-t", "sold", "--like", kept, "-o", tmp_path / "like", "-q")
-    assert kalvi.load(tmp_path / "like").record.examples == ()
-
-
-def test_a_diagnosis_at_the_end_of_a_fit(data, tmp_path):
-    path = tmp_path / "m.kalvi"
-    ok("fit", data, "-t", "sold", "-o", path, "-q", "--diagnose")
-    assert kalvi.load(path).record.sample.x is None
-    assert "Pareto k" in ok("inspect", path).stdout
-    message = sentence(
-        run("fit", data, "-t", "sold", "-m", "gp", "-o", tmp_path / "g", "--diagnose")
-    )
-    assert "--diagnose is for logistic, linear and poisson models" in message
-
-
-@pytest.mark.parametrize("name", ["labels", "numbers"])
-def test_models_of_older_versions_have_a_page_with_less_on_it(name, tmp_path):
-    """Files that were written before scores were kept; they hold rows, and whole paths."""
-    old = Path(__file__).parent / "tabular" / "files" / f"{name}.kalvi"
-    about = json.loads(ok("inspect", old, "--diagnose", "--json").stdout)
-    assert about["files"][0]["path"] == f"{name}.csv"
-    assert about["scores"] is None and about["drift"] is None
-    assert about["diagnosis"]["rows"] == 120 and len(about["examples"]) == 8
-    page = tmp_path / "page.html"
-    ok("report", old, "-o", page, "--no-diagnosis")
-    html = page.read_text("utf-8")
-    assert "Predictive examples" in html and "Calibration" in html and "/srv" not in html
-    rng = np.random.default_rng(0)
-    more = pd.DataFrame({"size": rng.normal(3, 2, 60), "city": rng.choice(["Bonn", "Ulm"], 60)})
-    more["sold"], more["price"] = rng.choice(["yes", "no"], 60), 2 * more["size"]
-    more.to_csv(tmp_path / "more.csv", index=False)
-    ok("update", old, tmp_path / "more.csv", "-o", tmp_path / "new.kalvi", "-q")
-    record = kalvi.load(tmp_path / "new.kalvi").record
-    assert record.scores.rows() == 60 and record.rows == 180
-    assert record.sample.x is None and record.examples == ()
-
-
-def test_merge(model, data, tmp_path):
-    ok("fit", data, "-t", "sold", "--like", model, "-o", tmp_path / "b", "-q")
-    message = sentence(run("merge", model, tmp_path / "b", "-o", tmp_path / "both"))
-    assert "have both learned rows.csv, and its rows would count twice" in message
-    ok("merge", model, tmp_path / "b", "-o", tmp_path / "both", "--again")
-    assert kalvi.load(tmp_path / "both").record.rows == 2 * ROWS
-    message = sentence(run("merge", model, tmp_path / "b", "-o", tmp_path / "both"))
-    assert "exists; choose another name with --out, or replace it with --force" in message
 
 
 def test_linear_and_poisson(frame, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import kalvi
 from kalvi.tabular import learn as learning
-from tests.test_cli_tables import ok, run, sentence
+from tests.cli.commands import ok, run, sentence
 
 ROWS = 400
 

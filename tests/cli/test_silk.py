@@ -1,34 +1,16 @@
-"""kalvi factor and kalvi silk in the shell: what they write, say and refuse."""
+"""kalvi silk: what it writes, says and refuses."""
 
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import kalvi
-from kalvi import cli
 from kalvi.tabular.binary_matrix import located
+from tests.cli.commands import printed_json, run, sentence
 
 ROWS, COLS = 24, 10
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli.main, [str(a) for a in arguments])
-
-
-def sentence(result):
-    """The error a person sees, after checking that it is one and that nothing else happened."""
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    return line.removeprefix("Error: ")
-
-
-def told(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +36,7 @@ def votes(entries, tmp_path_factory):
     tables = {"predictions": "p.csv", "row-factors": "rows.parquet", "col-factors": "cols.csv"}
     options = [part for k, v in tables.items() for part in (f"--{k}", folder / v)]
     out = folder / "votes.kalvi"
-    said = told(
+    said = printed_json(
         run(
             "silk", folder / "votes.csv", "-k", 1, "--unordered-cols", "-o", out, *options, "--json"
         )
@@ -182,56 +164,3 @@ def test_a_file_of_locations(tmp_path, monkeypatch):
     found = located("row", 2, np.array(["x", "y"]), "where.csv", False)
     assert found.axis == ("dates", ("x", "y"), "2020-01-01", "2020-01-03")
     assert np.diff(found.locations).tolist() == [2.0]
-
-
-@pytest.fixture(scope="module")
-def sensors(tmp_path_factory):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 1)) @ rng.normal(size=(1, 3)) + 0.5 * rng.normal(size=(60, 3))
-    table = pd.DataFrame(x, columns=["a", "b", "c"]).assign(place="north")
-    folder = tmp_path_factory.mktemp("sensors")
-    table.to_csv(folder / "all.csv", index=False, float_format="%.17g")
-    table[:40].to_csv(folder / "first.csv", index=False, float_format="%.17g")
-    table[40:].to_csv(folder / "rest.csv", index=False, float_format="%.17g")
-    return folder
-
-
-def test_factor_update_predict_inspect(sensors):
-    model, units = sensors / "m.kalvi", ("--raw", "-k", 1)
-    whole = told(run("factor", sensors / "all.csv", *units, "-o", sensors / "all.kalvi", "--json"))
-    part = told(run("factor", sensors / "first.csv", *units, "-o", model, "--json"))
-    assert (whole["rows"], part["rows"]) == (60, 40)
-    updated = told(run("update", model, sensors / "rest.csv", "--json"))
-    assert updated["factors"] == whole["factors"]
-    assert updated["noise"] == whole["noise"]
-    scores = run("predict", model, sensors / "rest.csv", "--keep", "place")
-    head, first = scores.stdout.splitlines()[:2]
-    assert head == '"place","factor_1","log_density"'
-    assert first.startswith('"north",')
-    text = run("inspect", model, "--effects", 1).stdout
-    assert "m.kalvi: 1 factor of 3 columns (eigen)" in text
-    listed = [f"  {name:<36} {share:7.1%}\n" in text for name, share in whole["noise"]]
-    assert listed == [True, False, False]
-    run("report", model, "-o", sensors / "page.html")
-    text = (sensors / "page.html").read_text("utf-8")
-    assert "Loadings" in text and "Noise" in text and str(sensors) not in text
-    assert "cannot be merged" in sentence(run("merge", model, model, "-o", sensors / "two"))
-
-
-def test_wrong_factors(sensors, tmp_path):
-    (tmp_path / "names.csv").write_text("a,b\nx,y\nz,w\n")
-    (tmp_path / "holes.csv").write_text("a,b\n1,2\n3,\n5,5\n")
-    out = ("-o", tmp_path / "m.kalvi")
-    rows = sensors / "first.csv"
-    assert "4 factors of 3 columns" in sentence(run("factor", rows, "-k", 4, *out))
-    message = sentence(run("factor", rows, "-k", 1, "-f", "a", "-f", "place", *out))
-    assert message == "'place' is a category; factors need columns of numbers."
-    message = sentence(run("factor", rows, "-k", 1, "--set", "depth=2", *out))
-    assert message.startswith("a factor analysis has no parameter depth; it has block_size, ")
-    message = sentence(run("factor", rows, "-k", 1, "--set", "prior_rows=-1", *out))
-    assert message == "prior_rows must be a non-negative number; got -1."
-    message = sentence(run("factor", tmp_path / "names.csv", "-k", 1, *out))
-    assert "has no columns of numbers among a, b." in message
-    message = sentence(run("factor", tmp_path / "holes.csv", "-k", 1, *out))
-    assert message.startswith("holes.csv, row 2: column 'b' is missing; ")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["holes.csv", "names.csv"]

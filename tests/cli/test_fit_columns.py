@@ -10,7 +10,7 @@ import pytest
 
 import kalvi
 from kalvi.tabular import linear
-from tests.test_cli_tables import ok, run, sentence
+from tests.cli.commands import ok, run, sentence
 
 ROWS = 120
 
