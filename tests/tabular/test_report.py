@@ -23,7 +23,7 @@ from scipy import stats
 from kalvi.plots import house
 from kalvi.tabular.report import figures, formatting, page
 from kalvi.tabular.report.axes import Scale, counting, covering
-from kalvi.tabular.report.document import CSS, model_facts
+from kalvi.tabular.report.document import CSS
 from kalvi.tabular.report.figures import Effect
 from kalvi.tabular.report.rendering import ENVIRONMENT, element, macros
 from tests.tabular import summaries
@@ -189,7 +189,7 @@ def test_parts_without_content_are_left_out():
     ],
 )
 def test_the_sentence(changes, expected):
-    said = macros("sentence.html").sentence(model_facts({**summaries.logistic(), **changes}))
+    said = macros("sentence.html").sentence({**summaries.logistic(), **changes})
     html = element("p", said)
     assert (
         "".join(ElementTree.fromstring(html).itertext()).replace(formatting.NBSP, " ") == expected

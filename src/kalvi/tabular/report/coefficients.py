@@ -4,61 +4,57 @@ import math
 from itertools import groupby
 from typing import Any
 
-from markupsafe import Markup
-
-from kalvi.tabular.report import figures, formatting
+from kalvi.tabular.report import figures
 from kalvi.tabular.report.axes import Scale
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.rendering import LEVEL, Child, IntervalRow, Summary, macros, named
+from kalvi.tabular.report.formatting import (
+    ABSENT,
+    count,
+    decimals,
+    fixed,
+    mapping,
+    mappings,
+    number,
+    real,
+)
+from kalvi.tabular.report.rendering import Child, IntervalRow, Summary, named
 
 DRAWN_EFFECTS, LEAST_PER_CLASS, DRAWN_CLASSES = 30, 4, 10
 ENDS = ["sd", "2.5 %", "97.5 %"]
-CARDS = macros("coefficients.html")
 
 
-def coefficients(summary: Summary) -> Markup | None:
+def coefficients(summary: Summary) -> Summary | None:
     """The strongest effects with their credible intervals; all of them in a table."""
-    effects = formatting.mappings(summary.get("effects"))
+    effects = mappings(summary.get("effects"))
     if not effects:
         return None
     drawn = _drawn(effects)
     n_drawn = sum(len(group) for _, group in drawn)
-    total = formatting.real(summary.get("effects_total"))
+    total = real(summary.get("effects_total"))
     scale = figures.effect_scale([_effect(e) for _, group in drawn for e in group])
     several = any(e.get("class") is not None for e in effects)
     units = ["mean, standardised", *ENDS, "mean, original units", *ENDS, "per"]
-    return CARDS.coefficients(
-        of=summary.get("effects_of"),
-        drawn=formatting.count(n_drawn),
-        total=formatting.count(total) if total > n_drawn else None,
-        level=LEVEL,
-        groups=[(kind, _interval_rows(group, scale)) for kind, group in drawn],
-        ruler=figures.ruler(scale),
-        intercepts=[_intercept(e) for e in formatting.mappings(summary.get("intercept"))],
-        title=formatting.count(len(effects), "coefficient"),
-        heads=["name", *(["class"] if several else []), *units],
-        rows=[_table_row(e, several) for e in effects],
-    )
+    return {
+        "drawn": count(n_drawn),
+        "total": count(total) if total > n_drawn else None,
+        "groups": [(kind, _interval_rows(group, scale)) for kind, group in drawn],
+        "ruler": figures.ruler(scale),
+        "intercepts": mappings(summary.get("intercept")),
+        "title": count(len(effects), "coefficient"),
+        "heads": ["name", *(["class"] if several else []), *units],
+        "rows": [_table_row(e, several) for e in effects],
+    }
 
 
-def _intercept(e: Summary) -> list[Child]:
-    """An intercept, which is no effect and has no place on their axis."""
-    kind = named(e["class"], 60) if e.get("class") is not None else "intercept"
-    return [kind, _with_interval(e), _with_interval(formatting.mapping(e.get("original")))]
-
-
-def _with_interval(e: Summary) -> Child:
-    if not e:
-        return formatting.ABSENT
-    decimals = formatting.decimals(e.get("mean"), e.get("std"))
-    return CARDS.estimate(
-        *(formatting.fixed(e.get(key), decimals) for key in ("mean", "lower", "upper"))
-    )
+def estimate(e: Summary) -> tuple[str, ...]:
+    """The mean of an estimate and the ends of its interval, with the decimals it deserves."""
+    places = decimals(e.get("mean"), e.get("std"))
+    return tuple(fixed(e.get(key), places) for key in ("mean", "lower", "upper"))
 
 
 def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
     """The effects of the figure, class by class where there are several."""
-    finite = [e for e in effects if math.isfinite(formatting.real(e.get("mean")))]
+    finite = [e for e in effects if math.isfinite(real(e.get("mean")))]
     kinds = list(dict.fromkeys(str(e.get("class")) for e in finite if e.get("class") is not None))
     if len(kinds) < 2:
         return [(None, finite[:DRAWN_EFFECTS])] if finite else []
@@ -73,12 +69,12 @@ def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
 
 def _interval_rows(effects: list[Summary], scale: Scale) -> list[IntervalRow]:
     """Means and intervals with the decimals of the figure, or more where these would say nothing."""
-    each = [formatting.decimals(e.get("mean"), e.get("std")) for e in effects]
+    each = [decimals(e.get("mean"), e.get("std")) for e in effects]
     common = sorted(each)[len(each) // 2]
     rows = []
     for e, own in zip(effects, each, strict=True):
         effect = _effect(e)
-        mean, lower, upper = (formatting.fixed(v, max(common, own - 1)) for v in effect)
+        mean, lower, upper = (fixed(v, max(common, own - 1)) for v in effect)
         figure = figures.interval(effect, scale)
         line = named(e.get("name", "")), mean, figure, f"{lower} to {upper}", _per_unit(e)
         rows.append(IntervalRow(*line))
@@ -86,7 +82,7 @@ def _interval_rows(effects: list[Summary], scale: Scale) -> list[IntervalRow]:
 
 
 def _effect(e: Summary) -> Effect:
-    return Effect(*(formatting.real(e.get(key)) for key in ("mean", "lower", "upper")))
+    return Effect(*(real(e.get(key)) for key in ("mean", "lower", "upper")))
 
 
 def _unit(e: Summary) -> str | None:
@@ -95,19 +91,19 @@ def _unit(e: Summary) -> str | None:
 
 
 def _per_unit(e: Summary) -> str:
-    original = formatting.mapping(e.get("original"))
+    original = mapping(e.get("original"))
     if _unit(e) is None or not original:
         return ""
-    return f"{formatting.number(original.get('mean'), 3)} per {_unit(e)}"
+    return f"{number(original.get('mean'), 3)} per {_unit(e)}"
 
 
 def _table_row(e: Summary, several: bool) -> list[Child]:
     kind = [named(e["class"]) if e.get("class") is not None else ""] if several else []
-    original = formatting.mapping(e.get("original"))
-    per = _numbers(original) if _unit(e) else [formatting.ABSENT] * 4
+    original = mapping(e.get("original"))
+    per = _numbers(original) if _unit(e) else [ABSENT] * 4
     return [named(e.get("name", "")), *kind, *_numbers(e), *per, _unit(e)]
 
 
 def _numbers(e: Summary) -> list[Child]:
-    decimals = formatting.decimals(e.get("mean"), e.get("std"))
-    return [formatting.fixed(e.get(key), decimals) for key in ("mean", "std", "lower", "upper")]
+    places = decimals(e.get("mean"), e.get("std"))
+    return [fixed(e.get(key), places) for key in ("mean", "std", "lower", "upper")]

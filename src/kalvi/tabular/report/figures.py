@@ -17,6 +17,7 @@ from kalvi.tabular.report.rendering import Child, element, join
 
 LEAST_DOT, MOST_DOT = 3.0, 8.0
 GAUGE = Scale(0.0, 1.2)
+CORRELATIONS = Scale(-1.0, 1.0)
 USABLE, POOR = 0.5, 0.7
 """Pareto k up to which averages converge at the usual rate, and at all in practice."""
 

@@ -15,7 +15,7 @@ UNITS = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
 
 
 def real(value: object) -> float:
-    """The value as a number, NaN where it is none."""
+    """The value as a number; NaN if it is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return math.nan
     try:
@@ -42,6 +42,12 @@ def mappings(values: object) -> list[dict[str, Any]]:
 def reals(values: object) -> list[float]:
     """A list of numbers, empty where there is none."""
     return [real(value) for value in listing(values)]
+
+
+def pairs(values: object) -> list[tuple[Any, float]]:
+    """The pairs (name, number) in a list whose numbers are not NaN."""
+    found = [p for p in listing(values) if isinstance(p, (list, tuple)) and len(p) == 2]
+    return [(name, real(value)) for name, value in found if not math.isnan(real(value))]
 
 
 def number(value: object, digits: int = 4) -> str:
@@ -127,11 +133,6 @@ def size(n_bytes: object) -> str:
         if unit <= x < math.inf:
             return f"{number(x / unit, 3)}{NBSP}{name}"
     return count(x, "byte") if math.isfinite(x) else ABSENT
-
-
-def listed(values: list[str]) -> str:
-    """Words in a row: a, b and c."""
-    return " and ".join([", ".join(values[:-1]), values[-1]] if len(values) > 1 else values)
 
 
 def cut(value: object, longest: int) -> str:

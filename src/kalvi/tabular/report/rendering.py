@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChainableUndefined, Environment, FileSystemLoader, Undefined
 from markupsafe import Markup, escape
 
 from kalvi.tabular.report import formatting
@@ -28,7 +28,7 @@ LEVEL = formatting.percent(0.95)
 
 def printable(value: object) -> object:
     """The value as text that can be shown, unless it is markup; None is nothing."""
-    if value is None or isinstance(value, Markup):
+    if value is None or isinstance(value, (Undefined, Markup)):
         return value or ""
     return UNPRINTABLE.sub("�", str(value))
 
@@ -65,9 +65,8 @@ ENVIRONMENT = Environment(
     finalize=printable,
     trim_blocks=True,
     lstrip_blocks=True,
-    undefined=StrictUndefined,
+    undefined=ChainableUndefined,  # a summary may lack anything
 )
-ENVIRONMENT.filters["named"] = named
 
 
 class IntervalRow(NamedTuple):
@@ -99,12 +98,7 @@ def long_table(
     return LongTable(formatting.count(len(rows), noun), heads, rows[:most], said, more)
 
 
-def known(pairs: Sequence[tuple[Child, Child]]) -> list[tuple[Child, Child]]:
-    """The terms whose definitions are not absent."""
-    return [(term, what) for term, what in pairs if what != formatting.ABSENT]
-
-
-def value_of(value: object) -> Child:
+def setting(value: object) -> Child:
     """A value of a setting as people write it."""
     if value is None:
         return formatting.ABSENT

@@ -4,34 +4,48 @@ import math
 
 from markupsafe import Markup
 
-from kalvi.tabular.report import figures, formatting
+from kalvi.tabular.report import figures
 from kalvi.tabular.report.axes import Scale, covering
 from kalvi.tabular.report.figures import Effect
+from kalvi.tabular.report.formatting import (
+    ABSENT,
+    LAST_SECOND,
+    NBSP,
+    count,
+    date,
+    listing,
+    mapping,
+    mappings,
+    number,
+    pairs,
+    percent,
+    real,
+    size,
+)
 from kalvi.tabular.report.rendering import (
     LEVEL,
     Child,
     LongTable,
     Summary,
+    element,
     join,
     long_table,
-    macros,
     named,
 )
 
 DAY = 86_400.0
 SHOWN_COLUMNS, SHOWN_FILES, SHOWN_FEATURES = 40, 12, 8
-FILE_FACTS = {"size": ("bytes", formatting.size), "rows": ("rows", formatting.count)}
-CARDS = macros("rows.html")
+FILE_FACTS = {"size": ("bytes", size), "rows": ("rows", count)}
 
 
-def examples(summary: Summary) -> Markup | None:
-    """Some rows with what was predicted and what came."""
-    rows = formatting.mappings(summary.get("examples"))
+def examples(summary: Summary) -> Summary | None:
+    """A table of some rows with what was predicted and what came."""
+    rows = mappings(summary.get("examples"))
     if not rows:
         return None
-    classes = formatting.listing(summary.get("classes"))
+    classes = listing(summary.get("classes"))
     scale = Scale(0.0, 1.0) if classes else _example_scale(rows)
-    features = list(dict.fromkeys(key for e in rows for key in formatting.mapping(e.get("row"))))
+    features = list(dict.fromkeys(key for e in rows for key in mapping(e.get("row"))))
     shown, more = features[:SHOWN_FEATURES], len(features[SHOWN_FEATURES:])
     heads: list[Child] = [
         "observed",
@@ -39,58 +53,59 @@ def examples(summary: Summary) -> Markup | None:
         _interval_head(scale, bool(classes)),
         *(named(key, 40) for key in shown),
     ]
-    return CARDS.examples(
-        f"{formatting.count(len(rows), 'row')} of the data",
-        heads,
-        [_example(e, scale, shown, classes) for e in rows],
-        formatting.count(more, "more column") if more else None,
-    )
+    return {
+        "caption": f"{count(len(rows), 'row')} of the data",
+        "heads": heads,
+        "rows": [_example(e, scale, shown, classes) for e in rows],
+        "more": count(more, "more column") if more else None,
+    }
 
 
 def _prediction_head(classes: list) -> Child:
     """What is predicted: the probability of the second class of two, or of the likeliest."""
     if len(classes) == 2:
-        return CARDS.probability(classes[1])
+        return join("p_", named(classes[1], 40))
     return "likeliest class" if classes else "predicted"
 
 
 def _example(e: Summary, scale: Scale, shown: list[str], classes: list) -> list[Child]:
     chance = bool(classes)
-    effect = Effect(*(formatting.real(e.get(key)) for key in ("predicted", "lower", "upper")))
-    say = formatting.percent if chance else formatting.number
+    effect = Effect(*(real(e.get(key)) for key in ("predicted", "lower", "upper")))
+    say = percent if chance else number
     finite = math.isfinite(effect.mean)
     said = say(effect.mean) if finite else named(e.get("predicted", "–"), 60)
     if len(classes) > 2 and e.get("class") is not None:
-        said = CARDS.probability(e["class"], said)
-    observed = math.nan if chance else formatting.real(e.get("observed"))
+        said = join("p_", named(e["class"], 40), " = ", said)
+    observed = math.nan if chance else real(e.get("observed"))
     bar = figures.interval(effect, scale, ticks=3, mark=observed, side="up")
-    row = formatting.mapping(e.get("row"))
-    cells = [named(row[key], 60) if key in row else formatting.ABSENT for key in shown]
-    return [CARDS.chip(e.get("observed", "–")), said, bar if finite else None, *cells]
+    row = mapping(e.get("row"))
+    cells = [named(row[key], 60) if key in row else ABSENT for key in shown]
+    chip = element("span", named(e.get("observed", ABSENT), 60), class_="chip")
+    return [chip, said, bar if finite else None, *cells]
 
 
-def _interval_head(scale: Scale, chance: bool) -> Markup:
+def _interval_head(scale: Scale, chance: bool) -> Child:
     return join(f"{LEVEL} interval", figures.ruler(scale, ticks=3, percent=chance))
 
 
 def _example_scale(rows: list[Summary]) -> Scale:
     keys = ("predicted", "lower", "upper", "observed")
-    return covering(formatting.real(e.get(key)) for e in rows for key in keys)
+    return covering(real(e.get(key)) for e in rows for key in keys)
 
 
-def data(summary: Summary) -> Markup | None:
-    """The columns and the files they came from."""
-    columns = formatting.mappings(summary.get("columns"))
-    files = formatting.mappings(summary.get("files"))
+def data_tables(summary: Summary) -> list[LongTable]:
+    """Tables of the columns and of the files they came from, those that there are."""
+    columns = mappings(summary.get("columns"))
+    files = mappings(summary.get("files"))
     parts = []
     if columns:
-        total = formatting.real(summary.get("rows"))
+        total = real(summary.get("rows"))
         heads = ["column", "kind", "missing", "values", ""]
         rows = [_column(c, total) for c in columns]
         parts.append(long_table("column", heads, rows, SHOWN_COLUMNS))
     if files:
         parts.append(_files(files))
-    return CARDS.data(parts) if parts else None
+    return parts
 
 
 def _files(files: list[Summary]) -> LongTable:
@@ -102,9 +117,9 @@ def _files(files: list[Summary]) -> LongTable:
 
 
 def _column(c: Summary, total: float) -> list[Child]:
-    missing = formatting.real(c.get("missing"))
-    share = f" ({formatting.percent(missing / total, 2)})" if missing > 0 and total > 0 else ""
-    numbers = {key: formatting.real(c.get(key)) for key in ("least", "most", "mean", "std")}
+    missing = real(c.get("missing"))
+    share = f" ({percent(missing / total, 2)})" if missing > 0 and total > 0 else ""
+    numbers = {key: real(c.get(key)) for key in ("least", "most", "mean", "std")}
     picture = figures.spread(**numbers)
     if levels := _levels(c):
         shares = [n for _, n in levels]
@@ -112,46 +127,40 @@ def _column(c: Summary, total: float) -> list[Child]:
     return [
         named(c.get("name", "")),
         named(c.get("kind", ""), 40),
-        formatting.count(missing) + share,
+        count(missing) + share,
         _values(c),
         picture,
     ]
 
 
-def _values(c: Summary) -> Markup:
+def _values(c: Summary) -> Child:
     """What is in a column, in words."""
     said, hashed = _of_numbers(c), ", hashed" if c.get("hashed") else ""
     for key in ("words", "levels"):
         if c.get(key) is not None:
-            said.append(formatting.count(c[key], key[:-1]) + hashed)
+            said.append(count(c[key], key[:-1]) + hashed)
     if c.get("width") is not None:
-        said.append(formatting.count(c["width"], "number") + " wide")
-    levels = [(level, formatting.count(n)) for level, n in _levels(c)[:5]]
-    return CARDS.values(said, levels)
+        said.append(count(c["width"], "number") + " wide")
+    levels = [join(named(level, 40), NBSP, count(n)) for level, n in _levels(c)[:5]]
+    if levels:
+        said.append(Markup(", ").join(levels))
+    return Markup("; ").join(said)
 
 
 def _of_numbers(c: Summary) -> list[str]:
     """Mean, deviation and range; those of times as dates."""
-    mean, std, least, most = (
-        formatting.real(c.get(key)) for key in ("mean", "std", "least", "most")
-    )
+    mean, std, least, most = (real(c.get(key)) for key in ("mean", "std", "least", "most"))
     said = []
-    if c.get("kind") == "time" and all(
-        abs(t) < formatting.LAST_SECOND for t in (mean, least, most)
-    ):
-        ends = f"from {formatting.date(least)} to {formatting.date(most)}"
-        return [f"{formatting.date(mean)} ± {formatting.number(std / DAY)} days; {ends}"]
+    if c.get("kind") == "time" and all(abs(t) < LAST_SECOND for t in (mean, least, most)):
+        ends = f"from {date(least)} to {date(most)}"
+        return [f"{date(mean)} ± {number(std / DAY)} days; {ends}"]
     if math.isfinite(mean):
-        said.append(f"mean {formatting.number(mean)}, sd {formatting.number(std)}")
+        said.append(f"mean {number(mean)}, sd {number(std)}")
     if math.isfinite(least):
-        said.append(f"from {formatting.number(least)} to {formatting.number(most)}")
+        said.append(f"from {number(least)} to {number(most)}")
     return said
 
 
 def _levels(c: Summary) -> list[tuple[object, float]]:
-    pairs = [
-        p
-        for p in formatting.listing(c.get("commonest"))
-        if isinstance(p, (list, tuple)) and len(p) == 2
-    ]
-    return [(level, formatting.real(n)) for level, n in pairs if formatting.real(n) >= 0]
+    """The commonest levels of a column, each with its number of rows."""
+    return [(level, n) for level, n in pairs(c.get("commonest")) if n >= 0]
