@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from kalvi.distributed.inputs import Source, check_complete, dask, named, source
-from kalvi.distributed.passes import Learn, Pass, Refinement, check, check_refinable, three, tree
+from kalvi.distributed.inputs import DaskPieces, check_complete, dask, naming_piece, read_collection
+from kalvi.distributed.passes import (
+    Learn,
+    Pass,
+    Refinement,
+    check_model,
+    check_refinable,
+    tree,
+    unpack_rows,
+)
 
 MOST_SHARDS = 16
 """Shards unless a number is asked for: the result does not depend on how many workers there are."""
@@ -64,33 +72,33 @@ def fit(
     twice the nats to the optimum; a ConvergenceWarning says where that is too much.
     """
     _check_counts(refine, shards)
-    check(model)
+    check_model(model)
     refines = bool(refine) and not model.exact_in_one_pass()
     if refines:
         check_refinable(model)
-    found = source(X, y, sample_weight, to_rows)
+    found = read_collection(X, y, sample_weight, to_rows)
     known = "fit_" in vars(model)
     if known and found.width not in (None, model.n_features_in_):
         raise ValueError(
             f"X has {found.width} features, and the model has learned from {model.n_features_in_}."
         )
-    work = _Work(found, shards, client)
+    runner = _DaskRunner(found, shards, client)
     if is_classifier(model) and classes is None and not known:
-        classes = work.labels()
+        classes = runner.labels()
     first = Learn(model, classes)
-    whole = first.finish(work.over(first))
+    whole = first.finish(runner.over(first))
     if not refines:
         return whole
     climb = Refinement(whole, known=model)
     for _ in range(refine + 1):
-        climb = climb.turn(work.over(climb.visit()))
+        climb = climb.turn(runner.over(climb.visit()))
     return climb.finish()
 
 
-class _Work:
+class _DaskRunner:
     """Passes over the pieces of a collection, wherever Dask does them."""
 
-    def __init__(self, found: Source, shards: int | None, client: Any):
+    def __init__(self, found: DaskPieces, shards: int | None, client: Any):
         self.found, self.client = found, client
         n = len(found.pieces)
         number = min(n, MOST_SHARDS if shards is None else int(shards))
@@ -99,7 +107,7 @@ class _Work:
         ]
 
     def over(self, stage: Pass) -> Any:
-        """What all rows leave of a pass."""
+        """The accumulator of a pass over all rows."""
         delayed = dask().delayed
         shared = delayed(stage, traverse=False)
         add, join = delayed(_add), delayed(_join)
@@ -112,7 +120,7 @@ class _Work:
         return self._computed(tree(lambda one, other: join(shared, one, other), ends))
 
     def labels(self) -> np.ndarray:
-        """All labels that there are."""
+        """The distinct labels of all rows."""
         parts = self._computed(dask().delayed(list)(self.found.labels))
         return np.unique(np.concatenate([part for part in parts if len(part)] or [np.zeros(0)]))
 
@@ -127,9 +135,9 @@ def _begin(stage: Pass) -> Any:
 
 
 def _add(stage: Pass, found: Any, batches: list[Any], number: int, of: int) -> Any:
-    with named(number, of):
+    with naming_piece(number, of):
         for rows in batches:
-            check_complete(three(rows)[1])
+            check_complete(unpack_rows(rows)[1])
             found = stage.add(found, rows)
     return found
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalvi.distributed.passes import three
+from kalvi.distributed.passes import unpack_rows
 
 
-class Source(NamedTuple):
-    """A collection in pieces that are computed where they are wanted."""
+class DaskPieces(NamedTuple):
+    """A collection in pieces, each computed on the worker that needs it."""
 
     pieces: list[Any]  # delayed lists of batches (X, y) or (X, y, sample_weight)
     labels: list[Any]  # delayed labels of each piece
@@ -26,7 +26,7 @@ def dask() -> Any:
         raise ImportError("kalvi.distributed.fit needs Dask: pip install 'kalvi[dask]'.") from error
 
 
-def source(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+def read_collection(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
     """The pieces of a Dask array, data frame or bag."""
     if not dask().is_dask_collection(x):
         raise TypeError(
@@ -42,7 +42,7 @@ def source(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
     raise TypeError(f"X must be a Dask array, data frame or bag; got {type(x).__name__}.")
 
 
-def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
     _no_function(to_rows)
     if x.ndim != 2 or np.isnan(x.shape[1]):
         raise ValueError(
@@ -90,7 +90,7 @@ def _beside(name: str, column: Any, x: Any) -> list[Any]:
     return column.to_delayed().tolist()
 
 
-def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
     """Targets and weights are columns, by name or beside the frame."""
     _no_function(to_rows)
     if y is None:
@@ -114,7 +114,7 @@ def _is_name(given: Any) -> bool:
     return given is not None and not dask().is_dask_collection(given) and np.ndim(given) == 0
 
 
-def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Source:
+def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
     if y is not None or weight is not None:
         raise ValueError(
             "a bag holds batches (X, y) or (X, y, sample_weight), or records that to_rows= makes one of; "
@@ -129,15 +129,17 @@ def _no_function(to_rows: Callable | None) -> None:
         raise ValueError("to_rows= is for the records of a bag; arrays and data frames are rows.")
 
 
-def _zipped(rows: list[Any], targets: Any, weights: list[Any] | None, width: int) -> Source:
+def _zipped(rows: list[Any], targets: Any, weights: list[Any] | None, width: int) -> DaskPieces:
     delayed = dask().delayed
     columns = [rows, targets] + ([] if weights is None else [weights])
     return _labelled([delayed(_batch)(*parts) for parts in zip(*columns, strict=True)], width)
 
 
-def _labelled(pieces: list[Any], width: int | None = None) -> Source:
+def _labelled(pieces: list[Any], width: int | None = None) -> DaskPieces:
     labels = dask().delayed(_labels)
-    return Source(pieces, [labels(piece, i, len(pieces)) for i, piece in enumerate(pieces)], width)
+    return DaskPieces(
+        pieces, [labels(piece, i, len(pieces)) for i, piece in enumerate(pieces)], width
+    )
 
 
 def _batch(*columns: Any) -> list[tuple]:
@@ -152,8 +154,8 @@ def _batches(records: Any, to_rows: Callable | None) -> list[Any]:
 
 
 def _labels(batches: list[Any], number: int, of: int) -> np.ndarray:
-    with named(number, of):
-        targets = [three(rows)[1] for rows in batches]
+    with naming_piece(number, of):
+        targets = [unpack_rows(rows)[1] for rows in batches]
         for y in targets:
             check_complete(y)
         return np.unique(np.concatenate([np.asarray(y) for y in targets] or [np.zeros(0)]))
@@ -176,8 +178,8 @@ def check_complete(y: Any) -> None:
 
 
 @contextmanager
-def named(number: int, of: int) -> Iterator[None]:
-    """Complaints about rows say which piece these are in."""
+def naming_piece(number: int, of: int) -> Iterator[None]:
+    """Name the piece of the rows in an error about them."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -53,22 +53,22 @@ from kalvi.gaussians.ascents import no_sums
 
 
 class Pass:
-    """What `treeAggregate` and its like ask for: pure functions, so that a task may be done twice."""
+    """An aggregation as Spark's `treeAggregate` has it, by pure functions: tasks may be repeated."""
 
     @abstractmethod
     def begin(self) -> Any:
-        """What no rows leave."""
+        """The empty accumulator."""
 
     @abstractmethod
     def add(self, found: Any, rows: Any) -> Any:
-        """What is left after a batch more, (X, y) or (X, y, sample_weight); `found` stays as it was."""
+        """A new accumulator of `found` and a batch (X, y) or (X, y, sample_weight); `found` stays."""
 
     @abstractmethod
     def join(self, one: Any, other: Any) -> Any:
-        """What the rows of both leave."""
+        """The accumulator of the rows of both."""
 
     def over(self, batches: Iterable[Any]) -> Any:
-        """What the batches of one place leave."""
+        """The accumulator of all batches of one place."""
         found = self.begin()
         for rows in batches:
             found = self.add(found, rows)
@@ -88,18 +88,16 @@ class Learn(Pass):
     """
 
     def __init__(self, model: Any, classes: Any = None):
-        check(model)
+        check_model(model)
         self.known = model if "fit_" in vars(model) else None
         self.model = clone(model)
-        self.classes = None
-        if is_classifier(model):
-            self.classes = _classes(model, classes, self.known)
+        self.classes = _classes(model, classes, self.known) if is_classifier(model) else None
 
     def begin(self) -> Any:
         return clone(self.model)
 
     def add(self, found: Any, rows: Any) -> Any:
-        x, y, weight = three(rows)
+        x, y, weight = unpack_rows(rows)
         if _empty(x, weight):
             return found
         if self.known is not None and "fit_" not in vars(found):
@@ -112,7 +110,9 @@ class Learn(Pass):
 
     def join(self, one: Any, other: Any) -> Any:
         parts = [part for part in (one, other) if "fit_" in vars(part)]
-        return shards.merge_models(parts, again=True) if len(parts) == 2 else (parts or [one])[0]
+        if len(parts) == 2:
+            return shards.merge_models(parts, again=True)
+        return parts[0] if parts else one
 
     def finish(self, found: Any) -> Any:
         """The model of all rows."""
@@ -133,7 +133,7 @@ class Visit(Pass):
         return self.nothing
 
     def add(self, found: Any, rows: Any) -> Any:
-        x, y, weight = three(rows)
+        x, y, weight = unpack_rows(rows)
         if _empty(x, weight):
             return found
         rows = self.model.checked_rows(x, y, weight)
@@ -161,13 +161,13 @@ class Refinement:
         self.ascent: Any = shards.begin_ascent(model.fit_, before)
 
     def visit(self) -> Visit:
-        """The pass that `turn` wants the outcome of."""
+        """The next pass: run it over all rows, then give the accumulator to `turn`."""
         visited = self.ascent.visited
         nothing = jax.tree.map(np.asarray, no_sums(visited))
         return Visit(shards.without_fit(self.model), visited, nothing)
 
     def turn(self, sums: Any) -> "Refinement":
-        """The next round, from what a visit of all rows left."""
+        """The next round, from the accumulator of a visit of all rows."""
         new = object.__new__(Refinement)
         new.model, new.ascent = self.model, shards.turn(self.ascent, sums, self.model.dtype)
         return new
@@ -197,7 +197,7 @@ def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
 
 
 def check_refinable(model: Any) -> None:
-    """Refuse a model whose scheme seeks something else than further passes do."""
+    """Refuse a model whose scheme does not maximise the variational bound, as further passes do."""
     if model.scheme not in VARIATIONAL:
         raise ValueError(
             f"refinement goes to the optimum of the variational bound, which scheme={model.scheme!r} "
@@ -205,8 +205,8 @@ def check_refinable(model: Any) -> None:
         )
 
 
-def three(rows: Any) -> tuple[Any, Any, Any]:
-    """X, y and the weights of a batch, if there are any."""
+def unpack_rows(rows: Any) -> tuple[Any, Any, Any]:
+    """X, y and the weights of a batch; None in place of weights that are not there."""
     if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
         raise TypeError(
             "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
@@ -218,8 +218,8 @@ def three(rows: Any) -> tuple[Any, Any, Any]:
     return x, y, weight[0] if weight else None
 
 
-def check(model: Any) -> None:
-    """Refuse what is no model whose shards add, and parameters that shards cannot have."""
+def check_model(model: Any) -> None:
+    """Refuse models whose shards cannot be merged, and settings that shards cannot have."""
     if not isinstance(model, LinearEstimator):
         raise TypeError(
             "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
@@ -245,7 +245,7 @@ def _fitted(model: Any) -> bool:
 
 
 def _empty(x: Any, weight: Any) -> bool:
-    """Whether there are no rows; those without weight are none."""
+    """Whether a batch has no rows, or none with a weight."""
     return np.shape(x)[0] == 0 or (
         weight is not None and np.array_equal(weight, np.zeros(np.shape(x)[0]))
     )

@@ -21,7 +21,7 @@ from kalvi.rules.base import Batch
 Outputs = Float[Array, "n c"]
 
 
-class Predicted(NamedTuple):
+class PredictiveMoments(NamedTuple):
     """Per input and output: the mean of y, and its two variances."""
 
     mean: Outputs
@@ -29,17 +29,19 @@ class Predicted(NamedTuple):
     aleatoric: Outputs
 
 
-def linearised(model: Model, q: Gaussian, x: Float[Array, "n ..."]) -> Predicted:
+def linearised(model: Model, q: Gaussian, x: Float[Array, "n ..."]) -> PredictiveMoments:
     """Predictions of the network made linear at the posterior's mean."""
     law = predictor_moments(q, model.predictor, x)
     mean, cov = jax.vmap(lambda m, v: model.likelihood.predict(m, v))(*law)
     total = cov if cov.ndim == 1 else jnp.diagonal(cov, axis1=1, axis2=2)
     aleatoric = jax.vmap(lambda m, v: model.likelihood.noise(m, v))(*law)
     epistemic = jnp.maximum(total - aleatoric, 0)
-    return Predicted(*(a.reshape(len(x), -1) for a in (mean, epistemic, aleatoric)))
+    return PredictiveMoments(*(a.reshape(len(x), -1) for a in (mean, epistemic, aleatoric)))
 
 
-def ensemble(model: Model, draws: Float[Array, "k d"], x: Float[Array, "n ..."]) -> Predicted:
+def ensemble(
+    model: Model, draws: Float[Array, "k d"], x: Float[Array, "n ..."]
+) -> PredictiveMoments:
     """Predictions averaged over draws of the parameters."""
 
     def one(theta: Float[Array, " d"]) -> tuple[Array, Array]:
@@ -49,15 +51,17 @@ def ensemble(model: Model, draws: Float[Array, "k d"], x: Float[Array, "n ..."])
         return mean.reshape(shape), jnp.broadcast_to(variance, mean.shape).reshape(shape)
 
     means, variances = jax.lax.map(one, draws)
-    return Predicted(jnp.mean(means, axis=0), jnp.var(means, axis=0), jnp.mean(variances, axis=0))
+    return PredictiveMoments(
+        jnp.mean(means, axis=0), jnp.var(means, axis=0), jnp.mean(variances, axis=0)
+    )
 
 
-def merged(parts: list[Predicted]) -> Predicted:
+def merged(parts: list[PredictiveMoments]) -> PredictiveMoments:
     """The prediction of a mixture with equal weights from those of its components."""
     means = jnp.stack([part.mean for part in parts])
     inside = jnp.mean(jnp.stack([part.epistemic for part in parts]), axis=0)
     own = jnp.mean(jnp.stack([part.aleatoric for part in parts]), axis=0)
-    return Predicted(jnp.mean(means, axis=0), inside + jnp.var(means, axis=0), own)
+    return PredictiveMoments(jnp.mean(means, axis=0), inside + jnp.var(means, axis=0), own)
 
 
 def squared_residuals(model: Model, theta: Float[Array, " d"], batch: Batch) -> Float[Array, " c"]:

@@ -52,7 +52,7 @@ EQUAL = 1e-6
 """Ratios whose tail spreads by less than this share are equal but for rounding, which has no tail."""
 
 
-class Smoothed(NamedTuple):
+class SmoothedWeights(NamedTuple):
     """Normalised importance weights in logarithms, the largest smoothed, and the shape of their tail."""
 
     log_weights: Float[np.ndarray, " s"]
@@ -74,7 +74,7 @@ class Diagnosis(NamedTuple):
     """The furthest that weighting the draws moves a mean, in standard deviations."""
 
 
-def psis(log_ratios: Float[np.ndarray, " s"]) -> Smoothed:
+def psis(log_ratios: Float[np.ndarray, " s"]) -> SmoothedWeights:
     """Smoothed weights of the logarithms of importance ratios."""
     ratios = np.asarray(log_ratios, np.float64)
     n = len(ratios)
@@ -87,12 +87,12 @@ def psis(log_ratios: Float[np.ndarray, " s"]) -> Smoothed:
     tail = order[n - int(min(n / 5, 3 * np.sqrt(n))) :]
     cutoff = np.exp(found[order[n - len(tail) - 1]])
     if 1 - cutoff < EQUAL:
-        return Smoothed(found - logsumexp(found), 0.0)
+        return SmoothedWeights(found - logsumexp(found), 0.0)
     k, scale = fit_pareto(np.exp(found[tail]) - cutoff)
     places = np.arange(0.5, len(tail)) / len(tail)
     smooth = cutoff + scale * _quantiles(places, k)
     found[tail] = np.minimum(np.log(smooth), 0.0)  # none above the largest there was
-    return Smoothed(found - logsumexp(found), k)
+    return SmoothedWeights(found - logsumexp(found), k)
 
 
 def fit_pareto(excess: Float[np.ndarray, " m"]) -> tuple[float, float]:
@@ -113,7 +113,7 @@ def fit_pareto(excess: Float[np.ndarray, " m"]) -> tuple[float, float]:
 
 
 def _quantiles(places: np.ndarray, k: float) -> np.ndarray:
-    """Of the law with scale 1."""
+    """Quantiles of the generalised Pareto law of shape k and scale 1."""
     logs = -np.log1p(-places)
     return logs if k == 0 else np.expm1(k * logs) / k
 
@@ -121,7 +121,7 @@ def _quantiles(places: np.ndarray, k: float) -> np.ndarray:
 def diagnosis(
     log_ratios: Float[np.ndarray, " s"], n_rows: int, shifts: Float[np.ndarray, " d"] | None = None
 ) -> Diagnosis:
-    """What the ratios of a posterior of `n_rows` rows to its approximation say of the latter.
+    """A diagnosis of an approximation, from the importance ratios of a posterior of `n_rows` rows to it.
 
     `shifts` is how far weighting moves each mean, in standard deviations.
     """

@@ -16,7 +16,7 @@ from kalvi.estimators.neural.problem import LearnedNetwork, Problem
 from kalvi.estimators.neural.targets import Parts, Targets, Units
 from kalvi.estimators.pickling import as_jax
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
-from kalvi.evaluation.predictions import Predicted, ensemble, linearised, merged
+from kalvi.evaluation.predictions import PredictiveMoments, ensemble, linearised, merged
 from kalvi.gaussians.mixture import Mixture
 from kalvi.numerics.precision import matching
 from kalvi.predictors.networks import Perceptron
@@ -148,7 +148,7 @@ class NetworkFit:
         return rows.astype(self.dtype)
 
 
-def _predict_block(learned: LearnedNetwork, draws: Any, x) -> Predicted:
+def _predict_block(learned: LearnedNetwork, draws: Any, x) -> PredictiveMoments:
     if draws is not None:
         return run.call(ensemble, learned.model, draws, x)
     if isinstance(learned.posterior, Mixture):
@@ -156,7 +156,7 @@ def _predict_block(learned: LearnedNetwork, draws: Any, x) -> Predicted:
     return run.call(linearised, learned.model, learned.posterior, x)
 
 
-def _linearise_each(model, components, x) -> Predicted:
+def _linearise_each(model, components, x) -> PredictiveMoments:
     return merged([linearised(model, q, x) for q in components])
 
 
