@@ -1,17 +1,14 @@
 """Values put together again from a tree of plain JSON and named arrays, nothing trusted.
 
-The words are those of `packing`. Whatever does not fit is a ValueError; nothing is called but the
-constructors of NumPy, SciPy and JAX, what makes the defaults of fields that an older file lacks and the
-changes of `older`, and, for estimators, their own `__setstate__`.
+The words are those of `packing`. Whatever does not fit is refused; nothing is called but the constructors
+of NumPy, SciPy and JAX, the factories of default fields that an older file lacks, the changes of `older`
+and, for estimators, their own `__setstate__`.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable
-from functools import partial
 from inspect import signature
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -29,40 +26,16 @@ from kalvi.numerics.precision import matching
 
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
+DTYPES = {dtype.name: dtype for dtype in NAMES}
 BYTES = re.compile(r"<U[1-9]\d{0,8}|\|S[1-9]\d{0,8}|<[Mm]8(\[\d{0,6}[A-Za-z]{1,2}\])?")
 LAST_CHARACTER = 0x10FFFF
 
 
 class Unpacker:
-    """The arrays of a file, and values made of them."""
+    """Makes values of the arrays of a file."""
 
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
-        self.words: dict[str, Callable[..., Any]] = {
-            "float": lambda depth, name: FLOATS[name],
-            "list": lambda depth, items: self._items(items, depth),
-            "tuple": lambda depth, items: tuple(self._items(items, depth)),
-            "dict": self._dict,
-            "key": self._key,
-            "jax": lambda depth, name: _on_device(self._array(name)),
-            "array": lambda depth, name: self._array(name),
-            "objects": self._objects,
-            "bytes": self._bytes,
-            "scalar": self._scalar,
-            "csr": self._csr,
-            "dtype": lambda depth, name: _dtype(name),
-            "type": lambda depth, name: _dtype(name).type,
-            "treedef": lambda depth, node: jax.tree.structure(self.unpack(node, depth)),
-            "function": lambda depth, name: registry.function(older.moved(name)),
-            "module": partial(self._own, _module),
-            "object": self._object,
-            "record": partial(self._own, _record),
-            "kernel": self._kernel,
-            "estimator": self._estimator,
-            "step": self._step,
-            "slice": self._slice,
-            "kind": lambda depth, name: registry.TYPES[name],
-        }
 
     def unpack(self, node: Any, depth: int = 0) -> Any:
         """The value of a node."""
@@ -72,139 +45,123 @@ class Unpacker:
             return node
         if depth > DEEPEST:
             raise ValueError(f"it nests deeper than {DEEPEST} levels")
-        if type(node) is not list or not node or type(node[0]) is not str:
-            raise ValueError("it describes no value")
-        if node[0] not in self.words:
-            raise ValueError(f"it holds the unknown word {node[0][:20]!r}")
-        return self.words[node[0]](depth + 1, *node[1:])
+        return self._container(node, depth + 1)
+
+    def _container(self, node: Any, depth: int) -> Any:
+        match node:
+            case ["float", str(name)]:
+                return FLOATS[name]
+            case ["list", items]:
+                return self._items(items, depth)
+            case ["tuple", items]:
+                return tuple(self._items(items, depth))
+            case ["dict", keys, values]:
+                return self._dict(self._items(keys, depth), self._items(values, depth))
+            case ["slice", [_, _, _] as ends] if all(e is None or type(e) is int for e in ends):
+                return slice(*ends)
+            case _:
+                return self._numbers(node, depth)
+
+    def _numbers(self, node: Any, depth: int) -> Any:
+        match node:
+            case ["key", str(kind), name] if kind in KEYS:
+                return jr.wrap_key_data(_to_jax(self._array(name)), impl=kind)
+            case ["jax", name]:
+                return _to_jax(self._array(name))
+            case ["array", name]:
+                return self._array(name)
+            case ["objects", list(shape), items]:
+                return _object_array(self._items(items, depth), _shape(shape))
+            case ["bytes", str(dtype), list(shape), name] if BYTES.fullmatch(dtype):
+                return _typed_bytes(self._array(name), np.dtype(dtype), _shape(shape))
+            case ["scalar", array]:
+                return self._scalar(array, depth)
+            case ["csr", bool(is_array), list(shape), data, indices, indptr]:
+                parts = self._array(data), self._array(indices), self._array(indptr)
+                return _csr(sp.csr_array if is_array else sp.csr_matrix, _shape(shape), parts)
+            case ["dtype", str(name)]:
+                return DTYPES[name]
+            case ["type", str(name)]:
+                return DTYPES[name].type
+            case ["kind", str(name)]:
+                return registry.TYPES[name]
+            case _:
+                return self._instance(node, depth)
+
+    def _instance(self, node: Any, depth: int) -> Any:
+        match node:
+            case ["treedef", skeleton]:
+                return jax.tree.structure(self.unpack(skeleton, depth))
+            case ["function", name]:
+                return registry.function(older.moved(name))
+            case ["module" | "record" as kind, name, dict(fields)]:
+                return _rebuild(kind, older.upgraded(name, self._fields(fields, depth)))
+            case ["object", name, dict(fields)]:
+                cls = registry.find(older.moved(name), "object")
+                check_names(fields, registry.OBJECTS[older.moved(name)])
+                return _bare(cls, self._fields(fields, depth))
+            case ["kernel", name, dict(fields)]:
+                cls = registry.find(name, "kernel")
+                check_names(fields, signature(cls).parameters)
+                return cls(**self._fields(fields, depth))
+            case ["estimator", name, dict(fields)]:
+                cls = registry.find(older.moved(name), "estimator")
+                return _estimator(cls, self._fields(fields, depth))
+            case ["step", name, version, dict(fields)]:
+                cls = _step_class(name, version)
+                check_attributes(cls, fields)
+                return _bare(cls, self._fields(fields, depth))
+            case [str(word), *_]:
+                raise ValueError(f"it holds {word[:20]!r} with parts that describe no value")
+            case _:
+                raise ValueError("it describes no value")
+
+    def _fields(self, fields: dict[str, Any], depth: int) -> dict[str, Any]:
+        return {name: self.unpack(part, depth) for name, part in fields.items()}
 
     def _items(self, node: Any, depth: int) -> list:
-        word, *rest = node
-        if word == "each":
-            return [self.unpack(item, depth) for item in _listed(rest[0])]
-        if word == "texts":
-            return self._texts(*rest)
-        if word not in ("floats", "ints"):
-            raise ValueError("it describes no list")
-        array = self._array(rest[0])
-        if array.ndim != 1 or array.dtype != {"floats": np.float64, "ints": np.int64}[word]:
-            raise ValueError("a list of numbers has another type")
-        return array.tolist()
+        """The items of a list, given one by one or as arrays."""
+        match node:
+            case ["each", list(items)]:
+                return [self.unpack(item, depth) for item in items]
+            case ["texts", letters, lengths]:
+                return self._texts(self._list(letters, np.uint8), self._list(lengths, np.int64))
+            case ["floats", name]:
+                return self._list(name, np.float64).tolist()
+            case ["ints", name]:
+                return self._list(name, np.int64).tolist()
+            case _:
+                raise ValueError("it describes no list")
 
-    def _texts(self, letters: Any, lengths: Any) -> list[str]:
-        letters, lengths = self._array(letters), self._array(lengths)
-        right = letters.dtype == np.uint8 and lengths.dtype == np.int64
-        if not right or letters.ndim != 1 or lengths.ndim != 1:
-            raise ValueError("a list of texts has another type")
-        ends = [0]
-        for length in lengths.tolist():
-            if length < 0:
-                raise ValueError("a text has a negative length")
-            ends.append(ends[-1] + length)
-        if ends[-1] != letters.size:
+    def _texts(self, letters: np.ndarray, lengths: np.ndarray) -> list[str]:
+        if np.any(lengths < 0) or sum(lengths.tolist()) != letters.size:
             raise ValueError("the texts of a list do not have their lengths")
+        ends = np.cumsum(lengths)
         raw = letters.tobytes()
-        return [raw[i:j].decode("utf-8", "surrogatepass") for i, j in pairwise(ends)]
+        pairs = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
+        return [raw[i:j].decode("utf-8", "surrogatepass") for i, j in pairs]
 
     def _array(self, name: Any) -> np.ndarray:
         if type(name) is not str or name not in self.arrays:
             raise ValueError(f"it has no array {str(name)[:20]!r}")
         return self.arrays[name]
 
-    def _dict(self, depth: int, keys: Any, values: Any) -> dict[str, Any]:
-        names, parts = self._items(keys, depth), self._items(values, depth)
+    def _list(self, name: Any, dtype: type) -> np.ndarray:
+        array = self._array(name)
+        if array.ndim != 1 or array.dtype != dtype:
+            raise ValueError("a list has another type")
+        return array
+
+    def _dict(self, names: list, parts: list) -> dict[str, Any]:
         if len(set(names)) < len(names) or not all(type(name) is str for name in names):
             raise ValueError("a table has no proper keys")
         return dict(zip(names, parts, strict=True))
 
-    def _key(self, depth: int, kind: Any, name: Any) -> jax.Array:
-        if kind not in KEYS:
-            raise ValueError("it holds random bits of an unknown kind")
-        return jr.wrap_key_data(_on_device(self._array(name)), impl=kind)
-
-    def _objects(self, depth: int, shape: Any, items: Any) -> np.ndarray:
-        parts = self._items(items, depth)
-        if prod(_shape(shape)) != len(parts) or not all(is_plain(part) for part in parts):
-            raise ValueError("an array of texts does not have its shape")
-        array = np.empty(len(parts), object)
-        array[:] = parts
-        return array.reshape(shape)
-
-    def _bytes(self, depth: int, dtype: Any, shape: Any, name: Any) -> np.ndarray:
-        raw = self._array(name)
-        if type(dtype) is not str or not BYTES.fullmatch(dtype) or raw.dtype != np.uint8:
-            raise ValueError(f"it holds an array of the unknown type {str(dtype)[:20]!r}")
-        kind = np.dtype(dtype)
-        if raw.ndim != 1 or prod(_shape(shape)) * kind.itemsize != raw.size:
-            raise ValueError("an array of texts or times does not have its shape")
-        if kind.kind == "U" and np.any(raw.view("<u4") > LAST_CHARACTER):
-            raise ValueError("a text holds what is no character")
-        return raw.view(kind).reshape(shape)
-
-    def _scalar(self, depth: int, node: Any) -> Any:
+    def _scalar(self, node: Any, depth: int) -> Any:
         array = self.unpack(node, depth)
         if not isinstance(array, np.ndarray) or array.shape != ():
             raise ValueError("a number is not one")
         return array[()]
-
-    def _csr(self, depth: int, is_array: Any, shape: Any, *names: Any) -> Any:
-        data, indices, indptr = (self._array(name) for name in names)
-        if len(_shape(shape)) != 2 or indptr.shape != (shape[0] + 1,):
-            raise ValueError("a sparse matrix does not have its shape")
-        form = sp.csr_array if is_array is True else sp.csr_matrix
-        found = form((data, indices, indptr), shape=tuple(shape))
-        found.check_format(full_check=True)
-        return found
-
-    def _parts(self, fields: Any, wanted: Any, depth: int) -> dict[str, Any]:
-        """The fields of an object, which must be those wanted."""
-        if type(fields) is not dict:
-            raise ValueError("an object has no fields")
-        check_names(fields, wanted)
-        return {name: self.unpack(fields[name], depth) for name in fields}
-
-    def _own(self, make: Callable[..., Any], depth: int, name: Any, fields: Any) -> Any:
-        """An object of kalvi; one of an older version becomes what it is now."""
-        return _rebuilt(make, older.upgraded(name, self._parts(fields, fields, depth)))
-
-    def _object(self, depth: int, name: Any, fields: Any) -> Any:
-        name = older.moved(name)
-        cls = registry.find(name, "object")
-        return _bare(cls, self._parts(fields, registry.OBJECTS[name], depth))
-
-    def _kernel(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = registry.find(name, "kernel")
-        return cls(**self._parts(fields, signature(cls).parameters, depth))
-
-    def _slice(self, depth: int, ends: Any) -> slice:
-        parts = [self.unpack(end, depth) for end in _listed(ends)]
-        if len(parts) != 3 or not all(part is None or type(part) is int for part in parts):
-            raise ValueError("it describes no slice")
-        return slice(*parts)
-
-    def _step(self, depth: int, name: Any, version: Any, fields: Any) -> Any:
-        """A step of a pipeline with the attributes that it had."""
-        cls, own = registry.find(name, "step"), registry.sklearn_version()
-        if version != own:
-            raise ValueError(
-                f"its {cls.__name__} is of scikit-learn {str(version)[:20]}, and this is {own}; install "
-                f"that version, or fit the pipeline again"
-            )
-        names = set(fields) if type(fields) is dict else set()
-        check_attributes(cls, names)
-        return _bare(cls, self._parts(fields, names, depth))
-
-    def _estimator(self, depth: int, name: Any, fields: Any) -> Any:
-        cls = registry.find(older.moved(name), "estimator")
-        parts = self._parts(fields, fields, depth)
-        settings = {key: signature(cls).parameters[key].default for key in cls._get_param_names()}
-        learned, later = parts.keys() - settings.keys(), settings.keys() - parts.keys()
-        if later == settings.keys():
-            raise ValueError(f"{cls.__name__} has none of its settings")
-        check_attributes(cls, learned)
-        model = object.__new__(cls)
-        model.__setstate__(parts | {key: settings[key] for key in later})
-        return model
 
 
 def parse_structure(text: str) -> Any:
@@ -226,52 +183,52 @@ def _no_number(name: str) -> float:
     raise ValueError(f"its structure holds {name}")
 
 
-def _rebuilt(make: Callable[..., Any], found: Any) -> Any:
-    """What an upgrade made, put together from the inside out."""
+def _rebuild(kind: str, found: Any) -> Any:
+    """A module or a named tuple, put together from the inside out where `older` changed it."""
     if not isinstance(found, older.Rebuilt):
         return found
-    parts = {name: _rebuilt(make, part) for name, part in found.parts.items()}
-    return make(found.name, parts)
-
-
-def _module(name: Any, parts: dict[str, Any]) -> Any:
-    """A module of arrays; what an older file lacks is as in a new one."""
-    cls = registry.find(name, "module")
+    parts = {name: _rebuild(kind, part) for name, part in found.parts.items()}
+    cls = registry.find(found.name, kind)
+    if kind == "record":
+        check_names(cls._field_defaults | parts, cls._fields)
+        return check(cls(**parts), kind)
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    lacking = {
-        key: _default(field)
-        for key, field in fields.items()
-        if key not in parts and _has_default(field)
-    }
-    check_names(parts | lacking, fields)
-    return check(_bare(cls, parts | lacking), "module")
-
-
-def _has_default(field: dataclasses.Field) -> bool:
-    given = (field.default, field.default_factory)
-    return any(part is not dataclasses.MISSING for part in given)
+    missing = {name: _default(field) for name, field in fields.items() if name not in parts}
+    check_names(parts | missing, fields)
+    return check(_bare(cls, parts | missing), kind)
 
 
 def _default(field: dataclasses.Field) -> Any:
-    """What a field is that nobody gives."""
-    made = field.default
+    """The value of a field that an older file lacks."""
+    value = field.default
     if field.default_factory is not dataclasses.MISSING:
-        made = field.default_factory()
+        value = field.default_factory()
+    if value is dataclasses.MISSING:
+        raise ValueError("an object has other fields than its class")
     convert = field.metadata.get("converter")
-    return made if convert is None else convert(made)
+    return value if convert is None else convert(value)
 
 
-def _record(name: Any, parts: dict[str, Any]) -> Any:
-    """A named tuple; what an older file lacks is as in a new one."""
-    cls = registry.find(name, "record")
-    check_names(cls._field_defaults | parts, cls._fields)
-    return check(cls(**parts), "record")
+def _estimator(cls: Any, parts: dict[str, Any]) -> Any:
+    """An estimator; settings that an older file lacks have their defaults."""
+    settings = {key: signature(cls).parameters[key].default for key in cls._get_param_names()}
+    if settings.keys().isdisjoint(parts):
+        raise ValueError(f"{cls.__name__} has none of its settings")
+    check_attributes(cls, parts.keys() - settings.keys())
+    model = object.__new__(cls)
+    model.__setstate__(settings | parts)
+    return model
 
 
-def _on_device(array: np.ndarray) -> jax.Array:
-    """An array of JAX of the same type, whatever JAX's setting."""
-    with matching(np.float64):
-        return jnp.asarray(array)
+def _step_class(name: Any, version: Any) -> type:
+    """The class of a step of a pipeline, which must be of this version of scikit-learn."""
+    cls, own = registry.find(name, "step"), registry.sklearn_version()
+    if version != own:
+        raise ValueError(
+            f"its {cls.__name__} is of scikit-learn {str(version)[:20]}, and this is {own}; install "
+            f"that version, or fit the pipeline again"
+        )
+    return cls
 
 
 def _bare(cls: type, parts: dict[str, Any]) -> Any:
@@ -282,19 +239,39 @@ def _bare(cls: type, parts: dict[str, Any]) -> Any:
     return made
 
 
-def _dtype(name: Any) -> np.dtype:
-    if name not in [dtype.name for dtype in NAMES]:
-        raise ValueError(f"it speaks of the unknown type {str(name)[:20]!r}")
-    return np.dtype(name)
+def _to_jax(array: np.ndarray) -> jax.Array:
+    """An array of JAX of the same type, whatever JAX's setting."""
+    with matching(np.float64):
+        return jnp.asarray(array)
 
 
-def _shape(shape: Any) -> list[int]:
-    if not all(type(n) is int and 0 <= n < 2**62 for n in _listed(shape)) or len(shape) > 32:
+def _object_array(parts: list, shape: list[int]) -> np.ndarray:
+    if prod(shape) != len(parts) or not all(is_plain(part) for part in parts):
+        raise ValueError("an array of texts does not have its shape")
+    array = np.empty(len(parts), object)
+    array[:] = parts
+    return array.reshape(shape)
+
+
+def _typed_bytes(raw: np.ndarray, dtype: np.dtype, shape: list[int]) -> np.ndarray:
+    """An array of texts or times, which safetensors has no type for, from its bytes."""
+    right = raw.dtype == np.uint8 and raw.ndim == 1
+    if not right or prod(shape) * dtype.itemsize != raw.size:
+        raise ValueError("an array of texts or times does not have its shape")
+    if dtype.kind == "U" and np.any(raw.view("<u4") > LAST_CHARACTER):
+        raise ValueError("a text holds what is no character")
+    return raw.view(dtype).reshape(shape)
+
+
+def _csr(form: Any, shape: list[int], parts: tuple[np.ndarray, ...]) -> Any:
+    if len(shape) != 2 or parts[2].shape != (shape[0] + 1,):
+        raise ValueError("a sparse matrix does not have its shape")
+    matrix = form(parts, shape=tuple(shape))
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _shape(shape: list) -> list[int]:
+    if not all(type(n) is int and 0 <= n < 2**62 for n in shape) or len(shape) > 32:
         raise ValueError("an array has no possible shape")
     return shape
-
-
-def _listed(items: Any) -> list:
-    if type(items) is not list:
-        raise ValueError("it has something else where a list is needed")
-    return items
