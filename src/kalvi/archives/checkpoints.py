@@ -21,7 +21,7 @@ from kalvi.archives.unpacking import Unpacker, parse_structure
 from kalvi.numerics.precision import matching
 
 FORMAT = 1
-"""Of the files written; one of a higher number is from a later kalvi."""
+"""Version of the file format; a file with a higher number is from a later kalvi."""
 BROKEN = (
     ValueError,
     TypeError,
@@ -31,7 +31,7 @@ BROKEN = (
     ArithmeticError,
     RecursionError,
 )
-"""What putting together a value that no kalvi has written may fail with."""
+"""Errors that putting together a forged or damaged value may raise."""
 
 
 def save(path: str | Path, value: Any, **metadata: Any) -> None:
@@ -80,7 +80,7 @@ def metadata(path: str | Path) -> dict[str, Any]:
 
 @contextmanager
 def _refusing(path: str | Path) -> Iterator[None]:
-    """Whatever a file fails with becomes one sentence about it."""
+    """Turn any error in reading a file into one sentence about it."""
     try:
         yield
     except BROKEN as error:

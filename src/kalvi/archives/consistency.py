@@ -1,4 +1,4 @@
-"""Whether the parts of a value out of a file are what its class declares, and agree with each other.
+"""Checks that the parts of a value from a file are what its class declares, and agree with each other.
 
 All such checks are here: the names of fields and attributes, their types, axes that agree, numbers that
 nobody can have meant, proper Gaussians. What a table model must be beyond that, `tabular` knows.

@@ -28,7 +28,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 MOST_HEADER = 100_000_000
-"""Bytes of a header at most, as the package has it."""
+"""The longest header in bytes, the same limit as in the package."""
 DTYPES = {
     "BOOL": np.bool_,
     "U8": np.uint8,
@@ -53,7 +53,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A new file in the place of `path`, once it is whole and on the disk; until then the old one stays."""
     named, path = path, Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    with _told_of(named, temporary):
+    with _naming(named, temporary):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -70,8 +70,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _told_of(path: str | Path, temporary: Path) -> Iterator[None]:
-    """Trouble with the file being written, such as a full disk, is told of the file that was asked for."""
+def _naming(path: str | Path, temporary: Path) -> Iterator[None]:
+    """Errors of writing the temporary file, such as a full disk, name the file that was asked for."""
     try:
         yield
     except OSError as error:
@@ -81,7 +81,7 @@ def _told_of(path: str | Path, temporary: Path) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name on the disk as well, where folders can be synced."""
+    """Put the new name on the disk as well, where folders can be synced."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -101,8 +101,9 @@ def write(path: str | Path, arrays: dict[str, np.ndarray], texts: dict[str, str]
     end = 0
     for name, array in stored.items():
         begin, end = end, end + array.nbytes
-        places = {"shape": array.shape, "data_offsets": [begin, end]}
-        header[name] = {"dtype": NAMES[array.dtype]} | places
+        offsets = [begin, end]
+        dtype = NAMES[array.dtype]
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": offsets}
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 8)
     if len(raw) > MOST_HEADER:
@@ -122,7 +123,7 @@ def read_texts(path: str | Path) -> dict[str, str]:
 
 
 def read(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """The texts and the arrays; the digest is checked where there is one."""
+    """The texts and the arrays of a file; its digest is checked if it has one."""
     with _opened(path) as (header, tensors):
         texts = tensors.metadata() or {}
         arrays = _in_order({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118

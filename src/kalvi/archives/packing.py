@@ -24,20 +24,16 @@ LONG = 32
 INTEGERS = range(-(2**63), 2**63)
 
 
-class Unsaved(TypeError):
-    """Something that cannot be saved, and where it is."""
-
-
 class Packer:
-    """The arrays of a value, filled while the value is taken apart."""
+    """Takes a value apart, and collects its arrays."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
 
     def pack(self, value: Any, place: str, depth: int = 0) -> Any:
-        """The JSON of a value; `place` says where it is, should it have to be refused."""
+        """The JSON of a value; an error names it by its `place`."""
         if depth > DEEPEST:
-            raise Unsaved(f"{place} nests deeper than {DEEPEST} levels, or in itself.")
+            raise TypeError(f"{place} nests deeper than {DEEPEST} levels, or in itself.")
         kind = type(value)
         if value is None or kind in (bool, str):
             return value
@@ -49,7 +45,7 @@ class Packer:
             found = pack(value, place, depth + 1)
             if found is not None:
                 return found
-        raise Unsaved(f"{place} is {_described(value)}, which cannot be saved; {_remedy(value)}.")
+        raise TypeError(f"{place} is {_described(value)}, which cannot be saved; {_remedy(value)}.")
 
     def _container(self, value: Any, place: str, depth: int) -> list | None:
         kind = type(value)
@@ -58,7 +54,7 @@ class Packer:
         if kind is dict:
             odd = [key for key in value if type(key) is not str]
             if odd:
-                raise Unsaved(f"{place} has the key {odd[0]!r}; only texts can be saved as keys.")
+                raise TypeError(f"{place} has the key {odd[0]!r}; only texts can be saved as keys.")
             keys = self._items(list(value), place, depth)
             parts = {key: f"{place}[{key!r}]" for key in value}
             return ["dict", keys, self._items(list(value.values()), parts.values(), depth)]
@@ -91,7 +87,7 @@ class Packer:
         return name
 
     def _numbers(self, value: Any, place: str, depth: int) -> list | None:
-        """Arrays of every kind, and what is like them."""
+        """Arrays, numbers of NumPy, sparse matrices and types of numbers."""
         if isinstance(value, jax.Array):
             if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
                 data = np.asarray(jr.key_data(value))
@@ -116,14 +112,14 @@ class Packer:
 
     def _stored(self, array: np.ndarray, place: str) -> str:
         if array.dtype.newbyteorder("=") not in NAMES:
-            raise Unsaved(f"{place} is an array of {array.dtype}, which cannot be saved.")
+            raise TypeError(f"{place} is an array of {array.dtype}, which cannot be saved.")
         return self._array(array)
 
     def _numpy(self, array: np.ndarray, place: str, depth: int) -> list:
         shape = list(array.shape)
         if array.dtype.kind == "O":
             if not all(is_plain(item) for item in array.flat):
-                raise Unsaved(
+                raise TypeError(
                     f"{place} is an array of objects, of which only texts and numbers can be saved."
                 )
             return ["objects", shape, self._items(list(array.reshape(-1)), place, depth)]
@@ -133,7 +129,7 @@ class Packer:
         return ["array", self._stored(array, place)]
 
     def _instance(self, value: Any, place: str, depth: int) -> list | None:
-        """Objects of the classes that are known, by their fields."""
+        """Functions, and objects of the classes in `registry` by their fields."""
         if type(value) is type(jax.tree.structure(0)):
             skeleton = jax.tree.unflatten(value, [0] * value.num_leaves)
             return ["treedef", self.pack(skeleton, place, depth)]
@@ -165,7 +161,7 @@ class Packer:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether an array of objects may hold it."""
+    """Whether an array of objects may hold a value."""
     return value is None or type(value) in (str, int, float, bool)
 
 

@@ -1,7 +1,7 @@
 """The classes and functions that a file may name.
 
-Only data are ever rebuilt. A class of kalvi is, if it is public and concrete, is defined where the file
-says, and is a module of arrays, a named tuple or an estimator. Whether kalvi has a module of that name is
+Only data are ever rebuilt. A file may name a class of kalvi that is public, concrete, defined where the
+file says, and a module of arrays, a named tuple or an estimator. Whether kalvi has a module of that name is
 seen from the files in its folders: nothing else is imported, and no function is called by its name.
 Of other libraries: scikit-learn's kernels, the steps of pipelines that are listed here, and the states of
 Optax's optimisers.
@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from kalvi.predictors.networks import ACTIVATIONS
+from kalvi.rules.training import ADAM
 
 EDGES = frozenset({"kalvi.cli", "kalvi.demo", "kalvi.plots"})
 """Packages that talk to people: they hold no values, and no file can have them imported."""
@@ -32,7 +33,7 @@ OBJECTS = {
     f"kalvi.estimators.gaussian_process.covariances:{name}": COVARIANCE
     for name in ("KalviKernel", "SklearnKernel")
 }
-"""Plain objects, and the attributes that they have."""
+"""Plain objects that a file may hold, and their attributes."""
 
 STEPS = frozenset(
     f"sklearn.{name}"
@@ -67,9 +68,6 @@ file needs the scikit-learn that it was written with, but for the last number of
 KERNELS = Kernel.__module__
 """Where scikit-learn's kernels are: all are rebuilt from their parameters."""
 
-OPTIMISERS = frozenset({"kalvi.rules.training:ADAM"})
-"""The optimisers that kalvi uses: saved by their names, because they are functions."""
-
 TYPES = {kind.__name__: kind for kind in (object, str, int, float, bool)} | {
     kind.__name__: kind for kind in (np.number, np.integer, np.floating)
 }
@@ -80,39 +78,28 @@ JAX_FUNCTIONS = {
     for module, names in ((jax.nn, "relu gelu silu softplus elu"), (jnp, "tanh sin cos"))
     for name in names.split()
 }
-FUNCTIONS = JAX_FUNCTIONS | {f"kalvi.predictors.networks:{n}": f for n, f in ACTIVATIONS.items()}
-"""The functions that can be saved by their names, beside NumPy's functions of one number."""
+NUMPY_FUNCTIONS = {
+    f"numpy:{function.__name__}": function
+    for function in vars(np).values()
+    if isinstance(function, np.ufunc) and function.nin == 1
+}
+FUNCTIONS = (
+    JAX_FUNCTIONS
+    | NUMPY_FUNCTIONS
+    | {f"kalvi.predictors.networks:{name}": function for name, function in ACTIVATIONS.items()}
+    | {"kalvi.rules.training:ADAM": ADAM}
+)
+"""The functions that can be saved, by their names in a file: they do nothing but compute. The optimiser of
+kalvi is among them, because it is made of functions."""
 
 
 def function_name(value: Any) -> str | None:
-    """What a file calls a function or an optimiser; None for one that cannot be saved."""
-    if type(value).__module__.startswith("optax."):
-        return next((name for name in OPTIMISERS if function(name) is value), None)
-    if not callable(value) or isinstance(value, type):
-        return None
-    if isinstance(value, np.ufunc):
-        name = f"numpy:{value.__name__}"
-        return name if _numpy_function(name) is value else None
+    """The name in a file of a function or an optimiser; None for one that cannot be saved."""
     return next((name for name, known in FUNCTIONS.items() if known is value), None)
 
 
-def function(name: Any) -> Any:
-    """The function or the optimiser of this name in a file."""
-    if name in OPTIMISERS:
-        module, own = _split(name)
-        return vars(import_module(module))[own]
-    return _numpy_function(name) or FUNCTIONS[name]
-
-
-def _numpy_function(name: Any) -> np.ufunc | None:
-    """NumPy's function of one number that has this name; such functions do nothing but compute."""
-    module, own = _split(name)
-    found = vars(np).get(own) if module == "numpy" else None
-    return found if isinstance(found, np.ufunc) and found.nin == 1 else None
-
-
 def name_of(cls: type) -> str:
-    """What a file calls a class: those of other libraries by the module that publishes them."""
+    """The name of a class in a file; a class of another library goes by the module that publishes it."""
     parts = cls.__module__.split(".")
     published = [f"{'.'.join(parts[:n])}:{cls.__qualname__}" for n in (1, 2)]
     own = f"{cls.__module__}:{cls.__qualname__}"
@@ -120,12 +107,12 @@ def name_of(cls: type) -> str:
 
 
 def sklearn_version() -> str:
-    """The numbers of scikit-learn's version that tell which attributes its classes have."""
+    """The major and minor version of scikit-learn, which decide the attributes of its classes."""
     return ".".join(sklearn.__version__.split(".")[:2])
 
 
 def kind_of(cls: type) -> str | None:
-    """How a class is taken apart and rebuilt: None for one that a file may not speak of."""
+    """The word of a file for values of this class; None for a class that no file may hold."""
     name = name_of(cls)
     if name in OBJECTS:
         return "object"
@@ -184,7 +171,7 @@ def is_module(name: str) -> bool:
 
 @cache
 def _listed(package: str) -> frozenset[str]:
-    """The names of the public modules in a package; none of what is no package."""
+    """The names of the public modules in a package; none if it is a plain module."""
     folders = vars(import_module(package)).get("__path__", ())
     names = [found.name for found in iter_modules(folders) if not found.name.startswith("_")]
     return frozenset(name for name in names if f"{package}.{name}" not in EDGES)
@@ -197,14 +184,14 @@ def _split(name: Any) -> tuple[str, str]:
 
 
 def _is_state(name: Any) -> bool:
-    """Whether this is what an optimiser of Optax remembers, a named tuple that Optax publishes."""
+    """Whether this names a state of an optimiser: a named tuple that Optax publishes."""
     module, own = _split(name)
     found = vars(optax).get(own) if module == "optax" and own.endswith("State") else None
     return isinstance(found, type) and issubclass(found, tuple)
 
 
 def find(name: Any, kind: str) -> Any:
-    """The class that a file calls `name` and wants to rebuild in this way."""
+    """The class of this name in a file, if values of it have this word."""
     module, own = _split(name)
     foreign = module == KERNELS or f"{module}:{own}" in STEPS or _is_state(name)
     found = vars(import_module(module)).get(own) if foreign or is_module(module) else None
