@@ -1,4 +1,4 @@
-"""`python -m tests.journeys NAME` prints the functions of kalvi that a journey enters, in order of entry."""
+"""The functions of kalvi that a journey enters, in order: `python -m tests.journeys NAME` prints them."""
 
 import sys
 import tempfile

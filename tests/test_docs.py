@@ -30,6 +30,11 @@ MODULES = sorted(
 NOT_RUN = {"", "text", "{eval-rst}", "{figure}", "{image}", "{note}", "{toctree}", "{warning}"}
 
 
+def name_of(page: Path) -> str:
+    """The page with its folder: two folders may have a page of one name."""
+    return f"{page.parent.name}/{page.stem}"
+
+
 def script(path: Path):
     """A file of docs/ as a module; the folder is no package."""
     spec = spec_from_file_location(path.stem, path)
@@ -64,7 +69,7 @@ def test_what_a_newcomer_reads_runs(page):
 
 
 @pytest.mark.docs
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in FIRST], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in FIRST], ids=name_of)
 def test_the_examples_of_the_pages_run(page):
     assert pages.run(page) == sum(
         block.language in ("python", "sh") and not pages.missing(block)
@@ -79,7 +84,7 @@ def test_every_task_has_an_example_and_is_on_the_map():
         assert index.count(f"tasks/{page.stem}") >= 2, page  # in the table and in the menu
 
 
-@pytest.mark.parametrize("page", [*FIRST, *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*FIRST, *PAGES], ids=name_of)
 def test_blocks_are_run_or_say_that_they_are_not(page):
     """Nothing that looks like Python slips through under another name."""
     for block in pages.blocks(page):
