@@ -112,8 +112,10 @@ class NaturalAscent(Ascent):
     climb: Climb
 
     @classmethod
-    def begin(cls, prior: Any, start: Any) -> "NaturalAscent":
-        """From a Gaussian `start`, such as the posterior of a stream."""
+    def begin(
+        cls, prior: Any, start: Any, memory: int = natural_gradient.MEMORY
+    ) -> "NaturalAscent":
+        """From a Gaussian `start`, such as the posterior of a stream; few passes need little memory."""
         natural = whitened_natural(prior, start)
         d = start.dim
         nothing = jnp.zeros((d, d), natural.dtype)
@@ -122,7 +124,7 @@ class NaturalAscent(Ascent):
         def at(natural: Float[Array, " n"]) -> natural_gradient.Point:
             return natural_gradient.point_at(natural, d, lambda mean, root: still)
 
-        return cls(prior, natural_gradient.begin(at, natural))
+        return cls(prior, natural_gradient.begin(at, natural, memory))
 
     @property
     def posterior(self) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 
 from kalvi.estimators.neural.problem import LearnedNetwork, Problem
 from kalvi.evaluation.predictions import squared_residuals
-from kalvi.gaussians import Dense
-from kalvi.gaussians.ascents import Sums
+from kalvi.gaussians import Dense, Diagonal
+from kalvi.gaussians.ascents import NaturalAscent, Sums
 from kalvi.predictors.models import Model
 from kalvi.rules import evidence
 from kalvi.rules.revisit import AddedUp, Revisit, Revisiting
@@ -84,7 +84,7 @@ def _update_hyper(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> e
 def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
     """A full covariance at the mean that was trained: from some of the rows, in the end from all."""
     prior = _prior_of(hyper)
-    q = Dense.from_root(theta, prior.root) if q is None else q
+    q = prior.to_dense() if q is None else q
     q = eqx.tree_at(lambda q: q.mean, q, theta)
     rows = problem if number is None else _some_rows(problem, number)
     rule = AddedUp(model, q)
@@ -92,7 +92,7 @@ def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
     return run.call(_at_target, q, prior, found)
 
 
-def _at_target(q: Dense, prior: Dense, found: Sums) -> Dense:
+def _at_target(q: Dense, prior: Diagonal, found: Sums) -> Dense:
     """The Gaussian visited, with the precision that the rows and the prior ask for there."""
     return q.toward(found.curvature + q.gather(prior.precision), prior)
 
@@ -100,7 +100,7 @@ def _at_target(q: Dense, prior: Dense, found: Sums) -> Dense:
 def _polish(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
     """Natural-gradient steps as long as the bound rises, and the bound."""
     rule, prior = Revisit(model), _prior_of(hyper)
-    state: Revisiting = run.call(_begin, rule, prior, q)
+    state: Revisiting = run.call(_begin_polish, prior, q)
     state = run.resume(rule, state, problem.blocks(PASS_ROWS))
     state = run.call(Revisit.turn, rule, state)
     for _ in range(POLISH):
@@ -112,13 +112,12 @@ def _polish(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
     return state.posterior, float(state.ascent.elbo)
 
 
-def _begin(rule: Revisit, prior: Dense, start: Dense) -> Revisiting:
-    return rule.init(prior, start=start)
+def _begin_polish(prior: Diagonal, start: Dense) -> Revisiting:
+    return Revisiting.begin_pass(NaturalAscent.begin(prior.to_dense(), start, memory=POLISH - 1))
 
 
-def _prior_of(hyper: evidence.Hyper) -> Dense:
-    deviations = 1 / jnp.sqrt(hyper.prior_precision)
-    return Dense.from_root(jnp.zeros_like(deviations), jnp.diag(deviations))
+def _prior_of(hyper: evidence.Hyper) -> Diagonal:
+    return Diagonal(jnp.zeros_like(hyper.prior_precision), 1 / hyper.prior_precision)
 
 
 def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | None):
