@@ -1,4 +1,4 @@
-"""Parquet, and Arrow's own files and streams (Feather): types are declared, batches are theirs."""
+"""Parquet, Arrow's own files and streams (Feather), and tables in memory: types are declared."""
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
@@ -23,7 +23,7 @@ BATCH = 2**16
 
 
 class ColumnarReader(Reader):
-    """Files that declare the types of their columns, or a table in memory (`memory.TableInput`)."""
+    """Reads files that declare the types of their columns, or a table in memory (`TableInput`)."""
 
     @abc.abstractmethod
     def declared(self, source: Any) -> pa.Schema:
@@ -88,7 +88,7 @@ class Parquet(ColumnarReader):
     """Parquet files."""
 
     def declared(self, source: Input) -> pa.Schema:
-        return check_schema(self._open(source).schema_arrow, source)
+        return _check_schema(self._open(source).schema_arrow, source)
 
     def n_rows(self, source: Input) -> int | None:
         return self._open(source).metadata.num_rows
@@ -116,7 +116,7 @@ class ArrowFile(ColumnarReader):
     """Arrow's random-access files, which Feather's second version is."""
 
     def declared(self, source: Input) -> pa.Schema:
-        return check_schema(self._open(source).schema, source)
+        return _check_schema(self._open(source).schema, source)
 
     def n_rows(self, source: Input) -> int | None:
         self._open(source)
@@ -139,7 +139,7 @@ class ArrowStream(ColumnarReader):
     """Arrow's streams, compressed or not."""
 
     def declared(self, source: Input) -> pa.Schema:
-        return check_schema(self._open(source).schema, source)
+        return _check_schema(self._open(source).schema, source)
 
     def batches(
         self, source: Input, columns: list[str], *, skip: int, last: bool
@@ -155,12 +155,57 @@ class ArrowStream(ColumnarReader):
             return pa.ipc.open_stream(source.open(last=last))
 
 
+class TableInput:
+    """A table in place of a file."""
+
+    path = name = "the table"
+    size = None
+
+    def __init__(self, table: pa.Table):
+        self.table = table
+
+    def check_unchanged(self) -> None:
+        """Pass: a table of Arrow never changes."""
+
+    def position(self) -> int | None:
+        """None: there are no bytes to count."""
+        return None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """No more than a path: nothing tells one table from another."""
+        return {"path": self.path}
+
+    def close(self) -> None:
+        """Pass: nothing is open."""
+
+    def end(self) -> None:
+        """Pass: nothing is open."""
+
+
+class TableReader(ColumnarReader):
+    """Reads a `TableInput`."""
+
+    def declared(self, source: Any) -> pa.Schema:
+        return _check_schema(source.table.schema, source)
+
+    def n_rows(self, source: Any) -> int | None:
+        return source.table.num_rows
+
+    def batches(
+        self, source: Any, columns: list[str], *, skip: int, last: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        start = skip
+        for batch in source.table.select(columns)[skip:].to_batches(BATCH):
+            yield start, batch
+            start += batch.num_rows
+
+
 def _lacks_width(kind: pa.DataType) -> bool:
     """Whether it is a type of vectors that does not say their width."""
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
-def check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
+def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
     """The schema, if each of its columns has a name of its own."""
     with refusing(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)

@@ -58,7 +58,7 @@ def read_matrix(
 
 
 def _wide(source: Source) -> Matrix:
-    """A row of the matrix a line."""
+    """A matrix of which a line has one row."""
     first = source.schema.names[0] if _names_rows(source) else None
     columns = [name for name in source.schema.names if name != first]
     if not columns:
@@ -129,7 +129,7 @@ def _refusal(where: str, column: str, value: object) -> BadData:
 
 
 def _sparse(source: Source, unstored: str | None) -> Matrix:
-    """A sparse row a line; whatever else the file holds is left aside."""
+    """A matrix of which a line has one sparse row; other columns of the file are ignored."""
     field = next(field for field in source.schema if field.type == SPARSE)
     name, places, width, start = field.name, [], int((field.metadata or {}).get(b"width", 0)), 0
     for piece in source.pieces(ROWS):
@@ -170,18 +170,19 @@ def _filled(
 
 
 def _long(source: Source, unstored: str | None) -> Matrix:
-    """An entry a line: row, column, value."""
+    """A matrix of which a line has one entry: row, column, value."""
     if len(source.schema) != 3:
         have = f"{len(source.schema):,} column{'s' * (len(source.schema) != 1)}"
         raise BadData(f"{source.name}: a long list has a row, a column and a value; got {have}.")
     first, second, third = source.schema.names
-    rows, cols, values, pieces = _Axis(), _Axis(), [], []
+    rows, cols, values, pieces = [], [], [], []
     for piece in source.pieces(2**16):
         pieces.append(piece._replace(table=source.schema.empty_table()))  # to name a place later
-        codes = rows.codes(_names(piece, first)), cols.codes(_names(piece, second))
-        values.append((*codes, _entries(piece, third)[:, 0]))
-    row, col, value = (np.concatenate([part[i] for part in values]) for i in range(3))
-    shape = len(rows.seen), len(cols.seen)
+        rows.append(_encoded_names(piece, first))
+        cols.append(_encoded_names(piece, second))
+        values.append(_entries(piece, third)[:, 0])
+    (row, row_names), (col, col_names) = _ordered_names(rows), _ordered_names(cols)
+    value, shape = np.concatenate(values), (len(row_names), len(col_names))
     order = np.argsort(row * shape[1] + col, kind="stable")
     twice = (np.diff(row[order]) == 0) & (np.diff(col[order]) == 0)
     if twice.any():
@@ -191,38 +192,21 @@ def _long(source: Source, unstored: str | None) -> Matrix:
         )
         raise BadData(f"{where}: names a row and column that were named before.")
     how = unstored or ("missing" if (value == 0).any() else "zero")
-    entries = _filled(source, shape, row, col, value, how)
-    row_order, col_order = rows.order(source.schema.types[0]), cols.order(source.schema.types[1])
-    return Matrix(
-        entries[row_order][:, col_order], rows.names()[row_order], cols.names()[col_order]
-    )
+    return Matrix(_filled(source, shape, row, col, value, how), row_names, col_names)
 
 
-class _Axis:
-    """The names along one side of a long list, in the order in which they came."""
+def _encoded_names(piece: Piece, column: str) -> pa.Array:
+    """The names in a column as codes and a dictionary."""
+    names = _names(piece, column)
+    return pa.array(names + 0.0 if names.dtype.kind == "f" else names).dictionary_encode()  # no −0
 
-    def __init__(self):
-        self.seen: dict[object, int] = {}
-        self._dtype: np.dtype | None = None
 
-    def codes(self, names: np.ndarray) -> np.ndarray:
-        """The positions of some names."""
-        unique, inverse = np.unique(names, return_inverse=True)
-        first = np.full(len(unique), len(names))
-        np.minimum.at(first, inverse, np.arange(len(names)))
-        self._dtype = (
-            names.dtype if self._dtype is None else np.promote_types(self._dtype, names.dtype)
-        )
-        for i in np.argsort(first):
-            self.seen.setdefault(unique[i].item(), len(self.seen))
-        return np.array([self.seen[name.item()] for name in unique])[inverse]
-
-    def names(self) -> np.ndarray:
-        """The names by position."""
-        return np.array(list(self.seen), self._dtype)
-
-    def order(self, kind: pa.DataType) -> np.ndarray:
-        """The positions in the order of numbers and dates; of other names as they came."""
-        return (
-            np.arange(len(self.seen)) if kind == TEXT else np.argsort(self.names(), kind="stable")
-        )
+def _ordered_names(parts: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+    """Positions among the names, and the names: numbers and dates sorted, texts as they first came."""
+    whole = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+    codes = whole.indices.to_numpy(zero_copy_only=False).astype(int)
+    names = whole.dictionary.to_numpy(zero_copy_only=False)
+    if whole.type.value_type == TEXT:
+        return codes, names.astype(str)
+    order = np.argsort(names, kind="stable")
+    return np.argsort(order)[codes], names[order]

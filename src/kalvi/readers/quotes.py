@@ -80,18 +80,12 @@ class Lexer:
 
 
 def has_leading_zeros(block: bytes, delimiter: str) -> bool:
-    """Whether some field may begin with a zero and another digit, looked at two bytes at a time."""
-    padded = block + b"\0\0"
-    text = np.frombuffer(padded, np.uint8)
-    if block[:1] == b"0" and block[1:2].isdigit():
-        return True
-    for offset in (0, 1):
-        pairs = np.frombuffer(padded, "<u2", len(block) // 2, offset)
-        for mark in (delimiter, "\n", "\r", '"', " "):
-            after = text[np.flatnonzero(pairs == ord(mark) + (ord("0") << 8)) * 2 + offset + 2]
-            if ((after >= ord("0")) & (after <= ord("9"))).any():
-                return True
-    return False
+    """Whether some field may begin with a zero and another digit."""
+    text = np.frombuffer(b"\n" + block + b"\n", np.uint8)
+    zeros = np.flatnonzero(text == ord("0"))
+    after = text[zeros + 1]
+    zeros = zeros[(after >= ord("0")) & (after <= ord("9"))]
+    return bool(np.isin(text[zeros - 1], list(f'\r\n" {delimiter}'.encode())).any())
 
 
 class Spans(NamedTuple):

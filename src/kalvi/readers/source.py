@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kalvi.readers.columnar import TableInput, TableReader
 from kalvi.readers.errors import BadData, place
 from kalvi.readers.files import Data, expand
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions, refuse_invalid
-from kalvi.readers.memory import TableInput, TableReader
 from kalvi.readers.reader import Reader, first_rows
 from kalvi.readers.recognition import reader_for
 
