@@ -398,9 +398,9 @@ def test_bad_input_is_refused(params, x, y, message):
 def test_other_refusals():
     with pytest.raises(TypeError, match=r"prior must be a Gaussian.*got str"):
         kalvi.LogisticRegression(prior="flat").fit(X, BINARY)
-    with pytest.raises(ValueError, match="noise_scale must be positive"):
+    with pytest.raises(ValueError, match="noise_scale must be one positive"):
         kalvi.LinearRegression(noise_scale=0).fit(X, LINEAR)
-    with pytest.raises(ValueError, match="noise_scale must be one number or 'auto'"):
+    with pytest.raises(ValueError, match="noise_scale must be one positive and finite number"):
         kalvi.LinearRegression(noise_scale=np.ones(2)).fit(X, LINEAR)
     with pytest.raises(ValueError, match="needs noise_scale to be a number"):
         kalvi.LinearRegression(prior=kalvi.Dense(np.zeros(4), np.eye(4))).fit(X, LINEAR)

@@ -1,6 +1,6 @@
 """What the parameters of estimators may be: a table for each estimator, and one check for all of them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -8,17 +8,24 @@ import numpy as np
 
 
 class Constraint(NamedTuple):
-    """What a parameter must be, in words that follow "must be", and as a test of a value."""
+    """What a parameter must be, in words that follow "must be", and as a test of a value.
+
+    A test that raises TypeError or ValueError does not allow the value.
+    """
 
     needed: str
-    allows: Callable[[Any], bool]
+    allows: Callable[[Any], Any]
     remedy: str = ""
 
 
 def check_parameters(given: Mapping[str, Any], constraints: Mapping[str, Constraint]) -> None:
     """Refuse the first parameter that its constraint does not allow."""
     for name, constraint in constraints.items():
-        if not constraint.allows(given[name]):
+        try:
+            allowed = bool(constraint.allows(given[name]))
+        except (TypeError, ValueError):
+            allowed = False
+        if not allowed:
             remedy = f" {constraint.remedy}" if constraint.remedy else ""
             raise ValueError(f"{name} must be {constraint.needed}; got {given[name]!r}.{remedy}")
 
@@ -27,7 +34,9 @@ def one_of(choices: Iterable[Any], *, quoted: bool = False) -> Constraint:
     """One of these values."""
     allowed = list(choices)
     names = ", ".join(repr(choice) if quoted else str(choice) for choice in allowed)
-    return Constraint(f"one of {names}", lambda value: any(_is(value, one) for one in allowed))
+    return Constraint(
+        f"one of {names}", lambda value: isinstance(value, Hashable) and value in allowed
+    )
 
 
 def integer(least: int) -> Constraint:
@@ -38,17 +47,26 @@ def integer(least: int) -> Constraint:
 
 def number(needed: str, allows: Callable[[float], bool]) -> Constraint:
     """A real number, further described."""
-    return Constraint(needed, lambda value: _is_real(value) and allows(float(value)))
+    return Constraint(
+        needed,
+        lambda value: (
+            isinstance(value, Real) and not isinstance(value, bool) and allows(float(value))
+        ),
+    )
 
 
 def auto(constraint: Constraint) -> Constraint:
     """The word "auto", or what the constraint asks for."""
-    return _or("auto", constraint)
+    needed, allows, remedy = constraint
+    return Constraint(
+        f"'auto' or {needed}", lambda v: v == "auto" if isinstance(v, str) else allows(v), remedy
+    )
 
 
 def optional(constraint: Constraint) -> Constraint:
     """None, or what the constraint asks for."""
-    return _or(None, constraint)
+    needed, allows, remedy = constraint
+    return Constraint(f"None or {needed}", lambda v: v is None or allows(v), remedy)
 
 
 def is_integer(value: Any) -> bool:
@@ -61,19 +79,5 @@ NON_NEGATIVE = number("a non-negative number", lambda value: 0 <= value < np.inf
 FLAG = Constraint("True or False", lambda value: isinstance(value, bool | np.bool_))
 DTYPE = Constraint(
     "'float32' or 'float64'",
-    lambda value: any(_is(value, one) for one in ("float32", "float64", np.float32, np.float64)),
+    one_of(("float32", "float64", np.float32, np.float64)).allows,
 )
-
-
-def _or(word: Any, constraint: Constraint) -> Constraint:
-    needed, allows, remedy = constraint
-    return Constraint(f"{word!r} or {needed}", lambda v: _is(v, word) or allows(v), remedy)
-
-
-def _is(value: Any, choice: Any) -> bool:
-    """Whether a value is this choice; arrays, which compare entry by entry, are none."""
-    return value is choice or (np.ndim(value) == 0 and bool(value == choice))
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
 """What the linear estimators share: parameters and rows are checked, a fit is made and published."""
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -10,67 +10,19 @@ from sklearn.base import RegressorMixin, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from kalvi.estimators.constraints import Constraint
+from kalvi.estimators.constraints import Constraint, check_parameters
 from kalvi.estimators.decorators import all_or_nothing
 from kalvi.estimators.input_checks import checked_weights, name_bad_entry, require_consistent
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum, Rows
 from kalvi.estimators.linear.restoring import restored
-from kalvi.estimators.linear.settings import (
-    CONSTRAINTS,
-    VARIATIONAL,
-    LinearSettings,
-    check_settings,
-)
+from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSettings
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.evaluation.psis import Diagnosis
 from kalvi.gaussians import Gaussian
 from kalvi.numerics.precision import matching
 from kalvi.rules.rvga import Streaming
-
-PARAMETERS = """rank : int or None, default None
-        None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
-        diagonal, d (rank + 2) numbers; 0 keeps variances only.
-    prior_mean : float or array, default 0
-        Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
-    prior_scale : float, array or "auto", default 1 (LinearRegression: 1000)
-        Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
-        an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
-        keeps the one with the most evidence, `prior_scale_`.
-    prior : Gaussian or None
-        The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
-    method : {"rvga", "klprox"}, default "rvga"
-        How `fit` learns: "rvga" streams the rows once and goes on from there as `passes` says; "klprox"
-        goes to the optimum of the variational bound from the prior, in the space of the coefficients or,
-        where there are fewer rows, in that of the rows; its posterior then is a precision of as many
-        factors as rows. prior_scale="auto" takes the scale with the highest bound. Rows of `partial_fit`
-        are streamed by either.
-    scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
-        How a row updates the posterior; "implicit" is the optimal one.
-    fit_intercept : bool, default True
-    forgetting : float in (0, 1], default 1
-        Factor on the precision before each row; below 1 the past fades, with a memory of about
-        1/(1 − forgetting) rows.
-    process_noise : float, default 0
-        Variance added to every coefficient before each row (applied block by block).
-    passes : "auto" or int, default "auto"
-        Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
-        one steps more towards the optimum of the variational bound, among Gaussians of that rank if
-        there is one; "auto" goes on until the bound has converged if nothing is forgotten, the scheme
-        is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
-        one pass otherwise. `n_passes_` says what was done.
-    block_size : "auto" or int
-        Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
-        precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
-        with the stream. However `partial_fit` is given the rows, the blocks are the same: rows that do
-        not fill one wait for the next call, and count in every result meanwhile.
-    dtype : {"float64", "float32"}
-        float64 needs no global JAX setting.
-    random_state : int, RandomState or None
-        For `sample_posterior`.
-    verbose : bool, default False
-        Show a progress bar."""
 
 SAME_WEIGHT = 1e-6
 """Total weights that differ by less than this share are those of the same rows."""
@@ -80,6 +32,8 @@ class LinearEstimator(PickledInParts):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
+    conjugate: ClassVar[bool] = False
+    """Whether one pass with a full covariance ends at the optimum."""
     fit_parts: ClassVar[tuple[str, ...]] = PARTS
 
     n_features_in_: int
@@ -124,15 +78,11 @@ class LinearEstimator(PickledInParts):
 
     def settings(self) -> LinearSettings:
         """The parameters as a fit uses them."""
-        return LinearSettings.of(self.get_params())
+        return LinearSettings(**{f.name: getattr(self, f.name) for f in fields(LinearSettings)})
 
     @abstractmethod
     def _targets(self, y: np.ndarray) -> np.ndarray:
         """y as the likelihood takes it, if the model can observe it."""
-
-    @abstractmethod
-    def _is_exact(self) -> bool:
-        """Whether one pass ends at the optimum, by the parameters alone."""
 
     # learning --------------------------------------------------------------------------------------
 
@@ -180,7 +130,7 @@ class LinearEstimator(PickledInParts):
 
     def exact_in_one_pass(self) -> bool:
         """Whether one pass is at the optimum, so that others could change nothing."""
-        return self.has_optimum() and self._is_exact()
+        return self.has_optimum() and self.conjugate and self.rank is None
 
     def _learn_table(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
         """Forget everything and learn from checked rows, by as many passes as the parameters ask for."""
@@ -207,7 +157,7 @@ class LinearEstimator(PickledInParts):
             else:
                 before = LinearFit.begin(settings, family, x.shape[1])
             self.fit_ = before.learn(rows)
-        self._warn_of(self.fit_.best(self.fit_.state))
+        self._warn_of_state(self.fit_.best(self.fit_.state))
         return self
 
     def warn_of_problems(self) -> None:
@@ -218,25 +168,24 @@ class LinearEstimator(PickledInParts):
                 f"the variational bound had not converged after {found.passes} passes "
                 f"(elbo_gap_ = {found.gap:.2g} nats)."
             )
-        self._warn_of(self.fit_.current.best)
+        self._warn_of_state(self.fit_.current.best)
 
-    def _warn_of(self, state: Streaming) -> None:
-        if int(state.unsolved):
-            unsolved = int(state.unsolved)
-            _warn(f"the implicit equations of {unsolved} rows were not solved to precision.")
-        if complaint := self.fit_.family.complaint(state):
-            _warn(complaint)
+    def _warn_of_state(self, state: Streaming) -> None:
+        for problem in self.fit_.family.problems(state):
+            _warn(problem)
 
     # checks ----------------------------------------------------------------------------------------
 
     def check_settings(self) -> None:
         """Refuse parameters that mean nothing, whatever the rows."""
-        check_settings(self.get_params(), self.constraints, self._is_exact())
-        self._check_model()
-
-    @abstractmethod
-    def _check_model(self) -> None:
-        """Refuse parameters that mean nothing to this model."""
+        given = self.get_params()
+        check_parameters(given, self.constraints)
+        self.settings().check(exact=self.conjugate and self.rank is None)
+        if self.prior is not None and given.get("noise_scale") == "auto":
+            raise ValueError(
+                "prior= is in the units of y and needs noise_scale to be a number, "
+                "such as the other model's noise_scale_; got noise_scale='auto'."
+            )
 
     def check_structure(self) -> None:
         """Refuse parameters that differ from those of the fit and that its state depends on."""
@@ -403,7 +352,7 @@ class LinearEstimator(PickledInParts):
     def _fit_of(self, parts: dict[str, Any]) -> LinearFit:
         """Make a fit of its parts; the arrays stay NumPy's until more rows are learned."""
         self._check_restored()
-        check_settings(self.get_params(), self.constraints, self._is_exact())
+        self.check_settings()
         return restored(self, parts, self.settings(), self.family())
 
     def _check_restored(self) -> None:

@@ -124,7 +124,7 @@ class LinearFit:
         """The rule of the stream."""
         given = self.settings
         rule = RVGA(
-            self.family.stream_likelihood,
+            self.family.likelihood,
             SCHEMES[given.scheme],
             forgetting=None if given.forgetting == 1 else given.forgetting,
             process_noise=None if given.process_noise == 0 else float(given.process_noise),
@@ -226,7 +226,7 @@ class LinearFit:
         state, best, _ = self.current
         index = self.best_index(state)
         best = eqx.tree_at(lambda s: s.posterior, best, posterior)
-        best = self.family.refitted(best, prior, rows, bool(self.settings.fit_intercept))
+        best = self.family.update_noise(best, prior, rows, bool(self.settings.fit_intercept))
         if self.on_grid:
             best = jax.tree.map(lambda many, one: many.at[index].set(one), state, best)
         return self.settled_at(best, int(np.sum(rows[2] > 0)), optimum, index)

@@ -6,12 +6,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from kalvi.estimators.constraints import Constraint, check_parameters
+from kalvi.estimators.constraints import Constraint, one_of
 from kalvi.estimators.decorators import all_or_nothing, documented
-from kalvi.estimators.linear.estimator import PARAMETERS, LinearEstimator, LinearRegressor
-from kalvi.estimators.linear.families import Family, FixedFamily, NormalFamily
-from kalvi.estimators.linear.settings import CONSTRAINTS, SCALE
-from kalvi.likelihoods import Bernoulli, Poisson
+from kalvi.estimators.linear.estimator import LinearEstimator, LinearRegressor
+from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.settings import CONSTRAINTS, PARAMETERS, SCALE, SCHEMES
+from kalvi.likelihoods import Bernoulli, Normal, Poisson
 from kalvi.likelihoods.vector import Softmax
 
 
@@ -46,8 +46,13 @@ class LinearRegression(LinearRegressor):
     [2.] [0.1]
     """
 
+    conjugate = True
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {
-        "noise_scale": Constraint("one number or 'auto'", lambda value: np.ndim(value) == 0),
+        "noise_scale": Constraint(
+            "one positive and finite number, or 'auto'",
+            lambda value: np.ndim(value) == 0 and SCALE.allows(value),
+            SCALE.remedy,
+        ),
     }
 
     def __init__(
@@ -88,30 +93,18 @@ class LinearRegression(LinearRegressor):
         self.noise_scale = noise_scale
 
     def family(self) -> Family:
-        return NormalFamily(None if self._learns_noise() else float(self.noise_scale))
+        if self.noise_scale == "auto":
+            return Family(Normal(np.ones((), self.dtype)), "auto")
+        scale = float(self.noise_scale)
+        return Family(Normal(np.asarray(scale**2, self.dtype)), scale)
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         return y
-
-    def _is_exact(self) -> bool:
-        return self.rank is None
-
-    def _learns_noise(self) -> bool:
-        return isinstance(self.noise_scale, str)
-
-    def _check_model(self) -> None:
-        check_parameters({"noise_scale": self.noise_scale}, {"noise_scale": SCALE})
-        if self.prior is not None and self._learns_noise():
-            raise ValueError(
-                "prior= is in the units of y and needs noise_scale to be a number, "
-                "such as the other model's noise_scale_; got noise_scale='auto'."
-            )
 
     @property
     def noise_scale_(self) -> float:
         """The standard deviation of the noise, given or learned."""
         fit = self._fitted("noise_scale_")
-        assert isinstance(fit.family, NormalFamily)
         return float(np.sqrt(fit.family.noise_variance(fit.predicting.best)))
 
 
@@ -207,13 +200,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     def family(self) -> Family:
         classes = len(self.classes_)
-        return FixedFamily(Bernoulli() if classes == 2 else Softmax.of(classes))
-
-    def _is_exact(self) -> bool:
-        return False
-
-    def _check_model(self) -> None:
-        pass
+        return Family(Bernoulli() if classes == 2 else Softmax.of(classes))
 
     def _labels(self, y: np.ndarray, classes) -> np.ndarray:
         """The labels, from y or as given."""
@@ -266,18 +253,15 @@ class PoissonRegression(LinearRegressor):
     [0.5] 1.0
     """
 
+    constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {
+        "scheme": one_of(scheme for scheme in SCHEMES if scheme != "qkf")._replace(
+            remedy="'qkf' needs a likelihood with a quadratic bound and the Poisson has none; "
+            "use scheme='implicit'."
+        ),
+    }
+
     def family(self) -> Family:
-        return FixedFamily(Poisson())
-
-    def _is_exact(self) -> bool:
-        return False
-
-    def _check_model(self) -> None:
-        if self.scheme == "qkf":
-            raise ValueError(
-                "scheme='qkf' needs a likelihood with a quadratic bound and the Poisson has none; "
-                "use scheme='implicit'."
-            )
+        return Family(Poisson())
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         bad = np.flatnonzero(y < 0)

@@ -65,7 +65,7 @@ def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[An
     """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
     batch = streams.whole_batch(*rows, **fit.settings.layout)
     most = jnp.asarray(fit.settings.pass_limit or MOST_PASSES)
-    parts = fit.family.stream_likelihood, fit.predictor, prior, batch, start, most
+    parts = fit.family.likelihood, fit.predictor, prior, batch, start, most
     found: VGA = run.call(_maximise, *parts)
     return found.posterior, _optimum(found)
 
@@ -74,7 +74,7 @@ def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple
     """The best Gaussian of the rank of `start`."""
     settings = fit.settings
     most = settings.pass_limit or MOST_LOW_RANK
-    rule = Revisit(Model(fit.predictor, fit.family.stream_likelihood))
+    rule = Revisit(Model(fit.predictor, fit.family.likelihood))
     state: Revisiting = rule.init(prior, start=start)
     size = visited_rows(start.dim)
     with tqdm(total=most, unit=" passes", disable=not settings.verbose) as bar:
@@ -112,7 +112,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
     most_evidence, start = -np.inf, None
     for scale in tqdm(scales, unit=" priors", disable=not several):
         prior = settings.make_variances(scale, n_features, family.outputs)
-        found: Weights = run.call(ascend, family.stream_likelihood, prior, batch, start, most)
+        found: Weights = run.call(ascend, family.likelihood, prior, batch, start, most)
         posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
         start = posterior.compact()
         state = _solved_state(empty, prior, start, found.elbo, rows)
@@ -129,10 +129,10 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
 def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: Rows) -> Streaming:
     """What a stream would have left: the bound is the evidence of the rows."""
     total = jnp.asarray(rows[2].sum(), elbo.dtype)
-    rule = RVGA(fit.family.stream_likelihood, predictor=fit.predictor)
+    rule = RVGA(fit.family.likelihood, predictor=fit.predictor)
     state = rule.init(posterior)
     state = eqx.tree_at(lambda s: (s.log_evidence, s.rows), state, (elbo, total))
-    state = fit.family.refitted(state, prior, rows, bool(fit.settings.fit_intercept))
+    state = fit.family.update_noise(state, prior, rows, bool(fit.settings.fit_intercept))
     return eqx.tree_at(lambda s: s.log_evidence, state, elbo)
 
 

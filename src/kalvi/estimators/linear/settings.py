@@ -1,6 +1,6 @@
 """The parameters of a linear estimator as a fit uses them: priors, blocks and the rule of the stream."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,7 +11,6 @@ from kalvi.estimators.constraints import (
     DTYPE,
     Constraint,
     auto,
-    check_parameters,
     integer,
     number,
     one_of,
@@ -21,6 +20,49 @@ from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import on_device
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
+
+PARAMETERS = """rank : int or None, default None
+        None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
+        diagonal, d (rank + 2) numbers; 0 keeps variances only.
+    prior_mean : float or array, default 0
+        Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
+    prior_scale : float, array or "auto", default 1 (LinearRegression: 1000)
+        Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
+        an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
+        keeps the one with the most evidence, `prior_scale_`.
+    prior : Gaussian or None
+        The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
+    method : {"rvga", "klprox"}, default "rvga"
+        How `fit` learns: "rvga" streams the rows once and goes on from there as `passes` says; "klprox"
+        goes to the optimum of the variational bound from the prior, in the space of the coefficients or,
+        where there are fewer rows, in that of the rows; its posterior then is a precision of as many
+        factors as rows. prior_scale="auto" takes the scale with the highest bound. Rows of `partial_fit`
+        are streamed by either.
+    scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
+        How a row updates the posterior; "implicit" is the optimal one.
+    fit_intercept : bool, default True
+    forgetting : float in (0, 1], default 1
+        Factor on the precision before each row; below 1 the past fades, with a memory of about
+        1/(1 − forgetting) rows.
+    process_noise : float, default 0
+        Variance added to every coefficient before each row (applied block by block).
+    passes : "auto" or int, default "auto"
+        Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
+        one steps more towards the optimum of the variational bound, among Gaussians of that rank if
+        there is one; "auto" goes on until the bound has converged if nothing is forgotten, the scheme
+        is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
+        one pass otherwise. `n_passes_` says what was done.
+    block_size : "auto" or int
+        Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
+        precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
+        with the stream. However `partial_fit` is given the rows, the blocks are the same: rows that do
+        not fill one wait for the next call, and count in every result meanwhile.
+    dtype : {"float64", "float32"}
+        float64 needs no global JAX setting.
+    random_state : int, RandomState or None
+        For `sample_posterior`.
+    verbose : bool, default False
+        Show a progress bar."""
 
 SCHEMES: dict[str, Scheme] = {
     "implicit": Implicit(),
@@ -43,17 +85,13 @@ LARGEST_BLOCK, MANY = 256, 4096
 about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
-def _all_positive(value: Any) -> bool:
-    try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError):
-        return False
-    return bool(np.all(np.isfinite(array) & (array > 0)))
-
-
 SCALE = Constraint(
     "positive and finite, or 'auto'",
-    lambda value: value == "auto" if isinstance(value, str) else _all_positive(value),
+    lambda value: (
+        value == "auto"
+        if isinstance(value, str)
+        else np.all(np.isfinite(np.asarray(value, float)) & (np.asarray(value, float) > 0))
+    ),
     "It is a standard deviation.",
 )
 CONSTRAINTS = {
@@ -68,7 +106,10 @@ CONSTRAINTS = {
         "None (full covariance), 0 (diagonal) or a positive integer",
         lambda value: value is None or integer(0).allows(value),
     ),
-    "method": Constraint("'rvga' or 'klprox'", lambda value: value in ("rvga", "klprox")),
+    "method": Constraint("'rvga' or 'klprox'", one_of(("rvga", "klprox")).allows),
+    "prior_mean": Constraint(
+        "a number or an array of them", lambda value: np.asarray(value, float).size
+    ),
 }
 """What each parameter may be, whatever the others are."""
 
@@ -91,11 +132,6 @@ class LinearSettings:
     dtype: Any
     verbose: Any
 
-    @classmethod
-    def of(cls, parameters: dict[str, Any]) -> "LinearSettings":
-        """From the parameters of an estimator, which may have others too."""
-        return cls(**{field.name: parameters[field.name] for field in fields(cls)})
-
     @property
     def layout(self) -> dict[str, Any]:
         """How rows become numbers: with a column of ones or without, and in which precision."""
@@ -116,6 +152,28 @@ class LinearSettings:
     def pass_limit(self) -> int | None:
         """How many passes over a table there may be; None for as many as the optimum takes."""
         return None if self.passes == "auto" else int(self.passes)
+
+    def check(self, *, exact: bool) -> None:
+        """Refuse parameters that mean nothing beside the others.
+
+        `exact` says that one pass is at the optimum already.
+        """
+        schemes = ", ".join(VARIATIONAL)
+        if self.passes not in ("auto", 1) and not exact and not self.has_optimum:
+            raise ValueError(
+                f"passes={self.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
+                f"of the schemes {schemes}; use passes='auto' or 1."
+            )
+        if self.method == "klprox" and not (self.has_optimum and self.rank is None):
+            raise ValueError(
+                "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
+                f"{schemes}; use method='rvga' for others."
+            )
+        if self.prior is not None and not isinstance(self.prior, Gaussian):
+            raise TypeError(
+                "prior must be a Gaussian, such as another model's posterior_; "
+                f"got {type(self.prior).__name__}."
+            )
 
     def width(self, n_features: int) -> int:
         """Parameters of one predictor."""
@@ -198,37 +256,9 @@ class LinearSettings:
         return sharding.spread(jax.tree.map(lambda leaf: leaf.astype(self.dtype), ranked))
 
 
-def check_settings(
-    parameters: dict[str, Any], constraints: dict[str, Constraint], exact: bool
-) -> None:
-    """Refuse parameters that mean nothing, by themselves or beside the others.
-
-    `exact` says that one pass is at the optimum already.
-    """
-    check_parameters(parameters, constraints)
-    settings = LinearSettings.of(parameters)
-    schemes = ", ".join(VARIATIONAL)
-    if not settings.has_optimum and not exact and (settings.pass_limit or 1) > 1:
-        raise ValueError(
-            f"passes={settings.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
-            f"of the schemes {schemes}; use passes='auto' or 1."
-        )
-    if settings.method == "klprox" and not (settings.has_optimum and settings.rank is None):
-        raise ValueError(
-            "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
-            f"{schemes}; use method='rvga' for others."
-        )
-    if settings.prior is not None and not isinstance(settings.prior, Gaussian):
-        raise TypeError(
-            "prior must be a Gaussian, such as another model's posterior_; "
-            f"got {type(settings.prior).__name__}."
-        )
-    _numbers("prior_mean", settings.prior_mean)
-
-
 def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:
     """One number a parameter, from a scalar or an array without or with the intercept's."""
-    value = _numbers(name, value)
+    value = np.asarray(value, float)
     if value.ndim == 0:
         value = np.full(n_features, float(value))
     if value.shape == (n_features,) and dim > n_features:
@@ -241,10 +271,3 @@ def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: fl
             f"got shape {value.shape}."
         )
     return value
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
-    try:
-        return np.asarray(value, float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number or an array of them; got {value!r}.") from None

@@ -142,7 +142,7 @@ def without_fit(model: LinearEstimator) -> Any:
 
 def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -> Sums:
     """The sums with those of further rows that the model has checked."""
-    settings, likelihood = model.settings(), model.family().stream_likelihood
+    settings, likelihood = model.settings(), model.family().likelihood
     with matching(settings.dtype):
         size = visited_rows(visited.dim)
         batches = streams.array_batches(*rows, block_size=size, **settings.layout)
