@@ -18,8 +18,8 @@ from kalvi import kernels
 from kalvi.likelihoods import Bernoulli
 from kalvi.rules.base import Batch
 from kalvi.rules.klprox import (
-    Latent,
-    choose,
+    LatentPrior,
+    choose_inducing,
     klprox,
     sparse_elbo,
     sparse_klprox,
@@ -76,7 +76,7 @@ def _exact(n, speed):
 def _sparse(n=1_000_000, m=500):
     x, y = _rows(n, 5)
     kernel, batch = 4.0 * kernels.RBF(1.5), Batch(x, y, jnp.ones(n))
-    rows = run.call(choose, kernel, x[:20_000], m).rows
+    rows = run.call(choose_inducing, kernel, x[:20_000], m).rows
     inducing, mean = x[rows], jnp.zeros(n)
     for label in ("with compilation", "again"):
         began = time.perf_counter()
@@ -116,11 +116,11 @@ def _inner(x):
 
 
 def _gram(kernel, x):
-    return Latent(jnp.zeros(x.shape[0]), kernel.gram(x))
+    return LatentPrior(jnp.zeros(x.shape[0]), kernel.gram(x))
 
 
 def _scaled(delta, gram, y, start):
-    prior = Latent(jnp.zeros_like(y), delta * gram)
+    prior = LatentPrior(jnp.zeros_like(y), delta * gram)
     return klprox(Bernoulli(), prior, y, jnp.ones_like(y), start)
 
 

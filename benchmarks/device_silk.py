@@ -14,9 +14,9 @@ import jax.random as jr
 import numpy as np
 
 from kalvi.numerics import tridiagonal
-from kalvi.rules.silk import SILK, Chains, Coupled, Table, places, probabilities, start
+from kalvi.rules.silk import SILK, Chains, Coupled, Table, group_locations, probabilities, start
 from kalvi.rules.silk.fused import fused_statistics
-from kalvi.rules.silk.moments import Moments, coupled, factorised
+from kalvi.rules.silk.moments import Moments, coupled_moments, factorised_moments
 from kalvi.rules.silk.observed import block_statistics
 from kalvi.streams import run
 
@@ -38,9 +38,9 @@ def main():
 def _moments(key, n, k, family) -> Moments:
     mean = jr.normal(key, (n, k))
     if family == "chains":
-        return factorised(mean, 0.1 * jr.uniform(key, (n, k)))
+        return factorised_moments(mean, 0.1 * jr.uniform(key, (n, k)))
     root = 0.1 * jr.normal(key, (n, k, k))
-    return coupled(mean, root @ jnp.swapaxes(root, 1, 2))
+    return coupled_moments(mean, root @ jnp.swapaxes(root, 1, 2))
 
 
 def _plain(signs, rows, cols, adds_mean, transposed):
@@ -117,7 +117,7 @@ def _sweeps(n, k, family, sweeps):
     truth = [_walk(jr.key(i), n, k) for i in (3, 4)]
     signs = _signs(n, *truth)
     jax.block_until_ready(signs)
-    where, table = places(np.arange(n, dtype=float)), Table(signs)
+    where, table = group_locations(np.arange(n, dtype=float)), Table(signs)
 
     def begin(table, key):
         return start(table, where, where, k, FAMILIES[family], key=key, dtype="float32")

@@ -26,7 +26,7 @@ from benchmarks.timing import cpu_seconds
 from kalvi import kernels
 from kalvi.evaluation import metrics
 from kalvi.likelihoods import Bernoulli, Probit
-from kalvi.rules.klprox import Latent, klprox
+from kalvi.rules.klprox import LatentPrior, klprox
 from kalvi.streams import run
 
 N, QUICK_N, INPUTS, NEW = 1000, 200, 5, 1500
@@ -93,7 +93,7 @@ def _squares(x):
 
 
 def _kalvi(cov, y, likelihood):
-    given = (likelihood, Latent(jnp.zeros(len(y)), cov), jnp.asarray(y), jnp.ones(len(y)))
+    given = (likelihood, LatentPrior(jnp.zeros(len(y)), cov), jnp.asarray(y), jnp.ones(len(y)))
     best = run.call(klprox, *given).elbo
     found = run.call(_close, *given)
     assert best - found.elbo < CLOSE

@@ -35,12 +35,12 @@ from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.implicit import Expected
 from kalvi.numerics import linalg
 from kalvi.rules.klprox.function_space import (
-    Conditioned,
-    Latent,
+    ConditioningFactors,
+    LatentPrior,
     Sites,
-    conditioned,
+    condition,
+    covariance_change,
     expect_rows,
-    reduce,
 )
 
 Scalar = Float[Array, ""]
@@ -73,7 +73,7 @@ class Fixed(NamedTuple):
 
 def fixed(
     likelihood: Likelihood,
-    prior: Latent,
+    prior: LatentPrior,
     y: PerRow,
     weight: PerRow,
     beta: Scalar,
@@ -90,7 +90,7 @@ def fixed(
         expected = here.expected
         factors = here.factors
         if not shared:
-            factors = conditioned(prior.cov, r * here.curvature, log_concave=True)
+            factors = condition(prior.cov, r * here.curvature, log_concave=True)
         away = expected.gradient - here.coefficients
         change = (1 - r) * _shrink(prior.cov, factors, away)
         curvature = r * here.curvature + (1 - r) * expected.curvature
@@ -109,7 +109,7 @@ def fixed(
     )
 
 
-def _shrink(cov: Gram, factors: Conditioned, u: PerRow) -> PerRow:
+def _shrink(cov: Gram, factors: ConditioningFactors, u: PerRow) -> PerRow:
     """(I + S² K)⁻¹ u."""
     return u - factors.scale * linalg.cho_solve(factors.root, factors.scale * (cov @ u))
 
@@ -121,7 +121,7 @@ class _Point(NamedTuple):
     curvature: PerRow
     mean: PerRow
     var: PerRow
-    factors: Conditioned
+    factors: ConditioningFactors
     expected: Expected  # with the weights of the rows
     elbo: Scalar
     gap: Scalar
@@ -129,14 +129,14 @@ class _Point(NamedTuple):
 
 def _at(
     likelihood: Likelihood,
-    prior: Latent,
+    prior: LatentPrior,
     y: PerRow,
     weight: PerRow,
     coefficients: PerRow,
     curvature: PerRow,
 ) -> _Point:
-    factors = conditioned(prior.cov, curvature, log_concave=True)
-    lost = reduce(prior.cov, factors, prior.cov).lost
+    factors = condition(prior.cov, curvature, log_concave=True)
+    lost = covariance_change(prior.cov, factors, prior.cov).lost
     var = jnp.diagonal(prior.cov) - jnp.sum(lost**2, axis=0)
     shift = prior.cov @ coefficients
     mean = prior.mean + shift

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
 from kalvi.numerics.precision import matching
-from kalvi.rules.klprox import Latent, Sites, conditioned, klprox, predict
+from kalvi.rules.klprox import LatentPrior, Sites, condition, klprox, predict
 from kalvi.streams import run
 from papers import klprox_references as references
 from papers.klprox_data import Split
@@ -139,10 +139,10 @@ def proximal(likelihood: Likelihood) -> Solver:
 
 
 def _optimum(likelihood: Likelihood, given: Task, start: Sites):
-    prior = Latent(jnp.zeros_like(given.y), given.cov)
+    prior = LatentPrior(jnp.zeros_like(given.y), given.cov)
     weight = jnp.ones_like(given.y)
     found = klprox(likelihood, prior, given.y, weight, start, tolerance=TOLERANCE)
-    factors = conditioned(prior.cov, found.sites.curvature)
+    factors = condition(prior.cov, found.sites.curvature)
     nothing = jnp.zeros_like(given.var)
     law = predict(prior, found, factors, given.cross, nothing, given.var)
     score = jax.vmap(lambda y, m, v: likelihood.log_predictive(y, m, v))(given.y_new, *law)

@@ -115,7 +115,7 @@ def _em_bytes(state: Any) -> int:
     return cov.factor.nbytes + cov.diag.nbytes
 
 
-def _online_bytes(state: fa.Averaged) -> int:
+def _online_bytes(state: fa.OnlineEMState) -> int:
     return _em_bytes(state) + sum(array.nbytes for array in state.statistics)
 
 

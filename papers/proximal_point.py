@@ -35,7 +35,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.rules.base import Batch, Rule
-from kalvi.rules.klprox.rule import check_steps, count, step_length
+from kalvi.rules.klprox.rule import check_steps, optional_count, step_length
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " k"]
@@ -175,7 +175,7 @@ class ProximalPoint(Rule[Approached]):
 
     model: ConjugateModel
     beta: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
-    rows: Scalar | None = eqx.field(converter=count, default=None)
+    rows: Scalar | None = eqx.field(converter=optional_count, default=None)
     decay: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
 
     def __check_init__(self):

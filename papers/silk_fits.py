@@ -19,15 +19,15 @@ from kalvi.numerics.precision import matching
 from kalvi.rules.silk import (
     SILK,
     Exact,
+    Locations,
     MeanSolver,
     Observed,
-    Places,
     Silk,
     Table,
-    entries,
+    group_locations,
+    list_entries,
     paired_probabilities,
-    places,
-    unordered,
+    unordered_locations,
 )
 from kalvi.streams import run
 from papers.silk_data import Matrix, Prior
@@ -101,7 +101,7 @@ def observed(matrix: Matrix) -> Observed:
     if matrix.seen.mean() < SPARSE:
         row, col = np.nonzero(matrix.seen)
         sign = (2 * matrix.x[row, col] - 1).astype(np.int8)
-        return entries(row, col, sign, None, matrix.x.shape)
+        return list_entries(row, col, sign, None, matrix.x.shape)
     return Table.of(np.where(matrix.seen, 2 * matrix.x - 1, 0).astype(np.int8))
 
 
@@ -116,8 +116,10 @@ def begin(matrix: Matrix, seen: Observed, k: int, settings: Settings, seed: int 
     return sweeps.guess_factors(seen, (rows, cols), k, how, jr.key(seed))
 
 
-def _places(locations: np.ndarray | None, n: int, smooth: bool) -> Places:
-    return places(locations) if smooth and locations is not None else unordered(n)
+def _places(locations: np.ndarray | None, n: int, smooth: bool) -> Locations:
+    return (
+        group_locations(locations) if smooth and locations is not None else unordered_locations(n)
+    )
 
 
 def with_priors(silk: Silk, priors: Sequence[Prior]) -> Silk:

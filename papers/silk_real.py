@@ -12,7 +12,7 @@ import numpy as np
 
 from kalvi import plots
 from kalvi.evaluation import metrics
-from kalvi.rules.silk import spread
+from kalvi.rules.silk import separate_ties
 from papers import datasets
 from papers import silk_pictures as pictures
 from papers.results import Claim, Result
@@ -112,7 +112,7 @@ def latest(matrix: Matrix, n: int | None) -> Matrix:
     """The last rows, ties among their locations drawn apart."""
     assert matrix.row_locations is not None
     first = 0 if n is None else len(matrix.x) - n
-    locations = spread(matrix.row_locations[first:])
+    locations = separate_ties(matrix.row_locations[first:])
     x, seen, hidden = (a[first:] for a in (matrix.x, matrix.seen, matrix.hidden))
     return Matrix(x, seen, hidden, locations, matrix.col_locations)
 

@@ -118,7 +118,7 @@ def _unit(batch: Batch, key):
 def _own(batch: Batch, key):
     """A start in the units of the iterates."""
     zero = jnp.zeros_like(batch.x[0])
-    return fa.orthogonal_start(zero, fa.variances(batch), FACTORS, key=key)
+    return fa.orthogonal_start(zero, fa.feature_variances(batch), FACTORS, key=key)
 
 
 def _ridge(data: Folds, fold: int) -> np.ndarray:

@@ -3,9 +3,9 @@
 from kalvi.rules.klprox import (
     InducingFeatures,
     KLProximal,
-    choose,
+    choose_inducing,
     evidence_gradient,
-    features,
+    inducing_features,
     klprox,
     predict,
     sparse_elbo,
@@ -16,9 +16,9 @@ from kalvi.rules.klprox import (
 __all__ = [
     "InducingFeatures",
     "KLProximal",
-    "choose",
+    "choose_inducing",
     "evidence_gradient",
-    "features",
+    "inducing_features",
     "klprox",
     "predict",
     "sparse_elbo",

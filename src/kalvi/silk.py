@@ -10,13 +10,13 @@ from kalvi.rules.silk import (
     StochasticSILK,
     Table,
     elbo,
-    entries,
+    group_locations,
+    list_entries,
     log_likelihood,
-    places,
     probabilities,
-    spread,
+    separate_ties,
     start,
-    unordered,
+    unordered_locations,
 )
 
 __all__ = [
@@ -29,11 +29,11 @@ __all__ = [
     "StochasticSILK",
     "Table",
     "elbo",
-    "entries",
+    "group_locations",
+    "list_entries",
     "log_likelihood",
-    "places",
     "probabilities",
-    "spread",
+    "separate_ties",
     "start",
-    "unordered",
+    "unordered_locations",
 ]

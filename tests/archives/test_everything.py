@@ -38,7 +38,7 @@ from kalvi.rules import (
 from kalvi.rules.base import Rule
 from kalvi.rules.factor_analysis import gradient, online, recursive
 from kalvi.rules.klprox import rule as klprox
-from kalvi.rules.revisit import AddedUp
+from kalvi.rules.revisit import SumPass
 from kalvi.rules.silk import posteriors, stochastic
 from kalvi.rules.silk import rule as silk
 from kalvi.rules.vifa import rule as descent
@@ -91,7 +91,7 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     general.GeneralRVGA: _general,
     grid.SideBySide: lambda: grid.SideBySide(rvga.RVGA(Bernoulli())),
     revisit.Revisit: lambda: _revisit(),
-    AddedUp: lambda: AddedUp(_model(), _dense()),
+    SumPass: lambda: SumPass(_model(), _dense()),
     klprox.KLProximal: lambda: klprox.KLProximal(Bernoulli(), rows=20),
     recursive.RecursiveFA: lambda: recursive.RecursiveFA(),
     online.OnlineEM: lambda: online.OnlineEM(),
@@ -107,21 +107,21 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     stochastic.StochasticSILK: lambda: stochastic.StochasticSILK(2, 2),
     # states
     rvga.Streaming: lambda: rvga.RVGA(Bernoulli()).init(_dense()),
-    general.General: lambda: _general().init(_dense()),
-    revisit.Revisiting: lambda: _revisit().init(_precision(), start=_precision()),
+    general.GeneralRVGAState: lambda: _general().init(_dense()),
+    revisit.RevisitState: lambda: _revisit().init(_precision(), start=_precision()),
     ascents.NaturalAscent: lambda: _revisit().init(_dense(), start=_dense()).ascent,
     ascents.QuasiNewtonAscent: lambda: _precision().ascent(_precision()),
     ascents.Sums: lambda: ascents.no_sums(_dense()),
-    klprox.Proximal: lambda: klprox.KLProximal(Bernoulli()).init(_dense()),
-    recursive.Factored: lambda: recursive.RecursiveFA().init(_covariance()),
-    online.Averaged: lambda: online.OnlineEM().init(_covariance()),
-    gradient.Climbing: lambda: gradient.SGA().init(_covariance()),
+    klprox.ProximalState: lambda: klprox.KLProximal(Bernoulli()).init(_dense()),
+    recursive.RecursiveFAState: lambda: recursive.RecursiveFA().init(_covariance()),
+    online.OnlineEMState: lambda: online.OnlineEM().init(_covariance()),
+    gradient.SGAState: lambda: gradient.SGA().init(_covariance()),
     swag.Path: lambda: swag.SWAG(2).init(THETA),
-    swag.Waiting: lambda: swag.FASWAG(factor_analysis.RecursiveFA(), 2).init(THETA),
-    training.Trained: lambda: training.Training(_model(), 20).init(THETA),
+    swag.WaitingIterates: lambda: swag.FASWAG(factor_analysis.RecursiveFA(), 2).init(THETA),
+    training.TrainingState: lambda: training.Training(_model(), 20).init(THETA),
     descent.Descent: lambda: vifa.VIFA(_model(), 20).init(_covariance()),
-    silk.Swept: lambda: silk.SILK().init(_silk()),
-    stochastic.Sampled: lambda: stochastic.StochasticSILK(2, 2).init(_silk()),
+    silk.SILKState: lambda: silk.SILK().init(_silk()),
+    stochastic.StochasticSILKState: lambda: stochastic.StochasticSILK(2, 2).init(_silk()),
     # estimators, fitted by an older version; `estimators/test_saving.py` has those of today
     kalvi.LinearRegression: lambda: kalvi.load(file_of("linear")),
     kalvi.LogisticRegression: lambda: kalvi.load(file_of("low_rank")),
@@ -186,7 +186,7 @@ def _wanted() -> list[type]:
 
 def test_the_walk_finds_what_there_is():
     assert {rvga.RVGA, Dense, kalvi.LinearRegression, kalvi.Batch} <= set(DEFINED)
-    assert {rvga.Streaming, revisit.Revisiting, swag.Waiting} <= set(_wanted())
+    assert {rvga.Streaming, revisit.RevisitState, swag.WaitingIterates} <= set(_wanted())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import kalvi
 from kalvi.estimators.binary_factorization.locations import locations_as_numbers
-from kalvi.rules.silk import find_neighbours, places, spread
+from kalvi.rules.silk import find_neighbours, group_locations, separate_ties
 
 DAYS = [datetime.date(2020, 1, 1), datetime.date(2020, 3, 1), datetime.date(2021, 1, 1)]
 SINCE_1970 = [18262, 18322, 18628]
@@ -60,15 +60,15 @@ def test_what_is_no_number_is_refused(given):
 
 def test_locations_are_one_only_where_their_digits_end():
     far = np.append(np.arange(7.0), 1e10)
-    assert places(far).n == 8
-    assert places(np.array([0.0, 0.0, 1e-10, 5.0])).n == 3
-    assert places(1.7e9 + np.array([0, 1e-8, 1.0])).n == 2
-    np.testing.assert_array_equal(spread(np.array([0.0, 0.0, 1.0])), [0, 0.5, 1])
+    assert group_locations(far).n == 8
+    assert group_locations(np.array([0.0, 0.0, 1e-10, 5.0])).n == 3
+    assert group_locations(1.7e9 + np.array([0, 1e-8, 1.0])).n == 2
+    np.testing.assert_array_equal(separate_ties(np.array([0.0, 0.0, 1.0])), [0, 0.5, 1])
 
 
 def test_gaps_that_differ_are_not_even():
-    assert places(np.linspace(0, 1, 1000)).even
-    assert not places(1.7e9 + np.cumsum([0, 1e-3, 1.0, 1e-3])).even
+    assert group_locations(np.linspace(0, 1, 1000)).even
+    assert not group_locations(1.7e9 + np.cumsum([0, 1e-3, 1.0, 1e-3])).even
 
 
 def test_neighbours_of_far_locations_keep_their_digits_in_float32():
@@ -84,7 +84,7 @@ def test_gaps_beyond_float32_are_refused():
     with pytest.raises(
         ValueError, match="leave the range of float32; give locations in another unit"
     ):
-        places(np.linspace(0, 1e-40, 9)).on_device("float32")
+        group_locations(np.linspace(0, 1e-40, 9)).on_device("float32")
 
 
 @pytest.mark.slow(reason="compiles fits and transforms of two posteriors")

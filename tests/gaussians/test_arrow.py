@@ -19,7 +19,7 @@ from kalvi.rules.general import GeneralRVGA
 from kalvi.rules.klprox import KLProximal
 from kalvi.rules.revisit import Revisit
 from kalvi.rules.rvga import RVGA
-from kalvi.rules.vga import informed, vga
+from kalvi.rules.vga import informed_start, vga
 from tests.arrow import Arrow
 from tests.laws import absorb, assert_close, same_gaussian, same_state
 from tests.problems import batch
@@ -117,7 +117,7 @@ def test_passes_end_at_the_optimum_of_a_full_covariance(observed):
     for _ in range(60):
         state = one_pass(state)
     dense = prior.to_dense()
-    start = informed(observed.likelihood, dense, rows, predictor)
+    start = informed_start(observed.likelihood, dense, rows, predictor)
     best = vga(observed.likelihood, dense, rows, start, predictor=predictor)
     assert isinstance(state.posterior, Arrow)
     # the bound is flat at its optimum: means to the root of the nats

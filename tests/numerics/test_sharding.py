@@ -17,8 +17,8 @@ from kalvi.numerics import linalg, sharding
 from kalvi.numerics.precision import matching
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.silk import Table
-from kalvi.rules.silk.entries import entries
-from kalvi.rules.silk.moments import factorised
+from kalvi.rules.silk.entries import list_entries
+from kalvi.rules.silk.moments import factorised_moments
 from kalvi.streams import run
 from tests.numerics import two_processes
 
@@ -155,11 +155,13 @@ def test_what_binary_entries_say(weighed):
     rng = np.random.default_rng(6)
     signs = rng.integers(-1, 2, size=(21, 10)).astype(np.int8)  # 21 rows on 8 devices
     weight = rng.random((21, 10)) if weighed else None
-    u, a = (factorised(jnp.asarray(rng.normal(size=(n, 2))), jnp.ones((n, 2))) for n in (21, 10))
+    u, a = (
+        factorised_moments(jnp.asarray(rng.normal(size=(n, 2))), jnp.ones((n, 2))) for n in (21, 10)
+    )
     row, col = np.nonzero(signs)
     with sharding.over():
         table = Table.of(signs, weight)
-        listed = entries(
+        listed = list_entries(
             row, col, signs[row, col], None if weight is None else weight[row, col], signs.shape
         )
         assert table.shape == (21, 10)

@@ -10,7 +10,7 @@ import pytest
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Laplace, Poisson
-from kalvi.rules.klprox import Latent, klprox
+from kalvi.rules.klprox import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.vga import vga
 from kalvi.streams import run
@@ -22,7 +22,7 @@ P, COUNTS = problems.binary(20, 4), problems.counts(20, 4)
 WEIGHT = np.linspace(0.2, 2.0, 20)
 ROWS = batch(P.x, P.y, WEIGHT)
 PRIOR = Dense(P.mean, P.cov)
-LATENT = Latent(jnp.asarray(P.x @ P.mean), jnp.asarray(P.x @ P.cov @ P.x.T))
+LATENT = LatentPrior(jnp.asarray(P.x @ P.mean), jnp.asarray(P.x @ P.cov @ P.x.T))
 
 
 def optimum(likelihood, prior, rows):
@@ -177,7 +177,7 @@ def test_a_fixed_step_need_not_converge():
     rng = np.random.default_rng(0)
     t = np.linspace(0, 10, 60)
     y = jnp.asarray(np.sin(t) + 0.05 * rng.laplace(size=60))
-    prior = Latent(jnp.zeros(60), jnp.asarray(np.exp(-((t[:, None] - t[None, :]) ** 2) / 2)))
+    prior = LatentPrior(jnp.zeros(60), jnp.asarray(np.exp(-((t[:, None] - t[None, :]) ** 2) / 2)))
     args = Laplace(0.05), prior, y, jnp.ones(60)
     found = run.call(partial(fixed, steps=120), *args, jnp.asarray(1.0))
     best = run.call(klprox, *args)

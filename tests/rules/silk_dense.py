@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kalvi.kernels import OrnsteinUhlenbeck
-from kalvi.rules.silk import Chains, Coupled, MeanField, Side, Silk, Table, entries
+from kalvi.rules.silk import Chains, Coupled, MeanField, Side, Silk, Table, list_entries
 from tests.oracles import gaussian_kl
 
 N, M, K = 11, 9, 2
@@ -25,7 +25,7 @@ class Data(NamedTuple):
     def list(self, weighted=True):
         row, col = np.nonzero(self.seen)
         weight = self.weight[self.seen] if weighted else None
-        return entries(row, col, self.signs[self.seen], weight, self.x.shape)
+        return list_entries(row, col, self.signs[self.seen], weight, self.x.shape)
 
     @property
     def signs(self):

@@ -12,13 +12,13 @@ from sklearn import decomposition
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.projections import EM, Eigen, Target, gram
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.factor_analysis import batch, common
+from kalvi.rules.factor_analysis import batch, factor_model
 from tests import oracles, problems
 from tests.laws import assert_close, largest_array
 
 D, P, N = 8, 2, 24
 advance = eqx.filter_jit(lambda rule, state, rows: rule.update(state, rows))
-centre = jax.jit(common.centre)
+centre = jax.jit(factor_model.centre)
 climb = eqx.filter_jit(fa.batch_em)
 
 
@@ -223,7 +223,7 @@ def test_degenerate_rows_are_safe(rule, dtype):
     x[:, 0], x[:, 1], x[:, 3] = 0, 7, x[:, 2]
     x[:, 4], x[:, 5] = 1e-4 * x[:, 4], 1e4 * x[:, 5]
     for table in (x, 0 * x):
-        prior = fa.start(jnp.zeros(D), fa.variances(rows(table)), P, key=jr.key(0))
+        prior = fa.start(jnp.zeros(D), fa.feature_variances(rows(table)), P, key=jr.key(0))
         for _ in range(3):
             q = stream(rule, prior, table, dtype=dtype).posterior
             factor, diag = parts(q)
@@ -235,7 +235,7 @@ def test_degenerate_rows_are_safe(rule, dtype):
 @pytest.mark.parametrize("name", ["eigen", "recursive EM"])
 def test_no_factors_are_no_trap(name):
     x = drawn()
-    prior = fa.start(jnp.zeros(D), fa.variances(rows(x)), P)
+    prior = fa.start(jnp.zeros(D), fa.feature_variances(rows(x)), P)
     q = stream(RULES[name], prior, x).posterior
     assert np.linalg.matrix_rank(q.covariance.factor) == P
     s = np.cov(x.T, bias=True)
@@ -264,10 +264,10 @@ def test_float32_agrees_with_float64(rule):
 def test_start_has_the_variances_of_the_first_rows():
     x = drawn(offset=2.0)
     x[:, 0] = 3.0
-    found = fa.variances(rows(x))
+    found = fa.feature_variances(rows(x))
     assert_close(found[1:], x[:, 1:].var(axis=0), 1e-12)
     assert_close(found[0], found[1:].mean(), 1e-12)
-    assert_close(fa.variances(rows(0 * x)), np.full(D, common.NO_VARIANCE), 0)
+    assert_close(fa.feature_variances(rows(0 * x)), np.full(D, factor_model.NO_VARIANCE), 0)
     q = fa.start(jnp.zeros(D), jnp.full(D, 4.0), P, key=jr.key(0), share=0.25)
     factor, diag = parts(q)
     assert_close(np.linalg.norm(factor, axis=0), np.full(P, np.sqrt(0.25 * D / P) * 2), 1e-12)
@@ -275,11 +275,11 @@ def test_start_has_the_variances_of_the_first_rows():
 
 
 def test_noise_has_a_floor():
-    least = common.floored(jnp.array([[1.0], [2.0], [0.0]]), jnp.array([0.0, -1e-9, 0.0]))
-    assert_close(least[:2] / common.NOISE_SHARE, [1.0, 4.0], 1e-12)
+    least = factor_model.floor_noise(jnp.array([[1.0], [2.0], [0.0]]), jnp.array([0.0, -1e-9, 0.0]))
+    assert_close(least[:2] / factor_model.NOISE_SHARE, [1.0, 4.0], 1e-12)
     assert least[2] > 0
-    assert np.all(np.asarray(common.floored(jnp.zeros((2, 1)), jnp.zeros(2))) > 0)
-    narrow = common.floored(jnp.ones((2, 1), jnp.float32), jnp.zeros(2, jnp.float32))
+    assert np.all(np.asarray(factor_model.floor_noise(jnp.zeros((2, 1)), jnp.zeros(2))) > 0)
+    narrow = factor_model.floor_noise(jnp.ones((2, 1), jnp.float32), jnp.zeros(2, jnp.float32))
     assert_close(narrow, np.full(2, 8 * 2.0**-23, np.float32), 1e-6)
 
 
@@ -294,7 +294,7 @@ HEYWOOD, EASY = 3, 4
 def test_the_likelihood_never_falls(step):
     x = drawn(n=60, seed=HEYWOOD)
     x = x - x.mean(axis=0)
-    table = batch.Table(jnp.asarray(x / np.sqrt(60)), jnp.asarray(x.var(axis=0)))
+    table = batch.CentredTable(jnp.asarray(x / np.sqrt(60)), jnp.asarray(x.var(axis=0)))
     iterate = batch.Iterate.at(*map(jnp.asarray, parts(random_start())))
     step, values = jax.jit(step), []
     for _ in range(60):
@@ -313,7 +313,7 @@ def test_the_likelihood_never_falls(step):
 def test_batch_em_is_the_maximum_likelihood(seed, accelerated, empty):
     x = drawn(n=60, seed=seed, offset=4.0)
     key = None if empty else jr.key(0)  # plain EM would never fill an empty column
-    prior = fa.start(jnp.zeros(D), fa.variances(rows(x)), P, key=key)
+    prior = fa.start(jnp.zeros(D), fa.feature_variances(rows(x)), P, key=key)
     limits = {"max_passes": jnp.asarray(5000), "tolerance": 1e-9}
     found = climb(rows(x), prior, accelerated=accelerated, **limits)
     judge = decomposition.FactorAnalysis(P, tol=1e-7, max_iter=20000, svd_method="lapack").fit(x)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.factor_analysis import common, gradient
+from kalvi.rules.factor_analysis import factor_model, gradient
 from tests import oracles
 from tests.laws import assert_close
 from tests.rules.test_factor_analysis import D, N, P, advance, drawn, parts, rows, stream
@@ -112,7 +112,7 @@ def test_units_make_no_difference_to_online_em():
     x, unit = drawn(), 10.0 ** np.linspace(-5, 5, D)
     found = []
     for table in (x, x * unit):
-        variance = fa.variances(rows(table))
+        variance = fa.feature_variances(rows(table))
         prior = fa.orthogonal_start(jnp.zeros(D), variance, P, key=jr.key(0))
         q = stream(fa.OnlineEM.forgetting(8), prior, table).posterior
         found.append(np.asarray(q.covariance.to_dense()))
@@ -174,7 +174,9 @@ def test_an_orthogonal_start():
     scaled = fa.orthogonal_start(jnp.zeros(D), jnp.asarray(variance), P, key=jr.key(0))
     assert_close(scaled.covariance.factor, np.sqrt(variance)[:, None] * factor / 2, 1e-12)
     assert_close(scaled.covariance.diag, variance, 0)
-    assert common.orthogonal(4, 2, key=jr.key(0), dtype=jnp.float32).dtype == np.float32
+    assert (
+        factor_model.random_orthonormal(4, 2, key=jr.key(0), dtype=jnp.float32).dtype == np.float32
+    )
 
 
 def test_random_models_have_the_stated_law():

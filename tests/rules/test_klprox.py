@@ -11,9 +11,9 @@ from scipy import special, stats
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Laplace, Normal, Poisson, Probit, StudentT
 from kalvi.rules.klprox import (
-    Latent,
+    LatentPrior,
     Sites,
-    conditioned,
+    condition,
     evidence_gradient,
     klprox,
     predict,
@@ -59,7 +59,7 @@ def rbf(log_std=0.5, log_length=0.3, x=X, z=X):
 
 def solve(name, cov, start=None, mean=0.2, max_passes=500, tolerance=1e-14):
     likelihood, y, _ = LIKELIHOODS[name]
-    prior = Latent(jnp.full(N, mean), jnp.asarray(cov))
+    prior = LatentPrior(jnp.full(N, mean), jnp.asarray(cov))
     limits = jnp.asarray(max_passes), jnp.asarray(tolerance)
     return run.call(_klprox, likelihood, prior, jnp.asarray(y), WEIGHT, start, *limits)
 
@@ -117,7 +117,7 @@ def test_bound_is_its_definition(name):
 def test_optimum_is_that_of_lbfgs_over_means_and_cholesky_factors():
     rows = slice(2, 6)
     cov = rbf()[rows, rows]
-    prior = Latent(jnp.full(4, 0.2), jnp.asarray(cov))
+    prior = LatentPrior(jnp.full(4, 0.2), jnp.asarray(cov))
     found = run.call(klprox, Bernoulli(), prior, jnp.asarray(BINARY[rows]), jnp.ones(4))
     mean, v, elbo = oracles.batch_vga(
         LIKELIHOODS["bernoulli"][2],
@@ -165,8 +165,8 @@ def test_predictions_are_those_of_dense_algebra(name):
     found = solve(name, cov)
     cross = rbf(1.0, 0.0, new, X)
     prior, factors = (
-        Latent(jnp.full(N, 0.2), jnp.asarray(cov)),
-        run.call(conditioned, jnp.asarray(cov), found.sites.curvature),
+        LatentPrior(jnp.full(N, 0.2), jnp.asarray(cov)),
+        run.call(condition, jnp.asarray(cov), found.sites.curvature),
     )
     told = jnp.full(5, 0.2), jnp.full(5, np.exp(2.0))
     mean, var = run.call(predict, prior, found, factors, jnp.asarray(cross), *told)
@@ -195,13 +195,13 @@ def test_gradient_of_the_optimal_bound(name):
 
     def model(theta):
         cov = jnp.exp(2 * theta[0] - square / (2 * jnp.exp(2 * theta[1])))
-        prior = Latent(jnp.full(N, theta[2]), cov)
+        prior = LatentPrior(jnp.full(N, theta[2]), cov)
         likelihood = made(*jnp.exp(theta[3:]))
         return likelihood, prior, klprox(likelihood, prior, jnp.asarray(y), WEIGHT, tolerance=1e-16)
 
     def slopes(theta):
         likelihood, prior, found = model(theta)
-        factors = conditioned(prior.cov, found.sites.curvature)
+        factors = condition(prior.cov, found.sites.curvature)
         by = evidence_gradient(likelihood, prior, jnp.asarray(y), WEIGHT, found, factors)
         pull = jax.vjp(lambda t: model(t)[1].cov, theta)[1](by.cov)[0][:2]
         pairs = zip(jax.tree.leaves(likelihood), jax.tree.leaves(by.likelihood), strict=True)
@@ -219,7 +219,7 @@ def test_weights_count_rows_and_none_is_no_row():
     """Against L-BFGS over Cholesky factors, the rows repeated."""
     cov, weight = rbf(x=X[2:6], z=X[2:6]), np.array([2.0, 0.0, 1.0, 1.0])
     y = np.array([1.0, 1.0, 0.0, 1.0])
-    prior = Latent(jnp.zeros(4), jnp.asarray(cov))
+    prior = LatentPrior(jnp.zeros(4), jnp.asarray(cov))
     found = run.call(klprox, Bernoulli(), prior, jnp.asarray(y), jnp.asarray(weight))
     repeated = np.repeat(np.arange(4), weight.astype(int))
     mean, dense, elbo = oracles.batch_vga(
@@ -242,10 +242,10 @@ def test_weights_count_rows_and_none_is_no_row():
 def test_rows_of_weight_zero_change_nothing_and_weights_are_repeats():
     cov, y = rbf(), jnp.asarray(BINARY)
     weight = jnp.where(jnp.arange(N) < 4, 0.0, WEIGHT).at[10].set(2.0)
-    prior = Latent(jnp.zeros(N), jnp.asarray(cov))
+    prior = LatentPrior(jnp.zeros(N), jnp.asarray(cov))
     found = run.call(klprox, Bernoulli(), prior, y, weight)
     rows = [*range(4, N), 10]
-    repeated = Latent(jnp.zeros(len(rows)), jnp.asarray(cov[np.ix_(rows, rows)]))
+    repeated = LatentPrior(jnp.zeros(len(rows)), jnp.asarray(cov[np.ix_(rows, rows)]))
     again = run.call(klprox, Bernoulli(), repeated, y[jnp.asarray(rows)], jnp.ones(len(rows)))
     np.testing.assert_allclose(found.elbo, again.elbo, atol=1e-8)
     np.testing.assert_allclose(found.mean[4:], again.mean[: N - 4], atol=1e-4)
@@ -255,7 +255,7 @@ def test_rows_of_weight_zero_change_nothing_and_weights_are_repeats():
 def test_float32_agrees_with_float64_where_the_kernel_is_all_but_singular():
     cov = rbf(3.0, 3.0)
     sharp = solve("bernoulli", cov)
-    prior = Latent(jnp.full(N, 0.2, jnp.float32), jnp.asarray(cov, jnp.float32))
+    prior = LatentPrior(jnp.full(N, 0.2, jnp.float32), jnp.asarray(cov, jnp.float32))
     y = jnp.asarray(BINARY, jnp.float32)
     found = run.call(klprox, Bernoulli(), prior, y, jnp.ones(N, jnp.float32))
     assert found.mean.dtype == jnp.float32
@@ -303,7 +303,7 @@ def test_starts_from_a_stream_and_hands_over_to_one():
     np.testing.assert_allclose(warm.elbo, cold.elbo, atol=1e-9)
     law = batch.x @ stream.mean, stream.marginal_variance(batch.x)
     sites = run.call(sites_at, Bernoulli(), *law, batch.y, batch.weight)
-    latent = Latent(*prior.marginal(batch.x))
+    latent = LatentPrior(*prior.marginal(batch.x))
     first = run.call(klprox, Bernoulli(), latent, batch.y, batch.weight, Sites(*sites))
     np.testing.assert_allclose(first.elbo, cold.elbo, atol=1e-8)
     after = run.fit(RVGA(Bernoulli(), EKF()), warm.posterior.to_dense(), [batch])

@@ -13,7 +13,7 @@ from kalvi.likelihoods import Bernoulli, Normal, Poisson, StudentT
 from kalvi.likelihoods.vector import Softmax
 from kalvi.predictors import OffsetLinear, linear_predictor
 from kalvi.rules.base import Batch
-from kalvi.rules.klprox.function_space import Latent, klprox
+from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.vga import vga
@@ -351,6 +351,6 @@ def test_several_outputs_are_refused_where_there_is_one_latent():
     with pytest.raises(
         TypeError, match="klprox takes likelihoods of one predictor and Softmax has 3"
     ):
-        klprox(Softmax(3), Latent(rows, cov), rows, jnp.ones(2))
+        klprox(Softmax(3), LatentPrior(rows, cov), rows, jnp.ones(2))
     with pytest.raises(ValueError, match="gives 1 numbers for an input and Softmax needs 3"):
         KLProximal(Softmax(3))

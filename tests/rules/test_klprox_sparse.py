@@ -9,12 +9,12 @@ from kalvi import kernels
 from kalvi.kernels import RBF, Linear, Matern32, White
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.rules.base import Batch
-from kalvi.rules.klprox import Latent, klprox, sparse
+from kalvi.rules.klprox import LatentPrior, klprox, sparse
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.klprox.sparse import (
     InducingFeatures,
-    choose,
-    features,
+    choose_inducing,
+    inducing_features,
     sparse_elbo,
     sparse_klprox,
     sparse_predict,
@@ -103,7 +103,7 @@ def test_minibatches_of_a_linear_model_come_to_the_bound_of_titsias():
     z, rows = x[:3], Batch(x, y, jnp.ones(8))
     rule = KLProximal.stochastic(Normal(0.2), 8.0, predictor=InducingFeatures(KERNEL, z, _slope))
     parts = [Batch(*(a[k : k + 4] for a in rows)) for k in (0, 4)]
-    found = run.fit(rule, sparse.standard(z), parts * 2).posterior
+    found = run.fit(rule, sparse.standard_prior(z), parts * 2).posterior
     bound = run.call(sparse_elbo, Normal(0.2), KERNEL, _slope(x), z, rows, found)
     theta = np.array([np.log(0.2), 0.0])
     wanted = collapsed(theta, lambda _: KERNEL, x, np.asarray(_slope(x)), y, z)
@@ -148,7 +148,7 @@ def test_normal_noise_gives_the_collapsed_bound_of_titsias_its_gradient_and_pred
 def test_every_row_an_inducing_point_is_no_approximation():
     x, mean, _, y, weight = problem()
     new, offset = problem(7, 1)[:2]
-    exact_prior = Latent(mean, KERNEL.gram(x))
+    exact_prior = LatentPrior(mean, KERNEL.gram(x))
     exact = run.call(
         lambda *args: klprox(*args, tolerance=1e-18), Bernoulli(), exact_prior, y, weight
     )
@@ -176,7 +176,7 @@ def test_minibatches_come_to_the_same_optimum():
     predictor = InducingFeatures(KERNEL, z, _slope)
     rule = KLProximal.stochastic(Bernoulli(), float(weight.sum()), predictor=predictor)
     parts = [Batch(*(a[k : k + 10] for a in rows)) for k in range(0, 40, 10)]
-    found = run.fit(rule, sparse.standard(z), parts * 10).posterior
+    found = run.fit(rule, sparse.standard_prior(z), parts * 10).posterior
     bound = run.call(sparse_elbo, Bernoulli(), KERNEL, mean, z, rows, found)
     assert best.elbo - 0.01 < bound <= best.elbo + 1e-9
 
@@ -187,7 +187,7 @@ def _slope(x):
 
 def test_choices_are_those_of_lapacks_pivoted_cholesky():
     x = problem(60)[0]
-    chosen = run.call(lambda k, x: choose(k, x, 12), 2.0 * RBF([0.7, 1.1]) + White(3.0), x)
+    chosen = run.call(lambda k, x: choose_inducing(k, x, 12), 2.0 * RBF([0.7, 1.1]) + White(3.0), x)
     cov = 2.0 * np.asarray(RBF([0.7, 1.1]).gram(x))
     factor, order, _, _ = sl.lapack.dpstrf(cov, lower=1)
     assert np.array_equal(chosen.rows, order[:12] - 1)
@@ -199,9 +199,9 @@ def test_choices_are_those_of_lapacks_pivoted_cholesky():
 def test_choices_end_when_nothing_is_left():
     """Linear functions of two inputs have three dimensions, however many rows there are."""
     x = jnp.concatenate([problem(20)[0]] * 2)
-    chosen = run.call(lambda k, x: choose(k, x, 12), Linear(1.0, 0.5), x)
+    chosen = run.call(lambda k, x: choose_inducing(k, x, 12), Linear(1.0, 0.5), x)
     assert int(chosen.count) == 3 and abs(chosen.left) < 1e-12
-    chosen = run.call(lambda k, x: choose(k, x, 12), White(1.0), x)
+    chosen = run.call(lambda k, x: choose_inducing(k, x, 12), White(1.0), x)
     assert int(chosen.count) == 0 and chosen.left == 0
 
 
@@ -210,7 +210,7 @@ def test_inducing_points_may_all_but_repeat_one_another(length_scale):
     """What is explained of each variance, against an eigendecomposition that drops what rounding made."""
     x = problem(40)[0]
     z = jnp.concatenate([x[:20], x[:20] + 1e-9, x[:5]])
-    phi, extra = run.call(features, RBF(length_scale), z, x)
+    phi, extra = run.call(inducing_features, RBF(length_scale), z, x)
     values, vectors = np.linalg.eigh(np.asarray(RBF(length_scale)(z, z)))
     kept = values > 1e-8
     parts = (
@@ -226,7 +226,7 @@ def test_memory_is_that_of_a_block(monkeypatch):
     n, m = 400, 12
     rows = Batch(jnp.ones((n, 2)), jnp.ones(n), jnp.ones(n))
     z = problem(m)[0]
-    q = sparse.standard(z)
+    q = sparse.standard_prior(z)
     theta, rebuild = kernels.flatten(RBF([1.0, 2.0]))
 
     def bound(theta, z):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from kalvi.rules import silk
-from kalvi.rules.silk.moments import unpacked
+from kalvi.rules.silk.moments import unpack_triangles
 from kalvi.rules.silk.observed import strength
-from kalvi.rules.silk.rotations import turned
+from kalvi.rules.silk.rotations import rotate_to_priors
 from kalvi.streams import run
 from papers.silk_priors import gaussian, smoothing
 from tests.laws import assert_close
@@ -60,7 +60,7 @@ def test_statistics_entry_by_entry(family, monkeypatch):
 def same_statistics(found, expected):
     pull, blocks, loss = expected
     assert_close(found.pull, pull, 1e-12)
-    assert_close(unpacked(found.curvature), blocks, 1e-12)
+    assert_close(unpack_triangles(found.curvature), blocks, 1e-12)
     assert_close(found.loss, loss, 1e-12)
 
 
@@ -139,11 +139,11 @@ def bounds(model, observed):
     """The bound, and what it is after every kind of update."""
     found, rows, cols = silk.statistics(model, observed), model.rows, model.cols
     after = [silk.update_rows(model, found, solver) for solver in SOLVERS]
-    rules = gaussian, smoothing, silk.learned
+    rules = gaussian, smoothing, silk.with_best_prior
     after += [silk.Silk(rule(rows), cols) for rule in rules]
     if rows.posterior.turns:
-        free = turned(model, learns=True)
-        after += [turned(model, learns=False)]
+        free = rotate_to_priors(model, learns=True)
+        after += [rotate_to_priors(model, learns=False)]
         after += [silk.Silk(gaussian(free.rows), gaussian(free.cols))]
     after += [silk.SILK().sweep(model, observed)[0]]
     stacked = jax.tree.map(lambda *parts: jnp.stack(parts), model, *after)

@@ -43,7 +43,7 @@ def true_prior(n, rate):
 
 
 def first(table):
-    rows, cols = (silk.places(np.arange(float(n))) for n in table.shape)
+    rows, cols = (silk.group_locations(np.arange(float(n))) for n in table.shape)
     return silk.start(table, rows, cols, K, silk.Chains.independent, key=jr.key(0))
 
 
@@ -210,8 +210,8 @@ def posterior_and_bound(model, observed):
 def test_rows_at_one_location_are_the_limit_of_small_gaps(family):
     some, model = dense.data(4), dense.some_silk(family, seed=8)
     locations = np.array([0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 1.7, 2.0, 3.0, 3.0, 4.0])
-    tied = silk.places(locations)
-    near = silk.places(locations + 1e-7 * np.arange(dense.N))
+    tied = silk.group_locations(locations)
+    near = silk.group_locations(locations + 1e-7 * np.arange(dense.N))
     p, q, found = model.rows.prior, model.rows.posterior, []
     for here in (tied, near):
         prior = OrnsteinUhlenbeck(jnp.asarray(here.gaps), p.mean, p.variance, p.rate)
@@ -249,7 +249,7 @@ def test_sweeps_of_any_shape_mask_and_spacing_never_fall(shape, family):
     table = silk.Table(jnp.asarray(signs))
     uneven = np.sort(10 ** rng.uniform(-4, 4, shape[0]))
     for rows in (uneven, np.arange(float(shape[0])), np.floor(np.log(uneven))):
-        where = silk.places(rows), silk.unordered(shape[1])
+        where = silk.group_locations(rows), silk.unordered_locations(shape[1])
         guess = silk.start(table, *where, min(2, *shape), INDEPENDENT[family], key=jr.key(0))
         for memory in (0, 5):
             assert never_falls(swept(silk.SILK(memory=memory), guess, table, 25)[1])

@@ -6,9 +6,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from kalvi.rules.silk import SILK, Chains, StochasticSILK, Table, elbo, places, start
+from kalvi.rules.silk import SILK, Chains, StochasticSILK, Table, elbo, group_locations, start
 from kalvi.rules.silk.fused import Tile, fused_statistics
-from kalvi.rules.silk.moments import coupled, factorised
+from kalvi.rules.silk.moments import coupled_moments, factorised_moments
 from kalvi.streams import run
 
 
@@ -25,7 +25,7 @@ def smooth():
 
 
 def _start(table, key):
-    rows, cols = (places(np.arange(float(n))) for n in table.shape)
+    rows, cols = (group_locations(np.arange(float(n))) for n in table.shape)
     return start(table, rows, cols, 2, Chains.independent, key=key)
 
 
@@ -70,8 +70,12 @@ def test_the_kernel_is_the_sum_over_entries(family, transposed):
         second = mean[:, :, None] * mean[:, None] + cov
         single = jnp.asarray(mean, jnp.float32), jnp.asarray(cov, jnp.float32)
         if family == "factorised":
-            return mean, second, factorised(single[0], jnp.diagonal(single[1], axis1=1, axis2=2))
-        return mean, second, coupled(*single)
+            return (
+                mean,
+                second,
+                factorised_moments(single[0], jnp.diagonal(single[1], axis1=1, axis2=2)),
+            )
+        return mean, second, coupled_moments(*single)
 
     (mean, second, rows), (other, second_other, cols) = side(n), side(m)
     signs = rng.integers(-1, 2, (n, m)).astype(np.int8)

@@ -6,7 +6,7 @@ import pytest
 
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.rules import silk
-from kalvi.rules.silk.moments import unpacked
+from kalvi.rules.silk.moments import unpack_triangles
 from kalvi.streams import run
 from tests.laws import assert_close
 from tests.oracles import expect
@@ -17,7 +17,7 @@ families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.key
 
 
 def bridged(side, at):
-    return side.posterior.bridged(silk.bridge(side.prior, at))
+    return side.posterior.interpolate(silk.bridge(side.prior, at))
 
 
 def bridge_to(side, places, new):
@@ -54,7 +54,7 @@ def test_new_places_by_dense_conditioning(family):
     assert_close(moments.mean, mean, 1e-10)
     assert_close(var, np.diagonal(cov, axis1=1, axis2=2), 1e-10)
     spread = cov if family is silk.Coupled else np.asarray(var)[:, :, None] * np.eye(K)
-    assert_close(unpacked(moments.second), mean[:, :, None] * mean[:, None] + spread, 1e-10)
+    assert_close(unpack_triangles(moments.second), mean[:, :, None] * mean[:, None] + spread, 1e-10)
     assert_close(moments.mean[-2], side.posterior.mean[4], 1e-12)
     assert_close(var[-2], side.posterior.var[4], 1e-12)
 

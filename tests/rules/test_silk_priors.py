@@ -69,7 +69,7 @@ def best_rate(of):
 
 
 def all_learned(side):
-    return gaussian(side).prior, smoothing(side).prior, silk.learned(side).prior
+    return gaussian(side).prior, smoothing(side).prior, silk.with_best_prior(side).prior
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["uneven", "even"])
@@ -141,7 +141,7 @@ def test_without_an_order_there_is_no_rate():
     side = some_side(silk.MeanField, 5, False)
     p = side.prior
     rough = OrnsteinUhlenbeck(p.gaps, p.mean, p.variance, jnp.full(K, jnp.inf))
-    found = run.call(silk.learned, silk.Side(rough, side.posterior, ordered=False)).prior
+    found = run.call(silk.with_best_prior, silk.Side(rough, side.posterior, ordered=False)).prior
     mean, var = np.asarray(side.posterior.mean), np.asarray(side.posterior.var)
     assert np.all(np.isinf(found.rate))
     assert_close(found.mean, mean.mean(axis=0), 1e-12)

@@ -306,13 +306,15 @@ def test_evidence_is_stationary():
     """The fixed point of the updates maximises the evidence of a linear model, by differences."""
     batch = rows(n=50)
     x, y = np.asarray(batch.x), np.asarray(batch.y)
-    hyper = evidence.Hyper(jnp.ones(D), jnp.ones(1), jnp.zeros(()))
+    hyper = evidence.PriorAndNoise(jnp.ones(D), jnp.ones(1), jnp.zeros(()))
     for _ in range(200):
         alpha, noise = float(hyper.prior_precision[0]), float(hyper.noise[0])
         mean, cov = posterior_of(batch, alpha, noise)
         squares = jnp.asarray([np.sum((y - x @ mean) ** 2)])
         groups = jnp.zeros(D, int)
-        hyper = evidence.updated(Dense(mean, cov), hyper, groups, 1, squares, jnp.asarray(50.0))
+        hyper = evidence.update_evidence(
+            Dense(mean, cov), hyper, groups, 1, squares, jnp.asarray(50.0)
+        )
 
     def log_evidence(log_alpha, log_noise):
         cov = np.exp(log_noise) * np.eye(50) + x @ x.T / np.exp(log_alpha)

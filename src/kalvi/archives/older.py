@@ -54,6 +54,8 @@ MODULES = {
 
 BINARY = "kalvi.estimators.binary_factorization"
 GP = "kalvi.estimators.gaussian_process"
+FA = "kalvi.rules.factor_analysis"
+KLPROX = "kalvi.rules.klprox"
 
 CLASSES = {
     "kalvi.columns.encoder:Settings": "kalvi.columns.encoder:EncoderSettings",
@@ -73,8 +75,34 @@ CLASSES = {
     "kalvi.likelihoods.vector:VectorExpected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.vector:VectorSite": "kalvi.likelihoods.sites:Site",
     "kalvi.rules.klprox.rule:Carried": "kalvi.predictors.linear:OffsetLinear",
-    "kalvi.rules.klprox.rule:Gathered": "kalvi.rules.klprox.rule:PassSums",
+    f"{KLPROX}.rule:Gathered": f"{KLPROX}.rule:PassSums",
     "kalvi.rules.klprox.rule:Given": "kalvi.predictors.linear:Linear",
+    "kalvi.rules.evidence:Hyper": "kalvi.rules.evidence:PriorAndNoise",
+    f"{FA}.batch:Optimum": f"{FA}.batch:FactorOptimum",
+    f"{FA}.gradient:Climbing": f"{FA}.gradient:SGAState",
+    f"{FA}.online:Averaged": f"{FA}.online:OnlineEMState",
+    f"{FA}.online:Model": f"{FA}.online:FactorParameters",
+    f"{FA}.online:Statistics": f"{FA}.online:EMStatistics",
+    f"{FA}.recursive:Factored": f"{FA}.recursive:RecursiveFAState",
+    "kalvi.rules.general:General": "kalvi.rules.general:GeneralRVGAState",
+    f"{KLPROX}.evidence:Gradient": f"{KLPROX}.evidence:EvidenceGradient",
+    f"{KLPROX}.function_space:Conditioned": f"{KLPROX}.function_space:ConditioningFactors",
+    f"{KLPROX}.function_space:Latent": f"{KLPROX}.function_space:LatentPrior",
+    f"{KLPROX}.rule:Place": f"{KLPROX}.rule:WhitenedGaussian",
+    f"{KLPROX}.rule:Proximal": f"{KLPROX}.rule:ProximalState",
+    f"{KLPROX}.sparse:Chosen": f"{KLPROX}.sparse:InducingChoice",
+    f"{KLPROX}.weights:Weights": f"{KLPROX}.weights:WeightOptimum",
+    "kalvi.rules.revisit:AddedUp": "kalvi.rules.revisit:SumPass",
+    "kalvi.rules.revisit:Revisiting": "kalvi.rules.revisit:RevisitState",
+    "kalvi.rules.silk.anderson:Past": "kalvi.rules.silk.anderson:SweepHistory",
+    "kalvi.rules.silk.locations:Places": "kalvi.rules.silk.locations:Locations",
+    "kalvi.rules.silk.posteriors:Sites": "kalvi.rules.silk.posteriors:SideSites",
+    "kalvi.rules.silk.rule:Swept": "kalvi.rules.silk.rule:SILKState",
+    "kalvi.rules.silk.stochastic:Remembered": "kalvi.rules.silk.stochastic:RememberedSites",
+    "kalvi.rules.silk.stochastic:Sampled": "kalvi.rules.silk.stochastic:StochasticSILKState",
+    "kalvi.rules.swag:Waiting": "kalvi.rules.swag:WaitingIterates",
+    "kalvi.rules.training:Trained": "kalvi.rules.training:TrainingState",
+    "kalvi.rules.visits:Visit": "kalvi.rules.visits:BatchVisit",
 }
 """Classes that moved alone, or have another name: from the name that `MODULES` gives to that of today."""
 

@@ -45,7 +45,7 @@ SILK: document 004, "Scaleable inference for logistic Kalmans" (2019).
 |        | 5: Gaussian processes, at the optimum       | `klprox.klprox`                    |
 | SILK   | 2: smoothness prior                         | `kernels.OrnsteinUhlenbeck`        |
 |        | 3, 4: bound, means and variances            | `silk.elbo`, `silk.update_rows`    |
-|        | 5, 6: mean, variance, rate of the prior     | `silk.learned`                     |
+|        | 5, 6: mean, variance, rate of the prior     | `silk.with_best_prior`             |
 |        | 7: first guess                              | `silk.start`                       |
 |        | 9: interface (table in the package)         | `silk`                             |
 |        | sweeps; random pieces                       | `silk.SILK`, `silk.StochasticSILK` |

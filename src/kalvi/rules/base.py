@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     weight: Float[Array, " b"]
 
 
-def shares(weight: Float[Array, " b"]) -> Float[Array, " b"]:
+def normalise_weights(weight: Float[Array, " b"]) -> Float[Array, " b"]:
     """The weights as parts of their sum; zero where all are."""
     total = jnp.sum(weight)
     return weight / jnp.where(total > 0, total, 1)
@@ -75,7 +75,7 @@ class IterativeRule(Rule[State], Generic[State]):
     """Steps from batches of rows that come again: the state gets better with each."""
 
 
-def weighted(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
+def weigh_rows(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
     """weight · a for each row, nothing where the weight is zero."""
     weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
     return jnp.where(weight > 0, weight * a, 0)

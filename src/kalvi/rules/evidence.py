@@ -26,7 +26,7 @@ SMALLEST_NOISE = 1e-8
 """The variance of the noise of standardised y is never below this."""
 
 
-class Hyper(NamedTuple):
+class PriorAndNoise(NamedTuple):
     """α of each parameter, the noise variances, and Σ γ."""
 
     prior_precision: Float[Array, " d"]
@@ -34,15 +34,15 @@ class Hyper(NamedTuple):
     determined: Scalar
 
 
-def updated(
+def update_evidence(
     q: Gaussian,
-    hyper: Hyper,
+    hyper: PriorAndNoise,
     groups: Int[Array, " d"],
     n_groups: int,
     squares: Float[Array, " c"],
     rows: Scalar,
     damping: float = 0.5,
-) -> Hyper:
+) -> PriorAndNoise:
     """The next hyperparameters, given the sum of squared residuals of each output over `rows` rows."""
     share = 1 - hyper.prior_precision * q.variance()
     gamma = jnp.maximum(jax.ops.segment_sum(share, groups, n_groups), LEAST)
@@ -51,7 +51,7 @@ def updated(
     determined = jnp.sum(gamma) / len(squares)
     spent = jnp.minimum(determined, MOST_DETERMINED * rows)
     noise = jnp.maximum(squares / (rows - spent), SMALLEST_NOISE)
-    return Hyper(
+    return PriorAndNoise(
         _between(hyper.prior_precision, alpha, damping),
         _between(hyper.noise, noise, damping),
         determined,

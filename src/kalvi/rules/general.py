@@ -122,14 +122,14 @@ class ZerothOrder(Form):
         return excess @ dual, dual.T @ linalg.scale_rows(excess, dual)
 
 
-class General(eqx.Module):
+class GeneralRVGAState(eqx.Module):
     """A full-covariance posterior, and the rows that could not be absorbed or did not settle."""
 
     posterior: Dense
     unsolved: Int[Array, ""]
 
 
-class GeneralRVGA(StreamRule[General]):
+class GeneralRVGA(StreamRule[GeneralRVGAState]):
     """R-VGA for log_likelihood(theta, x, y), one row at a time, O(d³) a row.
 
     Parameters
@@ -145,10 +145,12 @@ class GeneralRVGA(StreamRule[General]):
     points: Points = SigmaPoints()
     iterations: int = eqx.field(static=True, default=10)
 
-    def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> General:
-        return General(prior.to_dense(), jnp.zeros((), jnp.int32))
+    def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> GeneralRVGAState:
+        return GeneralRVGAState(prior.to_dense(), jnp.zeros((), jnp.int32))
 
-    def update(self, state: General, batch: Batch, *, key: PRNGKeyArray | None = None) -> General:
+    def update(
+        self, state: GeneralRVGAState, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> GeneralRVGAState:
         dtype = state.posterior.mean.dtype
 
         def visit(state, numbered):
@@ -162,8 +164,12 @@ class GeneralRVGA(StreamRule[General]):
         return jax.lax.scan(visit, state, (jnp.arange(len(batch.y)), batch))[0]
 
     def _absorb(
-        self, state: General, row: Batch, z: Float[Array, "n d"], weights: Float[Array, " n"]
-    ) -> General:
+        self,
+        state: GeneralRVGAState,
+        row: Batch,
+        z: Float[Array, "n d"],
+        weights: Float[Array, " n"],
+    ) -> GeneralRVGAState:
         q0 = state.posterior
         precision = q0.precision.to_dense()
         shift = precision @ q0.mean
@@ -186,7 +192,7 @@ class GeneralRVGA(StreamRule[General]):
         present = row.weight > 0
         solved = found & ((moved < SETTLED) | (self.iterations == 1))
         posterior = jax.tree.map(lambda a, b: jnp.where(present, a, b), q, q0)
-        return General(posterior, state.unsolved + (present & ~solved).astype(jnp.int32))
+        return GeneralRVGAState(posterior, state.unsolved + (present & ~solved).astype(jnp.int32))
 
 
 def _towards(

@@ -19,7 +19,7 @@ from kalvi.rules.base import Batch, PassRule, Rule
 from kalvi.rules.visits import sums
 
 
-class AddedUp(Rule[Sums]):
+class SumPass(Rule[Sums]):
     """A pass that adds up what rows say at one Gaussian, for whoever makes the next one.
 
     Parameters
@@ -41,7 +41,7 @@ class AddedUp(Rule[Sums]):
         return jax.tree.map(jnp.add, state, sums(self.model, self.visited, batch))
 
 
-class Revisiting(eqx.Module):
+class RevisitState(eqx.Module):
     """An ascent, the Gaussian that the present pass visits, and what it has added up."""
 
     ascent: Ascent
@@ -49,7 +49,7 @@ class Revisiting(eqx.Module):
     sums: Sums
 
     @classmethod
-    def begin_pass(cls, ascent: Ascent) -> "Revisiting":
+    def begin_pass(cls, ascent: Ascent) -> "RevisitState":
         """Before the first row of a pass."""
         visited = ascent.visited
         return cls(ascent, visited, no_sums(visited))
@@ -59,7 +59,7 @@ class Revisiting(eqx.Module):
         return self.ascent.posterior
 
 
-class Revisit(PassRule[Revisiting]):
+class Revisit(PassRule[RevisitState]):
     """Passes over the same rows: `update` visits a block, `turn` ends a pass and starts the next.
 
     Parameters
@@ -76,18 +76,18 @@ class Revisit(PassRule[Revisiting]):
         *,
         start: Updatable | None = None,
         key: PRNGKeyArray | None = None,
-    ) -> Revisiting:
+    ) -> RevisitState:
         """Before the first pass, which visits `start`, or the prior if there is none.
 
         An empty factor of a low rank stays empty: begin with the posterior of a stream.
         """
-        return Revisiting.begin_pass((prior if start is None else start).ascent(prior))
+        return RevisitState.begin_pass((prior if start is None else start).ascent(prior))
 
     def update(
-        self, state: Revisiting, batch: Batch, *, key: PRNGKeyArray | None = None
-    ) -> Revisiting:
-        added = AddedUp(self.model, state.visited).update(state.sums, batch)
+        self, state: RevisitState, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> RevisitState:
+        added = SumPass(self.model, state.visited).update(state.sums, batch)
         return eqx.tree_at(lambda s: s.sums, state, added)
 
-    def turn(self, state: Revisiting) -> Revisiting:
-        return Revisiting.begin_pass(state.ascent.turn(state.sums))
+    def turn(self, state: RevisitState) -> RevisitState:
+        return RevisitState.begin_pass(state.ascent.turn(state.sums))

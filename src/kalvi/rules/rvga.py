@@ -50,7 +50,7 @@ from kalvi.numerics.rows import Rows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.predictors.networks import Network
-from kalvi.rules.base import Batch, StreamRule, in_blocks, shares
+from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
 from kalvi.rules.recursion import BlockSites, Observations, find_sites
 from kalvi.rules.sampled_networks import absorb_sampled
@@ -217,7 +217,7 @@ class RVGA(StreamRule[Streaming]):
 
     def _take(self, progress: "_Progress", block: "_Block") -> "_Progress":
         """Absorb the rows that are left, or the first of them, and say which are left then."""
-        (state, left, squares), share = progress, shares(block.weight)
+        (state, left, squares), share = progress, normalise_weights(block.weight)
         block = block._replace(weight=jnp.where(left, block.weight, 0))
         likelihood = self._present_likelihood(state)
         first = self._look(likelihood, state.posterior, state.posterior.mean, block)

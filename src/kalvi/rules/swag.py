@@ -9,7 +9,7 @@ their variances and the last K deviations d_t = θ_t − mean_t from the running
 Maddox et al. take var as the mean of squares minus the squared mean, which cancels; here it is Welford's
 sum of squares, Σ w (θ − mean_before)(θ − mean_after). Until K iterates have come, their number takes the
 place of K; the first deviation is zero by definition. Variances are kept above the floor that factor
-analysis has for its noise (`factor_analysis.common.floored`), for a parameter that never moved.
+analysis has for its noise (`factor_analysis.factor_model.floor_noise`), for a parameter that never moved.
 
 `FASWAG` fits a factor analysis to the iterates with any rule for streams of rows. `WindowAverage` (Mandt,
 Hoffman & Blei 2017, "Stochastic gradient descent as approximate Bayesian inference") replaces iterates by
@@ -31,7 +31,7 @@ from kalvi.gaussians import Diagonal, Gaussian, LowRankCovariance
 from kalvi.numerics import linalg
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch, StreamRule
-from kalvi.rules.factor_analysis.common import floored
+from kalvi.rules.factor_analysis.factor_model import floor_noise
 
 State = TypeVar("State")
 Inner = TypeVar("Inner")
@@ -137,10 +137,10 @@ class SWAG(PathRule[Path]):
         kept = jnp.minimum(state.count, self.rank)
         scale = 1 / jnp.sqrt(2 * jnp.maximum(kept - 1, 1).astype(state.mean.dtype))
         factor = scale * state.deviations.T
-        return LowRankCovariance(state.mean, factor, floored(factor, _variances(state) / 2))
+        return LowRankCovariance(state.mean, factor, floor_noise(factor, _variances(state) / 2))
 
 
-class Waiting(eqx.Module, Generic[Inner]):
+class WaitingIterates(eqx.Module, Generic[Inner]):
     """Iterates that wait, and the state of the rule that will get them."""
 
     inner: Inner
@@ -149,7 +149,7 @@ class Waiting(eqx.Module, Generic[Inner]):
     blocks: Count  # absorbed
 
 
-class FASWAG(PathRule[Waiting]):
+class FASWAG(PathRule[WaitingIterates]):
     """Factor analysis of the iterates.
 
     Parameters
@@ -174,7 +174,7 @@ class FASWAG(PathRule[Waiting]):
     def least(self) -> int:
         return 2
 
-    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> Waiting:
+    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> WaitingIterates:
         _check_rank(self.rank, prior)
         if self.random_start and key is None:
             raise ValueError("a random start needs a key; give init, or fit, a key.")
@@ -182,41 +182,43 @@ class FASWAG(PathRule[Waiting]):
         start = fa.start(jnp.zeros_like(prior), jnp.ones_like(prior), self.rank, key=chosen)
         none = jnp.zeros((), jnp.int32)
         waiting = jnp.zeros((self.block_size, len(prior)), prior.dtype)
-        return Waiting(self.rule.init(start), waiting, none, none)
+        return WaitingIterates(self.rule.init(start), waiting, none, none)
 
-    def update(self, state: Waiting, batch: Batch, *, key: PRNGKeyArray | None = None) -> Waiting:
+    def update(
+        self, state: WaitingIterates, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> WaitingIterates:
         return _each_row(lambda *row: self._wait(*row), state, batch)
 
-    def mean(self, state: Waiting) -> Vector:
+    def mean(self, state: WaitingIterates) -> Vector:
         return self.posterior(state).mean
 
-    def posterior(self, state: Waiting) -> LowRankCovariance:
+    def posterior(self, state: WaitingIterates) -> LowRankCovariance:
         return self._absorb(state).inner.posterior
 
-    def _wait(self, state: Waiting, theta: Vector, weight: Scalar) -> Waiting:
+    def _wait(self, state: WaitingIterates, theta: Vector, weight: Scalar) -> WaitingIterates:
         waiting = jax.lax.dynamic_update_index_in_dim(state.waiting, theta, state.count, 0)
-        state = Waiting(state.inner, waiting, state.count + 1, state.blocks)
+        state = WaitingIterates(state.inner, waiting, state.count + 1, state.blocks)
         full = state.count == self.block_size
         return jax.lax.cond(full, lambda s: self._absorb(s), lambda s: s, state)
 
-    def _absorb(self, state: Waiting) -> Waiting:
+    def _absorb(self, state: WaitingIterates) -> WaitingIterates:
         """The waiting iterates given to the rule; the first block gives the start its variances."""
         weight = (jnp.arange(self.block_size) < state.count).astype(state.waiting.dtype)
         batch = Batch(state.waiting, jnp.zeros_like(weight), weight)
 
         def scaled(inner):
             unit = inner.posterior
-            variance = fa.variances(batch)
+            variance = fa.feature_variances(batch)
             factor = linalg.scale_rows(jnp.sqrt(variance), unit.covariance.factor)
             start = LowRankCovariance(unit.mean, factor, variance * unit.covariance.diag)
             return self.rule.init(start)
 
         inner = jax.lax.cond(state.blocks == 0, scaled, lambda inner: inner, state.inner)
         inner = self.rule.update(inner, batch)
-        return Waiting(inner, state.waiting, jnp.zeros_like(state.count), state.blocks + 1)
+        return WaitingIterates(inner, state.waiting, jnp.zeros_like(state.count), state.blocks + 1)
 
 
-class WindowAverage(PathRule[Waiting]):
+class WindowAverage(PathRule[WaitingIterates]):
     """Another rule, fed with the means of disjoint windows of iterates.
 
     Parameters
@@ -238,31 +240,35 @@ class WindowAverage(PathRule[Waiting]):
     def least(self) -> int:
         return self.window * self.inner.least
 
-    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> Waiting:
+    def init(self, prior: Vector, *, key: PRNGKeyArray | None = None) -> WaitingIterates:
         none = jnp.zeros((), jnp.int32)
-        return Waiting(self.inner.init(prior, key=key), jnp.zeros_like(prior)[None, :], none, none)
+        return WaitingIterates(
+            self.inner.init(prior, key=key), jnp.zeros_like(prior)[None, :], none, none
+        )
 
-    def update(self, state: Waiting, batch: Batch, *, key: PRNGKeyArray | None = None) -> Waiting:
+    def update(
+        self, state: WaitingIterates, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> WaitingIterates:
         return _each_row(lambda *row: self._wait(*row), state, batch)
 
-    def mean(self, state: Waiting) -> Vector:
+    def mean(self, state: WaitingIterates) -> Vector:
         return self.inner.mean(state.inner)
 
-    def posterior(self, state: Waiting) -> Gaussian:
+    def posterior(self, state: WaitingIterates) -> Gaussian:
         return self.inner.posterior(state.inner)
 
-    def _wait(self, state: Waiting, theta: Vector, weight: Scalar) -> Waiting:
+    def _wait(self, state: WaitingIterates, theta: Vector, weight: Scalar) -> WaitingIterates:
         count = state.count + 1
         past = state.waiting[0]
         mean = past + (theta - past) / count.astype(past.dtype)
-        state = Waiting(state.inner, mean[None, :], count, state.blocks)
+        state = WaitingIterates(state.inner, mean[None, :], count, state.blocks)
         return jax.lax.cond(count == self.window, lambda s: self._pass_on(s), lambda s: s, state)
 
-    def _pass_on(self, state: Waiting) -> Waiting:
+    def _pass_on(self, state: WaitingIterates) -> WaitingIterates:
         one = jnp.ones(1, state.waiting.dtype)
         inner = self.inner.update(state.inner, Batch(state.waiting, jnp.zeros_like(one), one))
         nothing = jnp.zeros_like(state.waiting)
-        return Waiting(inner, nothing, jnp.zeros_like(state.count), state.blocks + 1)
+        return WaitingIterates(inner, nothing, jnp.zeros_like(state.count), state.blocks + 1)
 
 
 def _each_row(step: Any, state: State, batch: Batch) -> State:
@@ -308,7 +314,7 @@ def _variances(state: Path) -> Vector:
 
 
 def _diagonal(state: Path) -> Diagonal:
-    return Diagonal(state.mean, floored(state.deviations[:0].T, _variances(state)))
+    return Diagonal(state.mean, floor_noise(state.deviations[:0].T, _variances(state)))
 
 
 def _check_rank(rank: int, like: Vector) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.rules.base import Batch, IterativeRule, shares
+from kalvi.rules.base import Batch, IterativeRule, normalise_weights
 from kalvi.rules.vifa.rule import in_batches
 
 Scalar = Float[Array, ""]
@@ -18,7 +18,7 @@ LAST = 0.01
 """The share of the learning rate that is left at the horizon."""
 
 
-class Trained(eqx.Module):
+class TrainingState(eqx.Module):
     """The parameters so far, and the optimiser's memory."""
 
     theta: Float[Array, " d"]
@@ -26,7 +26,7 @@ class Trained(eqx.Module):
     steps: Int[Array, ""]
 
 
-class Training(IterativeRule[Trained]):
+class Training(IterativeRule[TrainingState]):
     """Descent of −log p(θ | D)/N with a prior N(0, diag α⁻¹), batch by batch.
 
     Parameters
@@ -53,18 +53,20 @@ class Training(IterativeRule[Trained]):
     direction: Any = eqx.field(static=True, default=ADAM)
     batch_size: int | None = eqx.field(static=True, default=None)
 
-    def init(self, prior: Float[Array, " d"], *, key: PRNGKeyArray | None = None) -> Trained:
+    def init(self, prior: Float[Array, " d"], *, key: PRNGKeyArray | None = None) -> TrainingState:
         """From first parameters."""
-        return Trained(prior, self.direction.init(prior), jnp.zeros((), jnp.int32))
+        return TrainingState(prior, self.direction.init(prior), jnp.zeros((), jnp.int32))
 
-    def update(self, state: Trained, batch: Batch, *, key: PRNGKeyArray | None = None) -> Trained:
+    def update(
+        self, state: TrainingState, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> TrainingState:
         return in_batches(lambda *args: self._descend(*args), state, batch, self.batch_size, key)
 
-    def _descend(self, state: Trained, batch: Batch, key: PRNGKeyArray) -> Trained:
+    def _descend(self, state: TrainingState, batch: Batch, key: PRNGKeyArray) -> TrainingState:
         gradient = jax.grad(lambda theta: self.loss(theta, batch))(state.theta)
         move, memory = self.direction.update(gradient, state.memory, state.theta)
         theta = state.theta - self._rate(state.steps).astype(move.dtype) * move
-        return Trained(theta, memory, state.steps + 1)
+        return TrainingState(theta, memory, state.steps + 1)
 
     def _rate(self, steps: Int[Array, ""]) -> Scalar:
         if self.horizon is None:
@@ -75,5 +77,5 @@ class Training(IterativeRule[Trained]):
     def loss(self, theta: Float[Array, " d"], batch: Batch) -> Scalar:
         """−log p(θ | D)/N, from a batch of the N rows."""
         terms = jax.vmap(lambda x, y: self.model.log_prob(theta, x, y))(batch.x, batch.y)
-        fit = shares(batch.weight) @ terms
+        fit = normalise_weights(batch.weight) @ terms
         return jnp.sum(self.prior_precision * theta**2) / (2 * self.n_samples) - fit

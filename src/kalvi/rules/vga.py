@@ -22,7 +22,7 @@ from kalvi.numerics import linalg, natural_gradient
 from kalvi.numerics.natural_gradient import Rounding
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
-from kalvi.rules.base import Batch, in_blocks, weighted
+from kalvi.rules.base import Batch, in_blocks, weigh_rows
 from kalvi.rules.visits import roughness_of, sums
 
 Scalar = Float[Array, ""]
@@ -87,7 +87,7 @@ def vga(
     return VGA(posterior, here.elbo, passes, here.gap, converged)
 
 
-def informed(
+def informed_start(
     likelihood: Likelihood, prior: Dense, batch: Batch, predictor: Predictor | None = None
 ) -> Dense:
     """The prior with the information that rows have at its mean: a start for wide priors.
@@ -99,7 +99,7 @@ def informed(
     inner, x = (predictor or Linear()).whitened(prior, batch.x)
     mean, rows, _ = inner.linearise(jnp.zeros_like(prior.mean), x)
     information = jax.vmap(lambda f: jnp.asarray(likelihood.information(f), f.dtype))(mean)
-    curvature = rows.gram(weighted(batch.weight, information))
+    curvature = rows.gram(weigh_rows(batch.weight, information))
     gained = linalg.root_from_precision(linalg.identity_like(prior.root) + curvature)
     return Dense.from_root(prior.mean, prior.root @ gained)
 

@@ -21,7 +21,7 @@ from kalvi.numerics.natural_gradient import Rounding, rounding_of
 from kalvi.numerics.rows import Rows, bend
 from kalvi.predictors import Linearised, moments_of
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch, weighted
+from kalvi.rules.base import Batch, weigh_rows
 
 Vector = Float[Array, " d"]
 
@@ -29,7 +29,7 @@ ROUGHNESS = 1e-5
 """Nats a row by which the bound may fall where the integrals of several predictors disagree with it."""
 
 
-class Visit(eqx.Module):
+class BatchVisit(eqx.Module):
     """A batch at one Gaussian: its rows, and their expected terms with their weights.
 
     It is also the matrix H, known by `matvec`, `diagonal` and `to_dense`.
@@ -57,12 +57,12 @@ class Visit(eqx.Module):
         return self.rows.gram(self.curvature)
 
 
-def weigh(rows: Rows, expected: Expected, weight: Float[Array, " n"]) -> Visit:
+def weigh(rows: Rows, expected: Expected, weight: Float[Array, " n"]) -> BatchVisit:
     """The visit of rows whose expected terms are known."""
-    return Visit(rows, *(weighted(weight, term) for term in expected))
+    return BatchVisit(rows, *(weigh_rows(weight, term) for term in expected))
 
 
-def visit(model: Model, q: Gaussian, batch: Batch) -> Visit:
+def visit(model: Model, q: Gaussian, batch: Batch) -> BatchVisit:
     """What the rows of a batch say at q."""
     return _visit(model, q, model.predictor.linearise(q.mean, batch.x), batch)[0]
 
@@ -83,7 +83,7 @@ def roughness_of(likelihood: Likelihood) -> float:
 
 def _visit(
     model: Model, q: Gaussian, linearised: Linearised, batch: Batch
-) -> tuple[Visit, Rounding]:
+) -> tuple[BatchVisit, Rounding]:
     mean, var = moments_of(q, linearised)
     expected = jax.vmap(lambda y, m, v: model.likelihood.expect(y, m, v))(batch.y, mean, var)
     seen = weigh(linearised.rows, expected, batch.weight)

@@ -20,7 +20,7 @@ from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.numerics.precision import matching
 from kalvi.readers.files import BadData
 from kalvi.readers.source import Source
-from kalvi.rules.factor_analysis.common import loading
+from kalvi.rules.factor_analysis.factor_model import hidden_moments
 from kalvi.streams import run
 from kalvi.tabular import integrity
 from kalvi.tabular.predictions import RowPredictions, Unseen
@@ -375,5 +375,5 @@ def score_stds(estimator: FactorAnalysis) -> np.ndarray:
     """Standard deviations of the factors given a row, the same for every row."""
     spread = estimator.gaussian_.covariance
     with matching(estimator.dtype):
-        _, cov = run.call(loading, spread.factor, spread.diag, spread.factor.T[:1])
+        _, cov = run.call(hidden_moments, spread.factor, spread.diag, spread.factor.T[:1])
     return np.sqrt(np.diag(np.asarray(cov)))

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Int8
 
 from kalvi.estimators.binary_factorization.locations import SortedAxis
 from kalvi.estimators.input_checks import refuse_lazy
-from kalvi.rules.silk import Entries, Observed, Table, entries
+from kalvi.rules.silk import Entries, Observed, Table, list_entries
 
 BLOCK = 2**20
 """Entries that are read at once."""
@@ -73,7 +73,7 @@ class _Listed(NamedTuple):
 
     def as_list(self, axes: Axes) -> Entries:
         row, col = axes[0].sort(self.row), axes[1].sort(self.col)
-        return entries(row, col, self.sign, self.weight, self.shape)
+        return list_entries(row, col, self.sign, self.weight, self.shape)
 
 
 def read_entries(

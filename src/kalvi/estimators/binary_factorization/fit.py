@@ -148,7 +148,7 @@ def _moments(side: Side) -> Moments:
 
 
 def _moments_between(side: Side, near: Neighbours) -> tuple[Moments, Array]:
-    return side.posterior.bridged(bridge(side.prior, near))
+    return side.posterior.interpolate(bridge(side.prior, near))
 
 
 PARTS = ("posterior_", "_axes", "elbo_history_", "converged_")

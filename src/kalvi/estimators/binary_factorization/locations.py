@@ -5,7 +5,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from kalvi.rules.silk.locations import DeviceLocations, Places, places, spread, unordered
+from kalvi.rules.silk.locations import (
+    DeviceLocations,
+    Locations,
+    group_locations,
+    separate_ties,
+    unordered_locations,
+)
 
 Layout = tuple[DeviceLocations, DeviceLocations]
 """The locations of rows and of columns, on the device."""
@@ -16,7 +22,7 @@ UNORDERED = "unordered"
 class SortedAxis(NamedTuple):
     """The locations of one side of a matrix in rising order, and where the user's rows are among them."""
 
-    places: Places  # of the sorted rows
+    places: Locations  # of the sorted rows
     # the user's rows in the order of the places; None: as they are
     order: Int[np.ndarray, " r"] | None
 
@@ -53,9 +59,9 @@ def on_device(rows: SortedAxis, cols: SortedAxis, dtype: str) -> Layout:
 def sort_axis(name: str, given: Any, n: int, ties: str) -> SortedAxis:
     """The locations of n rows (or columns), `given` as the parameter `name`, in rising order."""
     if given is None:
-        return SortedAxis(places(np.arange(n, dtype=float)), None)
+        return SortedAxis(group_locations(np.arange(n, dtype=float)), None)
     if isinstance(given, str) and given == UNORDERED:
-        return SortedAxis(unordered(n), None)
+        return SortedAxis(unordered_locations(n), None)
     locations = locations_as_numbers(name, given)
     if len(locations) != n:
         what = name.split("_")[0] + ("s" if name.startswith("row") else "umns")
@@ -66,7 +72,7 @@ def sort_axis(name: str, given: Any, n: int, ties: str) -> SortedAxis:
     if np.array_equal(order, np.arange(n)):
         order = None
     rising = locations if order is None else locations[order]
-    return SortedAxis(places(spread(rising) if ties == "spread" else rising), order)
+    return SortedAxis(group_locations(separate_ties(rising) if ties == "spread" else rising), order)
 
 
 def locations_as_numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:

@@ -22,14 +22,14 @@ from kalvi.rules.silk import (
     Observed,
     Silk,
     StochasticSILK,
-    begun,
     start,
+    start_from_factors,
     statistics,
 )
 from kalvi.rules.silk.model import double_sum
-from kalvi.rules.silk.new_rows import given_columns, unseen
+from kalvi.rules.silk.new_rows import fit_rows, side_from_prior
 from kalvi.rules.silk.posteriors import Family
-from kalvi.rules.silk.prune import arranged, contributions, kept
+from kalvi.rules.silk.prune import contributions, select_factors, sort_factors
 from kalvi.streams import run
 
 FAMILIES: dict[str, Family] = {
@@ -103,7 +103,7 @@ def climb(
     enough = settings.tol * sum(observed.shape) * len(first.rows.prior.mean)
     limits = enough, settings.max_sweeps
     found = sweep(SILK(SOLVERS[settings.solver]), first, observed, *limits, tell)
-    return found._replace(silk=run.call(arranged, found.silk))
+    return found._replace(silk=run.call(sort_factors, found.silk))
 
 
 def sweep(
@@ -148,7 +148,7 @@ def climb_by_pieces(
         spread = math.sqrt(sum(noise[-2 * WINDOW :])) / WINDOW
         converged = len(old) == WINDOW and sum(new) - sum(old) < WINDOW * spread
     history.append(bound(state.silk, table))
-    return SweepResult(run.call(arranged, state.silk), np.array(history), bool(converged))
+    return SweepResult(run.call(sort_factors, state.silk), np.array(history), bool(converged))
 
 
 def bound(silk: Silk, observed: Observed) -> float:
@@ -172,7 +172,7 @@ def select_n_factors(
     for n in (needed, *range(needed - 1, 0, -1)):
         if n == len(size):
             continue
-        fewer = kept(found.silk, jnp.arange(n), FAMILIES[settings.posterior])
+        fewer = select_factors(found.silk, jnp.arange(n), FAMILIES[settings.posterior])
         fewer = climb(fewer, observed, settings, tell)
         if fewer.elbo < found.elbo - _price(found.silk):
             break
@@ -211,7 +211,7 @@ def _start(
 
 
 def _take_guess(u: Array, v: Array, layout: Layout, posterior: str) -> Silk:
-    return begun(u, v, *layout, FAMILIES[posterior])
+    return start_from_factors(u, v, *layout, FAMILIES[posterior])
 
 
 def _bound(silk: Silk, observed: Observed) -> tuple[Array, Array, Array]:
@@ -226,5 +226,5 @@ def _transform_rows(
     max_rounds: jax.Array,
 ):
     family = silk.rows.posterior.independent  # of the fit, whatever the parameter is now
-    new = Silk(unseen(silk.rows, layout[0], family), silk.cols)
-    return given_columns(new, observed, tolerance, max_rounds)
+    new = Silk(side_from_prior(silk.rows, layout[0], family), silk.cols)
+    return fit_rows(new, observed, tolerance, max_rounds)

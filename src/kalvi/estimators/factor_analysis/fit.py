@@ -57,8 +57,8 @@ class FactorFit:
         with matching(dtype):
             batch = streams.whole_batch(x, np.zeros(n), np.ones(n), **self._layout())
             limits = jnp.asarray(max_passes), jnp.asarray(tolerance, dtype)
-            found: fa.Optimum = run.call(climb, batch, self.gaussian, *limits)
-            state = fa.Factored(found.posterior, jnp.asarray(n, dtype))
+            found: fa.FactorOptimum = run.call(climb, batch, self.gaussian, *limits)
+            state = fa.RecursiveFAState(found.posterior, jnp.asarray(n, dtype))
         return replace(
             self,
             state=state,
@@ -78,7 +78,7 @@ class FactorFit:
 
     def factors(self, x: Any) -> np.ndarray:
         """The expected factors of each row, E[z | x]."""
-        return self._predict(fa.factors, x)
+        return self._predict(fa.expected_factors, x)
 
     def log_densities(self, x: Any) -> np.ndarray:
         """The log density of each row."""

@@ -66,7 +66,7 @@ class Method(NamedTuple):
 
 def make_start(first: Batch, rank: int, key: Any, orthogonal: bool, scaled: bool):
     """The distribution that a stream starts from, in the units of its first rows."""
-    variance = fa.variances(first)
+    variance = fa.feature_variances(first)
     zero, one = jnp.zeros_like(variance), jnp.ones_like(variance)
     if not orthogonal:
         return fa.start(zero, variance, rank, key=key)
@@ -75,7 +75,7 @@ def make_start(first: Batch, rank: int, key: Any, orthogonal: bool, scaled: bool
     return fa.orthogonal_start(zero, one, rank, key=key, share=1.0)
 
 
-def climb(batch: Batch, start: LowRankCovariance, max_passes, tolerance) -> fa.Optimum:
+def climb(batch: Batch, start: LowRankCovariance, max_passes, tolerance) -> fa.FactorOptimum:
     """The maximum likelihood of all rows, from a start."""
     return fa.batch_em(batch, start, max_passes=max_passes, tolerance=tolerance)
 

@@ -16,13 +16,13 @@ from kalvi.estimators.gaussian_process.problem import (
     Problem,
     TrainingRows,
 )
-from kalvi.rules.base import weighted
+from kalvi.rules.base import weigh_rows
 from kalvi.rules.klprox import (
-    Conditioned,
+    ConditioningFactors,
     KLProx,
-    Latent,
+    LatentPrior,
     Sites,
-    conditioned,
+    condition,
     evidence_gradient,
     klprox,
     predict,
@@ -37,8 +37,8 @@ class ExactFit(NamedTuple):
     hyper: Hyperparameters
     found: KLProx
     x: np.ndarray
-    prior: Latent
-    factors: Conditioned
+    prior: LatentPrior
+    factors: ConditioningFactors
 
     regime = "exact"
 
@@ -103,10 +103,10 @@ class ExactProblem(Problem):
     def value(self, hyper: Hyperparameters) -> float:
         return float(self._solve(hyper, SEARCHED_GAP)[1].elbo)
 
-    def _solve(self, hyper: Hyperparameters, gap: float) -> tuple[Latent, KLProx]:
+    def _solve(self, hyper: Hyperparameters, gap: float) -> tuple[LatentPrior, KLProx]:
         cov = hyper.covariance.gram(self.table.x, self.size)
         mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
-        prior = Latent(jnp.asarray(mean, self.dtype), cov)
+        prior = LatentPrior(jnp.asarray(mean, self.dtype), cov)
         # always sites, never None, so that one program serves
         first = run.call(first_sites, hyper.likelihood, prior.mean, self.weight)
         for start in (self.sites or first, first):
@@ -124,16 +124,16 @@ def _klprox(likelihood, prior, y, weight, start, max_passes, gap) -> KLProx:
     limits = {"max_passes": max_passes, "tolerance": gap}
     found = klprox(likelihood, prior, y, weight, start, **limits)
     value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
-    fit = jnp.sum(weighted(weight, value))
+    fit = jnp.sum(weigh_rows(weight, value))
     slack = float(np.sqrt(jnp.finfo(y.dtype).eps)) * (len(y) + jnp.abs(fit))
     return found._replace(elbo=jnp.where(found.elbo <= fit + slack, found.elbo, jnp.nan))
 
 
-def _factors(likelihood, prior: Latent, found: KLProx) -> Conditioned:
+def _factors(likelihood, prior: LatentPrior, found: KLProx) -> ConditioningFactors:
     curvature = found.sites.curvature
-    return conditioned(prior.cov, curvature, log_concave=likelihood.log_concave)
+    return condition(prior.cov, curvature, log_concave=likelihood.log_concave)
 
 
-def _slopes(likelihood, prior: Latent, y, weight, found: KLProx):
+def _slopes(likelihood, prior: LatentPrior, y, weight, found: KLProx):
     factors = _factors(likelihood, prior, found)
     return evidence_gradient(likelihood, prior, y, weight, found, factors)

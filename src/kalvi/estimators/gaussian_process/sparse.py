@@ -20,10 +20,10 @@ from kalvi.gaussians.divergences import kl
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear
 from kalvi.rules.base import Batch
-from kalvi.rules.klprox import choose, sparse_elbo, sparse_klprox, sparse_predict
+from kalvi.rules.klprox import choose_inducing, sparse_elbo, sparse_klprox, sparse_predict
 from kalvi.rules.klprox.rule import KLProximal
-from kalvi.rules.klprox.sparse import InducingFeatures, inducing_rows, standard
-from kalvi.rules.vga import VGA, informed
+from kalvi.rules.klprox.sparse import InducingFeatures, inducing_rows, standard_prior
+from kalvi.rules.vga import VGA, informed_start
 from kalvi.streams import run
 
 SAMPLE, PASSES = 20, 10
@@ -117,7 +117,7 @@ class SparseProblem(Problem):
         rule = KLProximal.stochastic(
             hyper.likelihood, float(self.table.weight.sum()), predictor=predictor
         )
-        prior = standard(jnp.asarray(self.inducing))
+        prior = standard_prior(jnp.asarray(self.inducing))
         state = rule.start(prior, start.posterior)
         for _ in range(PASSES):
             state = run.resume(rule, state, self._minibatches(hyper))
@@ -162,7 +162,7 @@ class SparseProblem(Problem):
 
     def _chosen(self, hyper: Hyperparameters) -> np.ndarray:
         x = jnp.asarray(self.candidates, self.dtype)
-        found = run.call(choose, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
+        found = run.call(choose_inducing, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
         if not int(found.count):
             raise ValueError(
                 "sparse=True needs a kernel under which rows have something in common; "
@@ -172,7 +172,7 @@ class SparseProblem(Problem):
 
     def _solve(self, hyper: Hyperparameters) -> tuple[VGA, Batch, Any]:
         batch, mean = self._batch(hyper)
-        start = self.posterior or standard(jnp.asarray(self.inducing))
+        start = self.posterior or standard_prior(jnp.asarray(self.inducing))
         for fresh in (self.posterior is None, True):
             args = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, batch, start
             found: VGA = run.call(_solved, *args, jnp.asarray(fresh), self.max_passes)
@@ -211,7 +211,9 @@ def _solved(likelihood, kernel, mean, inducing, batch, start, fresh, max_passes)
     rows = inducing_rows(kernel, inducing, batch.x, mean)
     start = jax.lax.cond(
         fresh,
-        lambda: informed(likelihood, standard(inducing), batch._replace(x=rows), OffsetLinear()),
+        lambda: informed_start(
+            likelihood, standard_prior(inducing), batch._replace(x=rows), OffsetLinear()
+        ),
         lambda: start,
     )
     return sparse_klprox(likelihood, kernel, mean, inducing, batch, start, **limits)

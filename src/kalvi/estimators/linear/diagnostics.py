@@ -25,7 +25,7 @@ from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.precision import matching
 from kalvi.predictors import Predictor
-from kalvi.rules.base import Batch, weighted
+from kalvi.rules.base import Batch, weigh_rows
 from kalvi.streams import run
 
 ROWS, NUMBERS = 256, 2**24
@@ -111,4 +111,4 @@ def _log_likelihoods(
     """Σ wᵢ log p(yᵢ | θ) of each draw."""
     f = jnp.swapaxes(jax.vmap(lambda one: predictor.values(one, batch.x))(theta), 0, 1)
     terms = jax.vmap(lambda row, y: jax.vmap(lambda one: likelihood.log_prob(one, y))(row))
-    return jnp.sum(weighted(batch.weight, terms(f, batch.y)), axis=0)
+    return jnp.sum(weigh_rows(batch.weight, terms(f, batch.y)), axis=0)

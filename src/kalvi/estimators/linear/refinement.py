@@ -24,8 +24,8 @@ from kalvi.predictors import Predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch
 from kalvi.rules.grid import take
-from kalvi.rules.klprox.weights import Weights, in_function_space, in_weight_space
-from kalvi.rules.revisit import Revisit, Revisiting
+from kalvi.rules.klprox.weights import WeightOptimum, in_function_space, in_weight_space
+from kalvi.rules.revisit import Revisit, RevisitState
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.rules.vga import VGA, vga
 from kalvi.streams import run
@@ -75,7 +75,7 @@ def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple
     settings = fit.settings
     most = settings.pass_limit or MOST_LOW_RANK
     rule = Revisit(Model(fit.predictor, fit.family.likelihood))
-    state: Revisiting = rule.init(prior, start=start)
+    state: RevisitState = rule.init(prior, start=start)
     size = visited_rows(start.dim)
     with tqdm(total=most, unit=" passes", disable=not settings.verbose) as bar:
         ascent = state.ascent
@@ -112,7 +112,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
     most_evidence, start = -np.inf, None
     for scale in tqdm(scales, unit=" priors", disable=not several):
         prior = settings.make_variances(scale, n_features, family.outputs)
-        found: Weights = run.call(ascend, family.likelihood, prior, batch, start, most)
+        found: WeightOptimum = run.call(ascend, family.likelihood, prior, batch, start, most)
         posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
         start = posterior.compact()
         state = _solved_state(empty, prior, start, found.elbo, rows)
@@ -136,7 +136,7 @@ def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: R
     return eqx.tree_at(lambda s: s.log_evidence, state, elbo)
 
 
-def _optimum(found: VGA | Weights) -> Optimum:
+def _optimum(found: VGA | WeightOptimum) -> Optimum:
     numbers = int(found.passes), float(found.elbo), float(found.gap)
     return Optimum(*numbers, bool(found.converged))
 
@@ -152,9 +152,13 @@ def _maximise(
     return vga(likelihood, prior, batch, start, predictor=predictor, max_passes=most)
 
 
-def _in_weight_space(likelihood: Any, prior: Any, batch: Batch, start: Any, most: Any) -> Weights:
+def _in_weight_space(
+    likelihood: Any, prior: Any, batch: Batch, start: Any, most: Any
+) -> WeightOptimum:
     return in_weight_space(likelihood, prior, batch, start, max_passes=most, tolerance=GAP)
 
 
-def _in_function_space(likelihood: Any, prior: Any, batch: Batch, start: Any, most: Any) -> Weights:
+def _in_function_space(
+    likelihood: Any, prior: Any, batch: Batch, start: Any, most: Any
+) -> WeightOptimum:
     return in_function_space(likelihood, prior, batch, start, max_passes=most, tolerance=GAP)

@@ -25,7 +25,7 @@ from kalvi.gaussians.merging import check, check_different, check_prior, combine
 from kalvi.numerics.precision import matching
 from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
-from kalvi.rules.revisit import AddedUp
+from kalvi.rules.revisit import SumPass
 from kalvi.streams import run
 
 SHAPES = ("classes_", "n_features_in_", "feature_names_in_")
@@ -146,7 +146,7 @@ def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -
     with matching(settings.dtype):
         size = visited_rows(visited.dim)
         batches = streams.array_batches(*rows, block_size=size, **settings.layout)
-        rule = AddedUp(Model(linear_predictor(likelihood.outputs), likelihood), visited)
+        rule = SumPass(Model(linear_predictor(likelihood.outputs), likelihood), visited)
         found = run.resume(rule, jax.tree.map(jnp.asarray, sums), batches)
         return jax.tree.map(np.asarray, found)
 

@@ -14,7 +14,7 @@ from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron
 from kalvi.rules import evidence
 from kalvi.rules.base import Batch
-from kalvi.rules.training import Trained, Training
+from kalvi.rules.training import Training, TrainingState
 from kalvi.streams import run
 
 
@@ -49,14 +49,14 @@ class Problem(NamedTuple):
         factor = jnp.zeros((len(mean), self.rank), mean.dtype)
         return LowRankPrecision(mean, factor, precision)
 
-    def first_hyper(self, model: Model, theta: Array) -> evidence.Hyper:
+    def first_hyper(self, model: Model, theta: Array) -> evidence.PriorAndNoise:
         """Prior precisions and noise before any are learned."""
         alpha = jnp.full_like(theta, self.prior_precision)
         noise = model.noise_variance()
         noise = jnp.ones(1, theta.dtype) if noise is None else noise.astype(theta.dtype)
-        return evidence.Hyper(alpha, noise, jnp.zeros((), theta.dtype))
+        return evidence.PriorAndNoise(alpha, noise, jnp.zeros((), theta.dtype))
 
-    def training(self, model: Model, hyper: evidence.Hyper) -> Training:
+    def training(self, model: Model, hyper: evidence.PriorAndNoise) -> Training:
         """The rule that trains the network."""
         steps = self.epochs * (len(self.batch.weight) // self.batch_size)
         return Training(
@@ -68,7 +68,9 @@ class Problem(NamedTuple):
             batch_size=self.batch_size,
         )
 
-    def train(self, rule: Training, state: Trained, first: int, n: int, bar: tqdm) -> Trained:
+    def train(
+        self, rule: Training, state: TrainingState, first: int, n: int, bar: tqdm
+    ) -> TrainingState:
         """The state after n epochs more, the number `first` and those that follow."""
 
         def shown(_: Any) -> None:

@@ -18,8 +18,8 @@ from kalvi.gaussians import Dense, Diagonal
 from kalvi.gaussians.ascents import NaturalAscent, Sums
 from kalvi.predictors.models import Model
 from kalvi.rules import evidence
-from kalvi.rules.revisit import AddedUp, Revisit, Revisiting
-from kalvi.rules.training import Trained
+from kalvi.rules.revisit import Revisit, RevisitState, SumPass
+from kalvi.rules.training import TrainingState
 from kalvi.rules.vifa import PrecisionVI
 from kalvi.streams import run
 
@@ -42,7 +42,7 @@ def fit_vifa(problem: Problem, before: LearnedNetwork | None = None) -> LearnedN
     model, theta = problem.start()
     hyper = problem.first_hyper(model, theta)
     rule = problem.training(model, hyper)
-    state: Trained = rule.init(theta)
+    state: TrainingState = rule.init(theta)
     learn = _full if problem.rank is None else _low_rank
     q: Any = None
     ends = np.linspace(0, problem.epochs, min(ROUNDS, problem.epochs) + 1).astype(int)
@@ -61,14 +61,16 @@ def fit_vifa(problem: Problem, before: LearnedNetwork | None = None) -> LearnedN
     return LearnedNetwork(model, q, np.asarray(hyper.prior_precision), elbo)
 
 
-def _update_hyper(problem: Problem, model: Model, q, hyper: evidence.Hyper) -> evidence.Hyper:
+def _update_hyper(
+    problem: Problem, model: Model, q, hyper: evidence.PriorAndNoise
+) -> evidence.PriorAndNoise:
     """The hyperparameters after a round."""
     squares = jnp.zeros_like(hyper.noise)
     if model.noise_variance() is not None:
         squares = run.call(squared_residuals, model, q.mean, problem.batch)
     groups = problem.perceptron.groups()
     found = run.call(
-        evidence.updated,
+        evidence.update_evidence,
         q,
         hyper,
         jnp.asarray(groups),
@@ -87,7 +89,7 @@ def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
     q = prior.to_dense() if q is None else q
     q = eqx.tree_at(lambda q: q.mean, q, theta)
     rows = problem if number is None else _some_rows(problem, number)
-    rule = AddedUp(model, q)
+    rule = SumPass(model, q)
     found = run.resume(rule, rule.init(), rows.blocks(PASS_ROWS))
     return run.call(_at_target, q, prior, found)
 
@@ -97,10 +99,10 @@ def _at_target(q: Dense, prior: Diagonal, found: Sums) -> Dense:
     return q.toward(found.curvature + q.gather(prior.precision), prior)
 
 
-def _polish(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
+def _polish(problem: Problem, model: Model, hyper: evidence.PriorAndNoise, q: Dense):
     """Natural-gradient steps as long as the bound rises, and the bound."""
     rule, prior = Revisit(model), _prior_of(hyper)
-    state: Revisiting = run.call(_begin_polish, prior, q)
+    state: RevisitState = run.call(_begin_polish, prior, q)
     state = run.resume(rule, state, problem.blocks(PASS_ROWS))
     state = run.call(Revisit.turn, rule, state)
     for _ in range(POLISH):
@@ -112,11 +114,11 @@ def _polish(problem: Problem, model: Model, hyper: evidence.Hyper, q: Dense):
     return state.posterior, float(state.ascent.elbo)
 
 
-def _begin_polish(prior: Diagonal, start: Dense) -> Revisiting:
-    return Revisiting.begin_pass(NaturalAscent.begin(prior.to_dense(), start, memory=POLISH - 1))
+def _begin_polish(prior: Diagonal, start: Dense) -> RevisitState:
+    return RevisitState.begin_pass(NaturalAscent.begin(prior.to_dense(), start, memory=POLISH - 1))
 
 
-def _prior_of(hyper: evidence.Hyper) -> Diagonal:
+def _prior_of(hyper: evidence.PriorAndNoise) -> Diagonal:
     return Diagonal(jnp.zeros_like(hyper.prior_precision), 1 / hyper.prior_precision)
 
 
@@ -148,5 +150,5 @@ def _some_rows(problem: Problem, number: int) -> Problem:
     return problem._replace(batch=part._replace(weight=part.weight / share))
 
 
-def _with_noise(model: Model, hyper: evidence.Hyper) -> Model:
+def _with_noise(model: Model, hyper: evidence.PriorAndNoise) -> Model:
     return model if model.noise_variance() is None else model.with_noise(hyper.noise)

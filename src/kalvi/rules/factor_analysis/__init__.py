@@ -1,33 +1,33 @@
 """Factor analysis of a stream or a table: its covariance as F Fᵀ + diag ψ, never d × d."""
 
-from kalvi.rules.factor_analysis.batch import Optimum, batch_em
-from kalvi.rules.factor_analysis.common import (
+from kalvi.rules.factor_analysis.batch import FactorOptimum, batch_em
+from kalvi.rules.factor_analysis.factor_model import (
     canonical,
-    factors,
+    expected_factors,
+    feature_variances,
     log_densities,
     orthogonal_start,
     start,
-    variances,
 )
 from kalvi.rules.factor_analysis.generate import random_factor_model
-from kalvi.rules.factor_analysis.gradient import SGA, Climbing
-from kalvi.rules.factor_analysis.online import Averaged, OnlineEM
-from kalvi.rules.factor_analysis.recursive import Factored, RecursiveFA
+from kalvi.rules.factor_analysis.gradient import SGA, SGAState
+from kalvi.rules.factor_analysis.online import OnlineEM, OnlineEMState
+from kalvi.rules.factor_analysis.recursive import RecursiveFA, RecursiveFAState
 
 __all__ = [
     "SGA",
-    "Averaged",
-    "Climbing",
-    "Factored",
+    "FactorOptimum",
     "OnlineEM",
-    "Optimum",
+    "OnlineEMState",
     "RecursiveFA",
+    "RecursiveFAState",
+    "SGAState",
     "batch_em",
     "canonical",
-    "factors",
+    "expected_factors",
+    "feature_variances",
     "log_densities",
     "orthogonal_start",
     "random_factor_model",
     "start",
-    "variances",
 ]

@@ -33,8 +33,8 @@ from jaxtyping import Array, Bool, Int
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
 from kalvi.rules.base import Batch
-from kalvi.rules.factor_analysis import common
-from kalvi.rules.factor_analysis.common import Factor, PerFeature, Rows, Scalar
+from kalvi.rules.factor_analysis import factor_model
+from kalvi.rules.factor_analysis.factor_model import Factor, PerFeature, Rows, Scalar
 
 LEAST_OWN, LONGEST = 1e-4, 2.0
 """Bounds on Newton's step for log ψ: φ is taken as no less, and the step as no longer."""
@@ -44,7 +44,7 @@ CALM = 2
 """The climb ends after this many passes in a row of little gain."""
 
 
-class Optimum(NamedTuple):
+class FactorOptimum(NamedTuple):
     """The Gaussian found, and how."""
 
     posterior: LowRankCovariance
@@ -53,7 +53,7 @@ class Optimum(NamedTuple):
     converged: Bool[Array, ""]
 
 
-class Table(NamedTuple):
+class CentredTable(NamedTuple):
     """Rows whose scatter is S, and diag(S)."""
 
     x: Rows
@@ -81,7 +81,7 @@ class Iterate(NamedTuple):
         return cls(factor, factor, factor, diag, diag, one, -jnp.inf * one)
 
 
-Step = Callable[[Table, Iterate], tuple[Iterate, Scalar]]  # the next iterate and its gain
+Step = Callable[[CentredTable, Iterate], tuple[Iterate, Scalar]]  # the next iterate and its gain
 
 
 def batch_em(
@@ -92,7 +92,7 @@ def batch_em(
     tolerance: Scalar | float = 1e-8,
     accelerated: bool = True,
     centred: bool = True,
-) -> Optimum:
+) -> FactorOptimum:
     """The most likely Gaussian N(mean, F Fᵀ + diag ψ) of the rows, by a climb that never falls.
 
     It ends where a pass gains less than `tolerance` in log-likelihood a row; `accelerated=False` is
@@ -101,17 +101,17 @@ def batch_em(
     total = jnp.maximum(jnp.sum(batch.weight), 1)
     mean = batch.weight @ batch.x / total if centred else start.mean
     x = linalg.scale_rows(jnp.sqrt(batch.weight / total), batch.x - mean[None, :])
-    table = Table(x, jnp.sum(x**2, axis=0))
+    table = CentredTable(x, jnp.sum(x**2, axis=0))
     factor = start.covariance.factor
-    first = Iterate.at(factor, common.floored(factor, start.covariance.diag))
+    first = Iterate.at(factor, factor_model.floor_noise(factor, start.covariance.diag))
     step: Step = ritz if accelerated else em
     last, passes, converged = _climb(step, table, first, max_passes, tolerance)
     q = LowRankCovariance(mean, last.factor, last.diag)
-    likelihood = jnp.sum(batch.weight * common.log_densities(q, batch.x)) / total
-    return Optimum(q, likelihood, passes, converged)
+    likelihood = jnp.sum(batch.weight * factor_model.log_densities(q, batch.x)) / total
+    return FactorOptimum(q, likelihood, passes, converged)
 
 
-def _climb(step: Step, table: Table, first: Iterate, max_passes, tolerance):
+def _climb(step: Step, table: CentredTable, first: Iterate, max_passes, tolerance):
     eps = float(jnp.finfo(table.x.dtype).eps)
 
     def unfinished(carry):
@@ -129,7 +129,7 @@ def _climb(step: Step, table: Table, first: Iterate, max_passes, tolerance):
     return last, passes, calm >= CALM
 
 
-def em(table: Table, last: Iterate) -> tuple[Iterate, Scalar]:
+def em(table: CentredTable, last: Iterate) -> tuple[Iterate, Scalar]:
     """One EM iteration."""
     u = linalg.scale_rows(1 / last.diag, last.factor)
     y = table.x @ u
@@ -145,7 +145,7 @@ def em(table: Table, last: Iterate) -> tuple[Iterate, Scalar]:
     return Iterate.at(factor, diag)._replace(value=value), value - last.value
 
 
-def ritz(table: Table, last: Iterate) -> tuple[Iterate, Scalar]:
+def ritz(table: CentredTable, last: Iterate) -> tuple[Iterate, Scalar]:
     """The best factor in the subspace for the ψ on trial, and ψ for it; or a shorter trial."""
     std, p = jnp.sqrt(last.trial), last.basis.shape[1]
     span = jnp.concatenate([last.basis, last.image], axis=1)
@@ -173,9 +173,9 @@ def ritz(table: Table, last: Iterate) -> tuple[Iterate, Scalar]:
     return chosen, jnp.where(fell, jnp.inf, value - last.value)
 
 
-def _kept(table: Table, diag: PerFeature) -> PerFeature:
+def _kept(table: CentredTable, diag: PerFeature) -> PerFeature:
     """ψ above its floor and below the variance."""
-    least = common.floored(jnp.sqrt(table.variance)[:, None], jnp.zeros_like(diag))
+    least = factor_model.floor_noise(jnp.sqrt(table.variance)[:, None], jnp.zeros_like(diag))
     return jnp.clip(diag, least, jnp.maximum(table.variance, least))
 
 

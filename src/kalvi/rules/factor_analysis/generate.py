@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
-from kalvi.rules.factor_analysis.common import Number, orthogonal
+from kalvi.rules.factor_analysis.factor_model import Number, random_orthonormal
 
 
 def random_factor_model(
@@ -33,6 +33,6 @@ def random_factor_model(
     keys = jr.split(key, 4)
     mean = jr.normal(keys[0], (dim,))
     squares = jr.uniform(keys[1], (dim,), minval=low, maxval=high)
-    factor = linalg.scale_rows(jnp.sqrt(squares), orthogonal(dim, rank, key=keys[2]))
+    factor = linalg.scale_rows(jnp.sqrt(squares), random_orthonormal(dim, rank, key=keys[2]))
     share = 1 - jr.uniform(keys[3], (dim,))  # in (0, 1]: no variance is zero
     return LowRankCovariance(mean, factor, share * jnp.max(squares))

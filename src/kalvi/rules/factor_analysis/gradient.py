@@ -23,12 +23,12 @@ from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
-from kalvi.rules.base import Batch, IterativeRule
-from kalvi.rules.factor_analysis import common
-from kalvi.rules.factor_analysis.common import Factor, Number, PerFeature, Rows, Scalar
+from kalvi.rules.base import Batch, IterativeRule, in_blocks
+from kalvi.rules.factor_analysis import factor_model
+from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature, Rows, Scalar
 
 
-class Climbing(eqx.Module):
+class SGAState(eqx.Module):
     """The Gaussian of the rows so far, and the squares of the units in which steps are taken."""
 
     posterior: LowRankCovariance
@@ -36,7 +36,7 @@ class Climbing(eqx.Module):
     rows: Scalar  # their total weight
 
 
-class SGA(IterativeRule[Climbing]):
+class SGA(IterativeRule[SGAState]):
     """Stochastic gradient ascent of the likelihood, the result that of the rows one by one.
 
     Parameters
@@ -67,22 +67,22 @@ class SGA(IterativeRule[Climbing]):
         """The printed steps, in the units of the rows and as long as they come."""
         return cls(step_size, decay, warm_up, float("inf"), False)
 
-    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> Climbing:
-        common.refuse_empty_columns("SGA", prior.covariance.factor)
+    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> SGAState:
+        factor_model.refuse_empty_columns("SGA", prior.covariance.factor)
         units = prior.variance() if self.scaled else jnp.ones_like(prior.mean)
-        return Climbing(prior, units, jnp.zeros((), prior.mean.dtype))
+        return SGAState(prior, units, jnp.zeros((), prior.mean.dtype))
 
-    def update(self, state: Climbing, batch: Batch, *, key: PRNGKeyArray | None = None) -> Climbing:
-        rows = common.in_blocks(batch, 1)
+    def update(self, state: SGAState, batch: Batch, *, key: PRNGKeyArray | None = None) -> SGAState:
+        rows = in_blocks(batch, 1)
         return jax.lax.scan(lambda s, row: (self._absorb(s, row), None), state, rows)[0]
 
-    def _absorb(self, state: Climbing, row: Batch) -> Climbing:
+    def _absorb(self, state: SGAState, row: Batch) -> SGAState:
         covariance = state.posterior.covariance
         factor, diag = covariance.factor, covariance.diag
-        x, mean, rows, number, told = common.one(
+        x, mean, rows, number, weight = factor_model.centre_one(
             state.posterior.mean, state.rows, row, self.centred
         )
-        size = self.step_size / (1 + self.decay * number) * told * (rows > self.warm_up)
+        size = self.step_size / (1 + self.decay * number) * weight * (rows > self.warm_up)
         by_factor, by_log_diag = gradients(factor, diag, x)
         move = linalg.scale_rows(size * state.units, by_factor)
         reach = self.longest * jnp.sqrt(covariance.diagonal())
@@ -90,14 +90,16 @@ class SGA(IterativeRule[Climbing]):
         move = linalg.scale_rows(jnp.where(length > reach, reach / length, 1), move)
         factor = factor + move
         diag = diag * jnp.exp(jnp.clip(size * by_log_diag, -self.longest, self.longest))
-        return Climbing(
-            LowRankCovariance(mean, factor, common.floored(factor, diag)), state.units, rows
+        return SGAState(
+            LowRankCovariance(mean, factor, factor_model.floor_noise(factor, diag)),
+            state.units,
+            rows,
         )
 
 
 def gradients(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Factor, PerFeature]:
     """The gradients of Σ log N(x; 0, F Fᵀ + diag ψ) over the rows, in F and in log ψ."""
-    hidden, spread = common.loading(factor, diag, x)
+    hidden, spread = factor_model.hidden_moments(factor, diag, x)
     rest, wide = x - hidden @ factor.T, len(x) * (factor @ spread)
     by_factor = linalg.scale_rows(1 / diag, rest.T @ hidden - wide)
     squares = jnp.sum(rest**2, axis=0) + jnp.sum(wide * factor, axis=1)

@@ -37,9 +37,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
-from kalvi.rules.base import Batch, StreamRule
-from kalvi.rules.factor_analysis import common
-from kalvi.rules.factor_analysis.common import Factor, Number, PerFeature, Scalar
+from kalvi.rules.base import Batch, StreamRule, in_blocks
+from kalvi.rules.factor_analysis import factor_model
+from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature, Scalar
 
 GROWTH = 3.0
 """The weight of a row's F and ψ in the average grows as this power of its number."""
@@ -47,7 +47,7 @@ NOT_AVERAGED = float("inf")
 """`average_from` for the last F and ψ themselves."""
 
 
-class Statistics(NamedTuple):
+class EMStatistics(NamedTuple):
     """S₁, S₂ᵀ and S₃, the last without M⁻¹ where the present one is taken."""
 
     squares: PerFeature
@@ -55,23 +55,23 @@ class Statistics(NamedTuple):
     hidden: Float[Array, "p p"]
 
 
-class Model(NamedTuple):
+class FactorParameters(NamedTuple):
     """F and ψ."""
 
     factor: Factor
     diag: PerFeature
 
 
-class Averaged(eqx.Module):
+class OnlineEMState(eqx.Module):
     """The averaged Gaussian, the statistics that the next row moves, and the model that reads it."""
 
     posterior: LowRankCovariance
-    statistics: Statistics
-    present: Model
+    statistics: EMStatistics
+    present: FactorParameters
     rows: Scalar  # their total weight
 
 
-class OnlineEM(StreamRule[Averaged]):
+class OnlineEM(StreamRule[OnlineEMState]):
     """Online EM with averaging, the result that of the rows one by one.
 
     Parameters
@@ -113,37 +113,41 @@ class OnlineEM(StreamRule[Averaged]):
         """Statistics that weigh the rows in proportion to their numbers; the last F and ψ."""
         return cls(1.0, NOT_AVERAGED, 2.0, 0.0, warm_up, False, centred)
 
-    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> Averaged:
+    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> OnlineEMState:
         factor = prior.covariance.factor
-        common.refuse_empty_columns("OnlineEM", factor)
+        factor_model.refuse_empty_columns("OnlineEM", factor)
         hidden = jnp.eye(factor.shape[1], dtype=factor.dtype)
-        statistics = Statistics(prior.covariance.diagonal(), factor, hidden)
-        present = Model(factor, prior.covariance.diag)
-        return Averaged(prior, statistics, present, jnp.zeros((), factor.dtype))
+        statistics = EMStatistics(prior.covariance.diagonal(), factor, hidden)
+        present = FactorParameters(factor, prior.covariance.diag)
+        return OnlineEMState(prior, statistics, present, jnp.zeros((), factor.dtype))
 
-    def update(self, state: Averaged, batch: Batch, *, key: PRNGKeyArray | None = None) -> Averaged:
-        rows = common.in_blocks(batch, 1)
+    def update(
+        self, state: OnlineEMState, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> OnlineEMState:
+        rows = in_blocks(batch, 1)
         return jax.lax.scan(lambda c, row: (self._absorb(c, row), None), state, rows)[0]
 
-    def _absorb(self, state: Averaged, row: Batch) -> Averaged:
+    def _absorb(self, state: OnlineEMState, row: Batch) -> OnlineEMState:
         """The E-step and the M-step of one row; a row of weight w moves as far as w steps would."""
         q, present = state.posterior, state.present
-        x, mean, rows, number, told = common.one(q.mean, state.rows, row, self.centred)
-        step = 1 - (1 - self._step(number)) ** told
-        hidden, spread = common.loading(*present, x)
+        x, mean, rows, number, weight = factor_model.centre_one(
+            q.mean, state.rows, row, self.centred
+        )
+        step = 1 - (1 - self._step(number)) ** weight
+        hidden, spread = factor_model.hidden_moments(*present, x)
         second = hidden.T @ hidden if self.present_spread else spread + hidden.T @ hidden
-        fresh = Statistics(x[0] ** 2, x.T * hidden, second)
+        fresh = EMStatistics(x[0] ** 2, x.T * hidden, second)
         statistics = jax.tree.map(lambda a, b: a + step * (b - a), state.statistics, fresh)
         model = _maximise(statistics, spread if self.present_spread else 0 * spread)
         # rows that are all the same leave F = 0, which EM could not leave again
         filled = jnp.all(jnp.any(model.factor != 0, axis=0))
         model = jax.tree.map(lambda a, b: jnp.where(filled, b, a), present, model)
-        share = jnp.minimum(told * self._share(number), 1)
+        share = jnp.minimum(weight * self._share(number), 1)
         average = (q.covariance.factor, q.covariance.diag)
         average = [a + share * (b - a) for a, b in zip(average, model, strict=True)]
-        moves = (told > 0) & (rows >= self.warm_up)
+        moves = (weight > 0) & (rows >= self.warm_up)
         present = jax.tree.map(lambda a, b: jnp.where(moves, b, a), present, model)
-        return Averaged(LowRankCovariance(mean, *average), statistics, present, rows)
+        return OnlineEMState(LowRankCovariance(mean, *average), statistics, present, rows)
 
     def _step(self, number: Scalar) -> Scalar:
         """How far a row moves the statistics towards its own."""
@@ -156,8 +160,8 @@ class OnlineEM(StreamRule[Averaged]):
         return 1 / jnp.maximum(number - self.average_from, 1)
 
 
-def _maximise(statistics: Statistics, spread: Float[Array, "p p"]) -> Model:
+def _maximise(statistics: EMStatistics, spread: Float[Array, "p p"]) -> FactorParameters:
     """F and ψ of the statistics: ψ is a Schur complement, kept above rounding by the floor."""
-    factor = statistics.cross @ common.inverted(statistics.hidden + spread)
+    factor = statistics.cross @ factor_model.invert_positive(statistics.hidden + spread)
     diag = statistics.squares - jnp.sum(factor * statistics.cross, axis=1)
-    return Model(factor, common.floored(factor, diag))
+    return FactorParameters(factor, factor_model.floor_noise(factor, diag))

@@ -22,22 +22,22 @@ from jaxtyping import PRNGKeyArray
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import projections
 from kalvi.numerics.projections import Eigen, Projection
-from kalvi.rules.base import Batch, StreamRule
-from kalvi.rules.factor_analysis import common
-from kalvi.rules.factor_analysis.common import Scalar
+from kalvi.rules.base import Batch, StreamRule, in_blocks
+from kalvi.rules.factor_analysis import factor_model
+from kalvi.rules.factor_analysis.factor_model import Scalar
 
 LEAST_PRIOR_ROWS = 1e-6
 """The start counts as at least this many rows, so that the first step is defined."""
 
 
-class Factored(eqx.Module):
+class RecursiveFAState(eqx.Module):
     """The Gaussian of the rows so far."""
 
     posterior: LowRankCovariance
     rows: Scalar  # their total weight
 
 
-class RecursiveFA(StreamRule[Factored]):
+class RecursiveFA(StreamRule[RecursiveFAState]):
     """Streaming factor analysis: a Gaussian N(mean, F Fᵀ + diag ψ) of the rows themselves.
 
     Parameters
@@ -57,19 +57,23 @@ class RecursiveFA(StreamRule[Factored]):
     centred: bool = eqx.field(static=True, default=True)
     block_size: int = eqx.field(static=True, default=16)
 
-    def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> Factored:
-        return Factored(prior, jnp.zeros((), prior.mean.dtype))
+    def init(
+        self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None
+    ) -> RecursiveFAState:
+        return RecursiveFAState(prior, jnp.zeros((), prior.mean.dtype))
 
-    def update(self, state: Factored, batch: Batch, *, key: PRNGKeyArray | None = None) -> Factored:
+    def update(
+        self, state: RecursiveFAState, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> RecursiveFAState:
         def advance(state, block):
             some = jnp.any(block.weight > 0)
             return jax.lax.cond(some, lambda: self._absorb(state, block), lambda: state), None
 
-        return jax.lax.scan(advance, state, common.in_blocks(batch, self.block_size))[0]
+        return jax.lax.scan(advance, state, in_blocks(batch, self.block_size))[0]
 
-    def _absorb(self, state: Factored, block: Batch) -> Factored:
+    def _absorb(self, state: RecursiveFAState, block: Batch) -> RecursiveFAState:
         q = state.posterior
-        centre = common.centre if self.centred else common.about
+        centre = factor_model.centre if self.centred else factor_model.subtract_mean
         x, mean, rows = centre(q.mean, state.rows, block)
         prior_rows = jnp.maximum(self.prior_rows, LEAST_PRIOR_ROWS).astype(rows.dtype)
         total = rows + prior_rows
@@ -77,4 +81,6 @@ class RecursiveFA(StreamRule[Factored]):
         factor, diag = q.covariance.factor, q.covariance.diag
         gram = projections.gram(factor, diag, x)
         factor, diag = self.projection(projections.Target(factor, diag, x, scale, gram, keep))
-        return Factored(LowRankCovariance(mean, factor, common.floored(factor, diag)), rows)
+        return RecursiveFAState(
+            LowRankCovariance(mean, factor, factor_model.floor_noise(factor, diag)), rows
+        )

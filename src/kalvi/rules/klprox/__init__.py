@@ -3,42 +3,42 @@
 Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational inference".
 """
 
-from kalvi.rules.klprox.evidence import Gradient, evidence_gradient
+from kalvi.rules.klprox.evidence import EvidenceGradient, evidence_gradient
 from kalvi.rules.klprox.function_space import (
-    Conditioned,
+    ConditioningFactors,
     KLProx,
-    Latent,
+    LatentPrior,
     Sites,
-    conditioned,
+    condition,
     klprox,
     predict,
     sites_at,
 )
-from kalvi.rules.klprox.rule import KLProximal, Proximal
+from kalvi.rules.klprox.rule import KLProximal, ProximalState
 from kalvi.rules.klprox.sparse import (
-    Chosen,
+    InducingChoice,
     InducingFeatures,
-    choose,
-    features,
+    choose_inducing,
+    inducing_features,
     sparse_elbo,
     sparse_klprox,
     sparse_predict,
 )
 
 __all__ = [
-    "Chosen",
-    "Conditioned",
-    "Gradient",
+    "ConditioningFactors",
+    "EvidenceGradient",
+    "InducingChoice",
     "InducingFeatures",
     "KLProx",
     "KLProximal",
-    "Latent",
-    "Proximal",
+    "LatentPrior",
+    "ProximalState",
     "Sites",
-    "choose",
-    "conditioned",
+    "choose_inducing",
+    "condition",
     "evidence_gradient",
-    "features",
+    "inducing_features",
     "klprox",
     "predict",
     "sites_at",

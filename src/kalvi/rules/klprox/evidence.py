@@ -17,18 +17,18 @@ from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
-from kalvi.rules.base import weighted
+from kalvi.rules.base import weigh_rows
 from kalvi.rules.klprox.function_space import (
-    Conditioned,
+    ConditioningFactors,
     Gram,
     KLProx,
-    Latent,
+    LatentPrior,
     PerRow,
-    reduce,
+    covariance_change,
 )
 
 
-class Gradient(NamedTuple):
+class EvidenceGradient(NamedTuple):
     """The derivatives of the optimal bound."""
 
     cov: Gram
@@ -38,24 +38,24 @@ class Gradient(NamedTuple):
 
 def evidence_gradient(
     likelihood: Likelihood,
-    prior: Latent,
+    prior: LatentPrior,
     y: PerRow,
     weight: PerRow,
     found: KLProx,
-    factors: Conditioned,
-) -> Gradient:
+    factors: ConditioningFactors,
+) -> EvidenceGradient:
     """Of the bound at its optimum `found`, whose covariance `factors` make."""
     c = found.coefficients
     by_cov = (jnp.outer(c, c) - _response(prior, found.sites.curvature, factors)) / 2
 
     def fit(likelihood: Likelihood) -> Float[Array, ""]:
         value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
-        return jnp.sum(weighted(weight, value))
+        return jnp.sum(weigh_rows(weight, value))
 
-    return Gradient(by_cov, c, eqx.filter_grad(fit)(likelihood))
+    return EvidenceGradient(by_cov, c, eqx.filter_grad(fit)(likelihood))
 
 
-def _response(prior: Latent, curvature: PerRow, factors: Conditioned) -> Gram:
+def _response(prior: LatentPrior, curvature: PerRow, factors: ConditioningFactors) -> Gram:
     """R, the precision of what the sites say of the prior."""
 
     def positive() -> Gram:
@@ -63,7 +63,7 @@ def _response(prior: Latent, curvature: PerRow, factors: Conditioned) -> Gram:
         return inverse.T @ inverse
 
     def general() -> Gram:
-        reached = reduce(prior.cov, factors, prior.cov)
+        reached = covariance_change(prior.cov, factors, prior.cov)
         cov = prior.cov - reached.lost.T @ reached.lost + reached.gained.T @ reached.gained
         return jnp.diag(curvature) - linalg.scale_rows(curvature, cov) * curvature[None, :]
 

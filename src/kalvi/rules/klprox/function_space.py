@@ -41,7 +41,7 @@ from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.base import need_one_output
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics import linalg, natural_gradient
-from kalvi.rules.base import weighted
+from kalvi.rules.base import weigh_rows
 
 Scalar = Float[Array, ""]
 PerRow = Float[Array, " n"]
@@ -55,7 +55,7 @@ HEARD = 0.4
 the others by their part of B⁻¹, which leaves them 0.6 of the digits at least."""
 
 
-class Latent(NamedTuple):
+class LatentPrior(NamedTuple):
     """The prior N(mean, cov) of the latents of the rows."""
 
     mean: PerRow
@@ -82,7 +82,7 @@ class KLProx(NamedTuple):
     converged: Bool[Array, ""]
 
 
-class Conditioned(NamedTuple):
+class ConditioningFactors(NamedTuple):
     """The factors by which sites shrink, and then widen, a covariance."""
 
     scale: PerRow  # S, √γ where γ > 0
@@ -93,7 +93,7 @@ class Conditioned(NamedTuple):
 
 def klprox(
     likelihood: Likelihood,
-    prior: Latent,
+    prior: LatentPrior,
     y: PerRow,
     weight: PerRow,
     start: Sites | None = None,
@@ -132,7 +132,7 @@ def sites_at(likelihood: Likelihood, mean: PerRow, var: PerRow, y: PerRow, weigh
     return _asked(expect_rows(likelihood, mean, var, y, weight), mean)
 
 
-def conditioned(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> Conditioned:
+def condition(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> ConditioningFactors:
     """The factors of the covariance (cov⁻¹ + diag curvature)⁻¹; NaN where it is not positive.
 
     Those of a log-concave likelihood take one factorisation only.
@@ -141,7 +141,7 @@ def conditioned(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> C
     scaled = linalg.scale_rows(scale, cov)
     root = linalg.cholesky(linalg.identity_like(cov) + scaled * scale[None, :])
     if log_concave:
-        return Conditioned(scale, root, None, None)
+        return ConditioningFactors(scale, root, None, None)
     excess = jnp.sqrt(jnp.maximum(-curvature, 0))
 
     wide = jax.lax.cond(
@@ -149,43 +149,47 @@ def conditioned(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> C
         lambda: _widening(cov, scale, root, excess)[1],
         lambda: linalg.identity_like(cov),
     )
-    return Conditioned(scale, root, excess, wide)
+    return ConditioningFactors(scale, root, excess, wide)
 
 
 def predict(
-    prior: Latent,
+    prior: LatentPrior,
     found: KLProx,
-    factors: Conditioned,
+    factors: ConditioningFactors,
     cross: Float[Array, "m n"],
     mean: Float[Array, " m"],
     var: Float[Array, " m"],
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """Mean and variance of the latents at m new points, given their prior law and that with the rows'."""
-    reached = reduce(prior.cov, factors, cross.T)
+    reached = covariance_change(prior.cov, factors, cross.T)
     var = var - jnp.sum(reached.lost**2, axis=0) + jnp.sum(reached.gained**2, axis=0)
     return mean + cross @ found.coefficients, var
 
 
-class Reached(NamedTuple):
+class CovarianceChange(NamedTuple):
     """The covariance of new points is their prior one − lostᵀ lost + gainedᵀ gained."""
 
     lost: Float[Array, "n m"]
     gained: Float[Array, "n m"]
 
 
-def reduce(cov: Gram, factors: Conditioned, cross: Float[Array, "n m"]) -> Reached:
+def covariance_change(
+    cov: Gram, factors: ConditioningFactors, cross: Float[Array, "n m"]
+) -> CovarianceChange:
     """What the sites do to the covariance of new points, or of any combinations of the latents."""
     scale, root, excess, widening = factors
     lost = _solve(root, linalg.scale_rows(scale, cross))
     if excess is None or widening is None:
-        return Reached(lost, jnp.zeros_like(lost))
+        return CovarianceChange(lost, jnp.zeros_like(lost))
 
     def widen() -> Float[Array, "n m"]:
         back = jsl.solve_triangular(root, lost, lower=True, trans=1)
         between = cross - cov @ linalg.scale_rows(scale, back)
         return _solve(widening, linalg.scale_rows(excess, between))
 
-    return Reached(lost, jax.lax.cond(jnp.any(excess > 0), widen, lambda: jnp.zeros_like(lost)))
+    return CovarianceChange(
+        lost, jax.lax.cond(jnp.any(excess > 0), widen, lambda: jnp.zeros_like(lost))
+    )
 
 
 class _Law(NamedTuple):
@@ -195,10 +199,10 @@ class _Law(NamedTuple):
     var: PerRow
     coefficients: PerRow
     log_volume: Scalar  # log|I + K Γ|
-    factors: Conditioned
+    factors: ConditioningFactors
 
 
-class _Point(natural_gradient.Place):
+class _SitePoint(natural_gradient.Place):
     """Sites, the Gaussian they make, and the sites it asks for."""
 
     sites: Sites
@@ -227,8 +231,12 @@ class _Point(natural_gradient.Place):
 
 
 def _at(
-    likelihood: Likelihood, prior: Latent, y: PerRow, weight: PerRow, natural: Float[Array, " k"]
-) -> _Point:
+    likelihood: Likelihood,
+    prior: LatentPrior,
+    y: PerRow,
+    weight: PerRow,
+    natural: Float[Array, " k"],
+) -> _SitePoint:
     pull, curvature = jnp.split(natural, 2)
     # Anderson's method may step beyond zero, where the optimum is not
     sites = Sites(pull, jnp.maximum(curvature, 0) if likelihood.log_concave else curvature)
@@ -244,7 +252,7 @@ def _at(
     floor = jnp.maximum(blur, natural_gradient.slack(jnp.sum(weight)) ** 2)
     target = _target(likelihood, sites, law, expected, y, weight)
     found = (sites, law.mean, law.var, law.coefficients, expected, target)
-    return _Point(elbo, felt, gap, blur, jnp.zeros_like(blur), floor, *found)
+    return _SitePoint(elbo, felt, gap, blur, jnp.zeros_like(blur), floor, *found)
 
 
 def _target(
@@ -278,7 +286,7 @@ def first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
     """Where the ascent begins, given the prior mean."""
     if not likelihood.log_concave:
         return Sites(jnp.zeros_like(mean), jnp.zeros_like(mean))
-    curvature = weighted(weight, jax.vmap(lambda f: likelihood.information(f))(mean))
+    curvature = weigh_rows(weight, jax.vmap(lambda f: likelihood.information(f))(mean))
     return Sites(curvature * mean, curvature)
 
 
@@ -292,20 +300,20 @@ def expect_rows(
 ) -> Expected:
     """The expected terms of each row, times its weight."""
     expected = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v))(y, mean, var)
-    return Expected(*(weighted(weight, term) for term in expected))
+    return Expected(*(weigh_rows(weight, term) for term in expected))
 
 
-def _spread(cov: Gram, factors: Conditioned, e: PerRow) -> Scalar:
+def _spread(cov: Gram, factors: ConditioningFactors, e: PerRow) -> Scalar:
     """eᵀ V e."""
     along = cov @ e
-    reached = reduce(cov, factors, along[:, None])
+    reached = covariance_change(cov, factors, along[:, None])
     return jnp.maximum(e @ along - jnp.sum(reached.lost**2) + jnp.sum(reached.gained**2), 0)
 
 
-def _law(prior: Latent, sites: Sites, log_concave: bool) -> _Law:
+def _law(prior: LatentPrior, sites: Sites, log_concave: bool) -> _Law:
     """The Gaussian of the sites; the second step is taken only if some curvature is negative."""
     gamma = jnp.maximum(sites.curvature, 0)
-    factors = conditioned(prior.cov, gamma, log_concave=True)
+    factors = condition(prior.cov, gamma, log_concave=True)
     var = _variances(prior.cov, gamma, factors)
     pull = sites.pull - sites.curvature * prior.mean
     coefficients = _coefficients(prior.cov, gamma, pull, factors)
@@ -320,7 +328,7 @@ def _law(prior: Latent, sites: Sites, log_concave: bool) -> _Law:
     return jax.lax.cond(some, lambda: _widened(prior, sites, first, excess), lambda: first)
 
 
-def _variances(cov: Gram, gamma: PerRow, factors: Conditioned) -> PerRow:
+def _variances(cov: Gram, gamma: PerRow, factors: ConditioningFactors) -> PerRow:
     """diag V, by the formula that keeps its digits."""
     prior_var = jnp.diagonal(cov)
     told = 1 - jnp.sum(linalg.triangular_inverse(factors.root) ** 2, axis=0)  # γ v
@@ -334,7 +342,7 @@ def _variances(cov: Gram, gamma: PerRow, factors: Conditioned) -> PerRow:
     return jax.lax.cond(jnp.all(heard | (prior_var == 0)), lambda: by_inverse, by_difference)
 
 
-def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: Conditioned) -> PerRow:
+def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: ConditioningFactors) -> PerRow:
     """(I + Γ K)⁻¹ pull, each row's part in the form that keeps its digits."""
     scale, root = factors.scale, factors.root
     strong = gamma * jnp.diagonal(cov) > 1
@@ -343,7 +351,7 @@ def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: Conditioned) 
     return mild + scale * linalg.cho_solve(root, side)
 
 
-def _widened(prior: Latent, sites: Sites, law: _Law, excess: PerRow) -> _Law:
+def _widened(prior: LatentPrior, sites: Sites, law: _Law, excess: PerRow) -> _Law:
     """The law with the negative curvatures added."""
     scaled, root = _widening(prior.cov, law.factors.scale, law.factors.root, excess)
     gained = _solve(root, scaled)

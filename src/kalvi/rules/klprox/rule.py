@@ -49,7 +49,7 @@ from kalvi.numerics.precision import is_traced
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules.base import Batch, IterativeRule
-from kalvi.rules.visits import Visit, visit
+from kalvi.rules.visits import BatchVisit, visit
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
@@ -64,7 +64,7 @@ FAR = 2.0
 """A pass that moves the mean by so many standard deviations (root mean square) has not settled."""
 
 
-def count(rows: Any) -> Scalar | None:
+def optional_count(rows: Any) -> Scalar | None:
     """A number of rows, whole or not, or none."""
     return None if rows is None else jnp.asarray(rows, float)
 
@@ -84,7 +84,7 @@ def check_steps(beta: Any, decay: Any, rows: Any) -> None:
         raise ValueError(f"rows must be the number of rows in all, or None; got {rows}.")
 
 
-class Place(NamedTuple):
+class WhitenedGaussian(NamedTuple):
     """A Gaussian in units of the prior."""
 
     precision: Matrix
@@ -99,13 +99,13 @@ class PassSums(NamedTuple):
     weight: Scalar
 
 
-class Proximal(eqx.Module):
+class ProximalState(eqx.Module):
     """The present Gaussian, where its pass began, and what the pass has gathered."""
 
     prior: Dense
-    here: Place
+    here: WhitenedGaussian
     root: Matrix  # R, R Rᵀ the inverse of the present precision
-    began: Place
+    began: WhitenedGaussian
     gathered: PassSums
     seen: Scalar  # how much of the table the pass has come by, gathered or not
     passes: Int[Array, ""]
@@ -120,7 +120,7 @@ class Proximal(eqx.Module):
         )
 
 
-class KLProximal(IterativeRule[Proximal]):
+class KLProximal(IterativeRule[ProximalState]):
     """KL-proximal steps for a likelihood of xᵀθ with a full covariance.
 
     Parameters
@@ -142,7 +142,7 @@ class KLProximal(IterativeRule[Proximal]):
 
     likelihood: Likelihood
     beta: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
-    rows: Scalar | None = eqx.field(converter=count, default=None)
+    rows: Scalar | None = eqx.field(converter=optional_count, default=None)
     natural: bool = eqx.field(static=True, default=True)
     decay: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
     predictor: Predictor = Linear()
@@ -167,23 +167,27 @@ class KLProximal(IterativeRule[Proximal]):
         """
         return cls(likelihood, jnp.inf, rows, True, AVERAGING, predictor or Linear())
 
-    def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Proximal:
+    def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> ProximalState:
         return self.start(prior, prior)
 
-    def start(self, prior: Gaussian, posterior: Gaussian) -> Proximal:
+    def start(self, prior: Gaussian, posterior: Gaussian) -> ProximalState:
         """From any Gaussian, such as a stream's posterior or that of a neighbouring prior."""
         if prior.dim != posterior.dim:
             raise ValueError(
                 f"prior and posterior need as many parameters; got {prior.dim} and {posterior.dim}."
             )
         base, q = prior.to_dense(), posterior.to_dense()
-        here = Place(*whitened(base, q))
+        here = WhitenedGaussian(*whitened(base, q))
         none = jnp.zeros((), jnp.int32)
         root = linalg.root_from_precision(here.precision)
         nothing = _nothing(here)
-        return Proximal(base, here, root, here, nothing, nothing.weight, none, none, none, none)
+        return ProximalState(
+            base, here, root, here, nothing, nothing.weight, none, none, none, none
+        )
 
-    def update(self, state: Proximal, batch: Batch, *, key: PRNGKeyArray | None = None) -> Proximal:
+    def update(
+        self, state: ProximalState, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> ProximalState:
         rows, weight = self._look(state, batch), jnp.sum(batch.weight)
         moved, good = self._moved(state, rows, weight)
         if not self.likelihood.log_concave:
@@ -193,7 +197,7 @@ class KLProximal(IterativeRule[Proximal]):
             )
         return self._turn(_choose(good, moved, _stay(state)), weight)
 
-    def _turn(self, state: Proximal, weight: Scalar) -> Proximal:
+    def _turn(self, state: ProximalState, weight: Scalar) -> ProximalState:
         """The state at its place in the pass, or at the beginning of the next."""
         seen = state.seen + weight
         rows = seen if self.rows is None else self.rows.astype(seen.dtype)
@@ -212,15 +216,15 @@ class KLProximal(IterativeRule[Proximal]):
             ),
         )
 
-    def _look(self, state: Proximal, batch: Batch) -> Visit:
+    def _look(self, state: ProximalState, batch: Batch) -> BatchVisit:
         """What the rows of a batch say at the present Gaussian, in units of the prior."""
         predictor, x = self.predictor.whitened(state.prior, batch.x)
         q = Dense.from_root(state.here.mean, state.root)
         return visit(Model(predictor, self.likelihood), q, batch._replace(x=x))
 
     def _moved(
-        self, state: Proximal, rows: Visit, weight: Scalar
-    ) -> tuple[Proximal, Bool[Array, ""]]:
+        self, state: ProximalState, rows: BatchVisit, weight: Scalar
+    ) -> tuple[ProximalState, Bool[Array, ""]]:
         """The state with the rows' step taken, and whether that leaves a Gaussian."""
         pull = rows.force() + rows.matvec(state.here.mean) if self.natural else rows.force()
         new = PassSums(pull, rows.to_dense(), weight)
@@ -229,7 +233,7 @@ class KLProximal(IterativeRule[Proximal]):
         moved = eqx.tree_at(lambda s: (s.here, s.root, s.gathered), state, (there, root, gathered))
         return moved, jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
 
-    def _step(self, state: Proximal, gathered: PassSums) -> tuple[Place, Matrix]:
+    def _step(self, state: ProximalState, gathered: PassSums) -> tuple[WhitenedGaussian, Matrix]:
         """From where the pass began, as far as the rows seen since then allow."""
         seen = gathered.weight
         rows = seen if self.rows is None else self.rows.astype(seen.dtype)
@@ -246,14 +250,14 @@ class KLProximal(IterativeRule[Proximal]):
             mean = root @ (root.T @ shift)
         else:
             mean = linalg.cho_solve(linalg.cholesky(kept + own), shift)
-        return Place(precision, mean), root
+        return WhitenedGaussian(precision, mean), root
 
 
-def _clip(state: Proximal) -> Proximal:
+def _clip(state: ProximalState) -> ProximalState:
     return eqx.tree_at(lambda s: s.clipped, state, state.clipped + 1)
 
 
-def _stay(state: Proximal) -> Proximal:
+def _stay(state: ProximalState) -> ProximalState:
     """The same Gaussian, from which the rest of the pass goes on: what was gathered leads nowhere."""
     return eqx.tree_at(
         lambda s: (s.began, s.gathered, s.refused),
@@ -262,7 +266,7 @@ def _stay(state: Proximal) -> Proximal:
     )
 
 
-def _nothing(place: Place) -> PassSums:
+def _nothing(place: WhitenedGaussian) -> PassSums:
     return PassSums(
         jnp.zeros_like(place.mean), jnp.zeros_like(place.precision), jnp.zeros_like(place.mean[0])
     )

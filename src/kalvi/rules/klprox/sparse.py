@@ -39,8 +39,8 @@ from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear, carried
-from kalvi.rules.base import Batch, in_blocks, weighted
-from kalvi.rules.vga import TOLERANCE, VGA, informed, vga
+from kalvi.rules.base import Batch, in_blocks, weigh_rows
+from kalvi.rules.vga import TOLERANCE, VGA, informed_start, vga
 
 Scalar = Float[Array, ""]
 PerRow = Float[Array, " n"]
@@ -53,7 +53,7 @@ JITTER = 100.0
 """In units of the rounding error M · eps of a sum of M terms: 1e-11 for 500 points in float64."""
 
 
-class Chosen(NamedTuple):
+class InducingChoice(NamedTuple):
     """Which rows to make inducing points, in the order of their choice."""
 
     rows: Int[Array, " m"]  # the first `count` of them
@@ -66,7 +66,7 @@ def jitter(inducing: Inducing) -> float:
     return JITTER * inducing.shape[0] * float(jnp.finfo(inducing.dtype).eps)
 
 
-def choose(kernel: Kernel, x: Rows, m: int) -> Chosen:
+def choose_inducing(kernel: Kernel, x: Rows, m: int) -> InducingChoice:
     """Up to m rows, each the one whose value the ones before leave most uncertain.
 
     This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M; of very many
@@ -89,14 +89,14 @@ def choose(kernel: Kernel, x: Rows, m: int) -> Chosen:
     start = (jnp.zeros((m, x.shape[0]), x.dtype), jnp.zeros(m, int), variance, jnp.asarray(0))
     _, rows, rest, count = jax.lax.while_loop(unfinished, pick, start)
     total = jnp.sum(variance)
-    return Chosen(rows, count, jnp.sum(rest) / jnp.where(total > 0, total, 1))
+    return InducingChoice(rows, count, jnp.sum(rest) / jnp.where(total > 0, total, 1))
 
 
 def _zero(x: Rows) -> PerRow:
     return jnp.zeros(x.shape[0], x.dtype)
 
 
-def features(
+def inducing_features(
     kernel: Kernel, inducing: Inducing, x: Rows
 ) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
     """φ of each row, and the variance that w leaves to its latent."""
@@ -105,7 +105,7 @@ def features(
 
 def inducing_rows(kernel: Kernel, inducing: Inducing, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
     """The rows of a table as `OffsetLinear` takes them, where the prior's mean is `mean`."""
-    phi, extra = features(kernel, inducing, x)
+    phi, extra = inducing_features(kernel, inducing, x)
     return carried(phi, mean, extra)
 
 
@@ -156,13 +156,13 @@ def sparse_klprox(
     tolerance: float | Scalar = TOLERANCE,
 ) -> VGA:
     """The Gaussian over w that maximises the bound; `mean` is the prior's at the rows."""
-    prior, predictor = standard(inducing), OffsetLinear()
+    prior, predictor = standard_prior(inducing), OffsetLinear()
     rows = batch._replace(x=inducing_rows(kernel, inducing, batch.x, mean))
     return vga(
         likelihood,
         prior,
         rows,
-        informed(likelihood, prior, rows, predictor) if start is None else start,
+        informed_start(likelihood, prior, rows, predictor) if start is None else start,
         predictor=predictor,
         max_passes=max_passes,
         tolerance=tolerance,
@@ -185,13 +185,13 @@ def sparse_elbo(
         phi, extra = _features(kernel, inducing, root, x)
         law = mean + phi @ q.mean, q.marginal_variance(phi) + extra
         value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, *law)
-        return jnp.sum(weighted(weight, value))
+        return jnp.sum(weigh_rows(weight, value))
 
     size = min(ROWS_AT_ONCE, len(batch.weight))
     blocks = *in_blocks((batch.x, batch.y, mean), size, "edge"), in_blocks(batch.weight, size)
     again = jax.checkpoint(fit)  # a block's features are made anew on the way back, not kept
     total = jax.lax.scan(lambda sum, block: (sum + again(block), None), 0 * q.mean[0], blocks)[0]
-    return total - kl(q, standard(inducing))
+    return total - kl(q, standard_prior(inducing))
 
 
 def sparse_predict(
@@ -209,7 +209,7 @@ def sparse_predict(
     return means.reshape(-1)[: len(x)], variances.reshape(-1)[: len(x)]
 
 
-def standard(inducing: Inducing) -> Dense:
+def standard_prior(inducing: Inducing) -> Dense:
     """The prior of w."""
     m = inducing.shape[0]
     return Dense.from_root(jnp.zeros(m, inducing.dtype), jnp.eye(m, dtype=inducing.dtype))

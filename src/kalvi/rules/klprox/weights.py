@@ -21,16 +21,16 @@ from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import (
     MOST_PASSES,
     TOLERANCE,
-    Latent,
+    LatentPrior,
     klprox,
     sites_at,
 )
-from kalvi.rules.vga import informed, vga
+from kalvi.rules.vga import informed_start, vga
 
 Scalar = Float[Array, ""]
 
 
-class Weights(NamedTuple):
+class WeightOptimum(NamedTuple):
     """The optimal Gaussian, its bound, the passes it took and how far it is from stationary."""
 
     posterior: Gaussian
@@ -48,16 +48,18 @@ def in_weight_space(
     *,
     max_passes: int | Int[Array, ""] = MOST_PASSES,
     tolerance: float | Scalar = TOLERANCE,
-) -> Weights:
+) -> WeightOptimum:
     """The Gaussian over the coefficients that maximises the bound, N D² + D³ operations a pass.
 
     From the prior, or from any Gaussian.
     """
     dense, predictor = prior.to_dense(), linear_predictor(likelihood.outputs)
-    begin = informed(likelihood, dense, batch, predictor) if start is None else start.to_dense()
+    begin = (
+        informed_start(likelihood, dense, batch, predictor) if start is None else start.to_dense()
+    )
     limits = {"max_passes": max_passes, "tolerance": tolerance}
     found = vga(likelihood, dense, batch, begin, predictor=predictor, **limits)
-    return Weights(found.posterior, found.elbo, found.gap, found.passes, found.converged)
+    return WeightOptimum(found.posterior, found.elbo, found.gap, found.passes, found.converged)
 
 
 def in_function_space(
@@ -68,9 +70,9 @@ def in_function_space(
     *,
     max_passes: int | Int[Array, ""] = MOST_PASSES,
     tolerance: float | Scalar = TOLERANCE,
-) -> Weights:
+) -> WeightOptimum:
     """The same among the predictors of the rows, N² D + N³ operations a pass."""
-    latent, begin = Latent(*prior.marginal(batch.x)), None
+    latent, begin = LatentPrior(*prior.marginal(batch.x)), None
     if start is not None:
         law = batch.x @ start.mean, start.marginal_variance(batch.x)
         begin = sites_at(likelihood, *law, batch.y, batch.weight)
@@ -78,4 +80,4 @@ def in_function_space(
     found = klprox(likelihood, latent, batch.y, batch.weight, begin, **limits)
     # which need curvatures that are not negative
     posterior = prior.absorb_exactly(batch.x, found.coefficients, found.sites.curvature)
-    return Weights(posterior, found.elbo, found.gap, found.passes, found.converged)
+    return WeightOptimum(posterior, found.elbo, found.gap, found.passes, found.converged)

@@ -16,14 +16,20 @@ a few factors of its rows and columns, which vary smoothly along the locations o
 | kalman KL, data_loss, ELBO                 | `Side.kl`, `Statistics.loss`, `elbo`                      |
 | test loss                                  | `log_likelihood(plug_in=True)`                            |
 | variational update                         | `update_rows` with `Exact` or `Jacobi`                    |
-| prior gaussian update, prior smoothing update | `learned`, both at once (`papers.silk_priors`)         |
+| prior gaussian update, prior smoothing update | `with_best_prior`, both at once (`papers.silk_priors`) |
 | initialisation (7)                         | `start`                                                   |
 | the same for α                             | the transposed `Silk` and the transposed table            |
 """
 
-from kalvi.rules.silk.entries import Entries, entries
+from kalvi.rules.silk.entries import Entries, list_entries
 from kalvi.rules.silk.interpolation import Bridge, Neighbours, bridge, find_neighbours
-from kalvi.rules.silk.locations import DeviceLocations, Places, places, spread, unordered
+from kalvi.rules.silk.locations import (
+    DeviceLocations,
+    Locations,
+    group_locations,
+    separate_ties,
+    unordered_locations,
+)
 from kalvi.rules.silk.model import Side, Silk, elbo, statistics, update_rows
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Observed, Statistics
@@ -35,13 +41,13 @@ from kalvi.rules.silk.posteriors import (
     MeanField,
     MeanSolver,
     Posterior,
-    Sites,
+    SideSites,
 )
 from kalvi.rules.silk.predict import log_likelihood, paired_probabilities, probabilities
-from kalvi.rules.silk.priors import learned
-from kalvi.rules.silk.rule import SILK, Swept
-from kalvi.rules.silk.start import begun, start
-from kalvi.rules.silk.stochastic import Sampled, StochasticSILK
+from kalvi.rules.silk.priors import with_best_prior
+from kalvi.rules.silk.rule import SILK, SILKState
+from kalvi.rules.silk.start import start, start_from_factors
+from kalvi.rules.silk.stochastic import StochasticSILK, StochasticSILKState
 from kalvi.rules.silk.table import Table
 
 __all__ = [
@@ -53,34 +59,34 @@ __all__ = [
     "Entries",
     "Exact",
     "Jacobi",
+    "Locations",
     "MeanField",
     "MeanSolver",
     "Moments",
     "Neighbours",
     "Observed",
-    "Places",
     "Posterior",
-    "Sampled",
+    "SILKState",
     "Side",
+    "SideSites",
     "Silk",
-    "Sites",
     "Statistics",
     "StochasticSILK",
-    "Swept",
+    "StochasticSILKState",
     "Table",
-    "begun",
     "bridge",
     "elbo",
-    "entries",
     "find_neighbours",
-    "learned",
+    "group_locations",
+    "list_entries",
     "log_likelihood",
     "paired_probabilities",
-    "places",
     "probabilities",
-    "spread",
+    "separate_ties",
     "start",
+    "start_from_factors",
     "statistics",
-    "unordered",
+    "unordered_locations",
     "update_rows",
+    "with_best_prior",
 ]

@@ -25,7 +25,7 @@ RIDGE = 1e-10
 Point = Float[Array, " d"]
 
 
-class Past(NamedTuple):
+class SweepHistory(NamedTuple):
     """The last sweeps, the newest first."""
 
     ends: Float[Array, "m d"]  # g
@@ -33,14 +33,16 @@ class Past(NamedTuple):
     count: Int[Array, ""]
 
 
-def nothing(silk: Silk, memory: int) -> Past:
+def empty_history(silk: Silk, memory: int) -> SweepHistory:
     """No sweeps yet."""
     width = 0 if memory == 0 else len(_point(silk))
     empty = jnp.zeros((memory + 1, width), silk.rows.posterior.mean.dtype)
-    return Past(empty, empty, jnp.zeros((), jnp.int32))
+    return SweepHistory(empty, empty, jnp.zeros((), jnp.int32))
 
 
-def remembered(past: Past, here: Silk, there: Silk, forget: Bool[Array, ""]) -> Past:
+def remember_sweep(
+    past: SweepHistory, here: Silk, there: Silk, forget: Bool[Array, ""]
+) -> SweepHistory:
     """The past with one more sweep, or nothing."""
     if past.ends.shape[1] == 0:
         return past
@@ -48,10 +50,10 @@ def remembered(past: Past, here: Silk, there: Silk, forget: Bool[Array, ""]) -> 
     way = (end - _point(here)) * _units(there)
     ends = jnp.roll(past.ends, 1, axis=0).at[0].set(end)
     ways = jnp.roll(past.ways, 1, axis=0).at[0].set(way)
-    return Past(ends, ways, jnp.where(forget, 0, past.count + 1))
+    return SweepHistory(ends, ways, jnp.where(forget, 0, past.count + 1))
 
 
-def combined(past: Past, there: Silk, rests: Bool[Array, ""]) -> Silk:
+def combine_sweeps(past: SweepHistory, there: Silk, rests: Bool[Array, ""]) -> Silk:
     """Where the sweeps of the past point to, or the end of the last where there is no other."""
     known = jnp.arange(1, len(past.ends)) < past.count
     ways = jnp.where(known[:, None], past.ways[:1] - past.ways[1:], 0)

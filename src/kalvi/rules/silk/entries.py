@@ -86,7 +86,7 @@ class Entries(Observed):
         return self.reduce(rows, cols, adds_mean, block_statistics)
 
 
-def entries(
+def list_entries(
     row: Int[np.ndarray, " e"],
     col: Int[np.ndarray, " e"],
     sign: Int8[np.ndarray, " e"],

@@ -17,7 +17,7 @@ EVEN = 1e-9
 """Share of a gap by which the others may differ if all are to count as equal."""
 
 
-class Places(NamedTuple):
+class Locations(NamedTuple):
     """Where the rows of a sorted matrix are."""
 
     locations: Float[np.ndarray, " n"]  # distinct, rising
@@ -66,21 +66,21 @@ class DeviceLocations(eqx.Module):
         return len(self.gaps) + 1
 
 
-def unordered(n: int) -> Places:
+def unordered_locations(n: int) -> Locations:
     """Rows in no order."""
-    return Places(np.arange(n, dtype=float), None, False)
+    return Locations(np.arange(n, dtype=float), None, False)
 
 
-def places(locations: Float[np.ndarray, " r"]) -> Places:
+def group_locations(locations: Float[np.ndarray, " r"]) -> Locations:
     """Rows at these locations, which do not fall."""
     least = ROUNDING * float(np.abs(locations).max(initial=0.0))
     new = np.concatenate([[True], np.diff(locations) > least])
     if new.all():
-        return Places(locations, None, True)
-    return Places(locations[new], np.cumsum(new).astype(np.int32) - 1, True)
+        return Locations(locations, None, True)
+    return Locations(locations[new], np.cumsum(new).astype(np.int32) - 1, True)
 
 
-def spread(locations: Float[np.ndarray, " r"]) -> Float[np.ndarray, " r"]:
+def separate_ties(locations: Float[np.ndarray, " r"]) -> Float[np.ndarray, " r"]:
     """The locations with ties drawn apart evenly, up to the next location (or by a typical gap)."""
     distinct, first, counts = np.unique(locations, return_index=True, return_counts=True)
     typical = float(np.median(np.diff(distinct))) if len(distinct) > 1 else 1.0

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Observed, Statistics
-from kalvi.rules.silk.posteriors import MeanSolver, Posterior, Sites
+from kalvi.rules.silk.posteriors import MeanSolver, Posterior, SideSites
 
 
 class Side(eqx.Module):
@@ -74,22 +74,22 @@ def statistics(silk: Silk, observed: Observed) -> Statistics:
     return observed.statistics(rows, cols, silk.rows.posterior.adds_mean)
 
 
-def sites(side: Side, found: Statistics) -> Sites:
+def sites(side: Side, found: Statistics) -> SideSites:
     """The statistics of rows, summed over those that share a location."""
     spot, n = side.spot, side.prior.n
     if spot is None:
-        return Sites(found.pull, found.curvature)
+        return SideSites(found.pull, found.curvature)
 
     def gathered(a: Array) -> Array:
         return jax.ops.segment_sum(a, spot, n, indices_are_sorted=True)
 
-    return Sites(gathered(found.pull), gathered(found.curvature))
+    return SideSites(gathered(found.pull), gathered(found.curvature))
 
 
 def update_rows(silk: Silk, found: Statistics, solver: MeanSolver) -> Silk:
     """The posterior of the rows, given what the entries say of them."""
     side = silk.rows
-    posterior = side.posterior.updated(side.prior, sites(side, found), solver)
+    posterior = side.posterior.update(side.prior, sites(side, found), solver)
     return Silk(side.with_posterior(posterior), silk.cols)
 
 

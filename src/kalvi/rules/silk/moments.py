@@ -32,14 +32,14 @@ class Moments(NamedTuple):
         return Moments(*(part[index] for part in self))
 
 
-def factorised(mean: Sequence, var: Sequence) -> Moments:
+def factorised_moments(mean: Sequence, var: Sequence) -> Moments:
     """Moments of factors that are independent of each other; their products make var ψ."""
     left = jnp.concatenate([mean**2 + var, var], axis=1)
     right = jnp.concatenate([var, mean**2], axis=1)
     return Moments(mean, left, right, packed_outer(mean).at[:, diagonal(mean.shape[1])].add(var))
 
 
-def coupled(mean: Sequence, cov: Blocks) -> Moments:
+def coupled_moments(mean: Sequence, cov: Blocks) -> Moments:
     """Moments of factors with covariances; their products make E ψ²."""
     i, j = upper(mean.shape[1])
     second = packed_outer(mean) + cov[:, i, j]
@@ -53,7 +53,7 @@ def packed_outer(mean: Sequence) -> Upper:
     return mean[:, i] * mean[:, j]
 
 
-def unpacked(triangles: Upper) -> Blocks:
+def unpack_triangles(triangles: Upper) -> Blocks:
     """Symmetric blocks from their upper triangles."""
     k = (round((8 * triangles.shape[1] + 1) ** 0.5) - 1) // 2
     i, j = upper(k)

@@ -17,7 +17,7 @@ from kalvi.rules.silk.start import prior
 Scalar = Float[Array, ""]
 
 
-def unseen(side: Side, places: DeviceLocations, family: Family) -> Side:
+def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side:
     """Rows at these places of which nothing is known: the prior, each by itself."""
     old, n = side.prior, places.n
     mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))
@@ -25,7 +25,7 @@ def unseen(side: Side, places: DeviceLocations, family: Family) -> Side:
     return Side(new, family(mean, var), places.spot, places.ordered)
 
 
-def given_columns(
+def fit_rows(
     silk: Silk, observed: Observed, tolerance: Scalar, max_rounds: Int[Array, ""]
 ) -> tuple[Silk, Bool[Array, ""]]:
     """The best rows, and whether the last round gained less than the tolerance, in nats."""

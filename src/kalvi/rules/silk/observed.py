@@ -52,7 +52,7 @@ class Block(NamedTuple):
         """Σ over the entries of each row of values times a part of the columns' moments."""
         return values @ part if part.ndim == 2 else jnp.einsum("bw,bwq->bq", values, part)
 
-    def weighed(self, values: Float[Array, "b w"]) -> Float[Array, "b w"]:
+    def apply_weights(self, values: Float[Array, "b w"]) -> Float[Array, "b w"]:
         """The values of what was observed, times the weights."""
         values = values if self.weight is None else values * self.weight
         return jnp.where(self.sign != 0, values, 0)
@@ -96,14 +96,14 @@ def block_statistics(block: Block) -> Statistics:
     """Pull, curvature and bound of the rows of a block."""
     gamma = jnp.sqrt(jnp.maximum(block.square, 0))  # rounding may have left it below zero
     decay = jnp.exp(-gamma)
-    pull = block.dot(block.weighed(block.sign.astype(gamma.dtype) / 2), block.cols.mean)
-    held = block.weighed(strength(block.square, gamma, decay))
+    pull = block.dot(block.apply_weights(block.sign.astype(gamma.dtype) / 2), block.cols.mean)
+    held = block.apply_weights(strength(block.square, gamma, decay))
     curvature = block.dot(held, block.cols.second)
     if block.weight is None:
         logs = sum_log(jnp.where(block.sign != 0, 1 + decay, 1))
-        cost = logs + jnp.sum(block.weighed(gamma), axis=1) / 2
+        cost = logs + jnp.sum(block.apply_weights(gamma), axis=1) / 2
     else:
-        cost = jnp.sum(block.weighed(gamma / 2 + jnp.log1p(decay)), axis=1)
+        cost = jnp.sum(block.apply_weights(gamma / 2 + jnp.log1p(decay)), axis=1)
     return Statistics(pull, curvature, jnp.sum(pull * block.mean, axis=1) - cost)
 
 
@@ -111,12 +111,12 @@ def log_predictive(block: Block) -> Float[Array, " b"]:
     """Σ log E p(x | ψ), ψ taken as Gaussian."""
     var = jnp.maximum(block.square - block.psi**2, 0)
     logs = jax.vmap(jax.vmap(log_sigmoid))(block.sign * block.psi, var)
-    return jnp.sum(block.weighed(logs), axis=1)
+    return jnp.sum(block.apply_weights(logs), axis=1)
 
 
 def log_plug_in(block: Block) -> Float[Array, " b"]:
     """Σ log p(x | E ψ), the document's test loss."""
-    return jnp.sum(block.weighed(jax.nn.log_sigmoid(block.sign * block.psi)), axis=1)
+    return jnp.sum(block.apply_weights(jax.nn.log_sigmoid(block.sign * block.psi)), axis=1)
 
 
 def strength(square: Array, gamma: Array, decay: Array) -> Array:

@@ -31,14 +31,14 @@ from kalvi.rules.silk.moments import (
     Moments,
     Sequence,
     Upper,
-    coupled,
+    coupled_moments,
     diagonal,
-    factorised,
-    unpacked,
+    factorised_moments,
+    unpack_triangles,
 )
 
 
-class Sites(NamedTuple):
+class SideSites(NamedTuple):
     """What the data say of the factors of one side: exp(⟨pull, u⟩ − ½ Σ uᵣᵀ Ψᵣ uᵣ)."""
 
     pull: Sequence
@@ -46,7 +46,7 @@ class Sites(NamedTuple):
 
     def blocks(self) -> Blocks:
         """Ψ."""
-        return unpacked(self.curvature)
+        return unpack_triangles(self.curvature)
 
 
 class MeanSolver(eqx.Module):
@@ -135,7 +135,7 @@ class Posterior(eqx.Module):
         """What the entries ask for."""
 
     @abstractmethod
-    def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
+    def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         """Moments and variances at new locations."""
 
     @staticmethod
@@ -144,7 +144,7 @@ class Posterior(eqx.Module):
         """With these means and variances and no correlations."""
 
     @abstractmethod
-    def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Posterior":
+    def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "Posterior":
         """The posterior given what the data say."""
 
 
@@ -169,12 +169,12 @@ class MeanField(Posterior):
         return -jnp.sum(jnp.log(self.variance))
 
     def moments(self) -> Moments:
-        return factorised(self.mean, self.variance)
+        return factorised_moments(self.mean, self.variance)
 
-    def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
+    def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         return _bridged(self.mean, self.variance, jnp.zeros_like(self.mean), over)
 
-    def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "MeanField":
+    def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "MeanField":
         own = sites.curvature[:, diagonal(self.mean.shape[1])]
         mean = solver(prior, sites.blocks(), _right_side(prior, sites), self.mean)
         return MeanField(mean, 1 / (prior.phi() + own))
@@ -208,13 +208,13 @@ class Chains(Posterior):
         return self.logdet
 
     def moments(self) -> Moments:
-        return factorised(self.mean, self.variance)
+        return factorised_moments(self.mean, self.variance)
 
-    def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
+    def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         lag = jnp.pad(self.lag, ((0, 1), (0, 0)))
         return _bridged(self.mean, self.variance, lag, over)
 
-    def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Chains":
+    def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "Chains":
         own = sites.curvature[:, diagonal(self.mean.shape[1])] + prior.loads()
         found = jax.vmap(tridiagonal.invert)(prior.links().T[..., None], own.T[..., None, None])
         mean = solver(prior, sites.blocks(), _right_side(prior, sites), self.mean)
@@ -251,17 +251,17 @@ class Coupled(Posterior):
         return self.logdet
 
     def moments(self) -> Moments:
-        return coupled(self.mean, self.cov)
+        return coupled_moments(self.mean, self.cov)
 
-    def bridged(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
+    def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         a, b = (jax.vmap(jnp.diag)(part) for part in (over.from_left, over.from_right))
         lag = jnp.pad(self.lag, ((0, 1), (0, 0), (0, 0)))[over.left]
         across = a @ lag @ b
         spread = a @ self.cov[over.left] @ a + b @ self.cov[over.right] @ b
         cov = spread + across + jnp.swapaxes(across, 1, 2) + jax.vmap(jnp.diag)(over.noise)
-        return coupled(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
+        return coupled_moments(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
 
-    def turned(self, by: Float[Array, "k k"]) -> "Coupled":
+    def rotate(self, by: Float[Array, "k k"]) -> "Coupled":
         """Of the factors R u."""
 
         def both(a: Blocks) -> Blocks:
@@ -270,7 +270,7 @@ class Coupled(Posterior):
         logdet = self.logdet - 2 * len(self.mean) * jnp.linalg.slogdet(by)[1]
         return Coupled(self.mean @ by.T, both(self.cov), both(self.lag), both(self.steps), logdet)
 
-    def updated(self, prior: OrnsteinUhlenbeck, sites: Sites, solver: MeanSolver) -> "Coupled":
+    def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "Coupled":
         b = _right_side(prior, sites)
         mean, found = solver.with_inverse(prior, sites.blocks(), b, self.mean)
         return Coupled(mean, found.cov, found.lag, found.step_cov, found.logdet)
@@ -289,7 +289,7 @@ def _loads(prior: OrnsteinUhlenbeck, blocks: Blocks) -> Blocks:
     return blocks + jax.vmap(jnp.diag)(prior.loads())
 
 
-def _right_side(prior: OrnsteinUhlenbeck, sites: Sites) -> Sequence:
+def _right_side(prior: OrnsteinUhlenbeck, sites: SideSites) -> Sequence:
     """b, as Σ⁻¹ of a constant is its loads."""
     return sites.pull + prior.loads() * prior.mean[None]
 
@@ -304,4 +304,4 @@ def _bridged(
 ) -> tuple[Moments, Float[Array, "t k"]]:
     a, b = over.from_left, over.from_right
     spread = a**2 * var[over.left] + b**2 * var[over.right] + 2 * a * b * lag[over.left]
-    return factorised(_mean(mean, over), spread + over.noise), spread + over.noise
+    return factorised_moments(_mean(mean, over), spread + over.noise), spread + over.noise

@@ -4,9 +4,9 @@ Document 004, sections 5 and 6. Given the rate ρ the best mean and variance are
 
     μ = 1ᵀΣ⁻¹m / 1ᵀΣ⁻¹1 = Σ loadᵣ mᵣ / Σ loadᵣ,     σ² = E eᵀ(σ²Σ⁻¹)e / n,
 
-which leaves −½ (n log σ²(ρ) + Σ log(1 − πᵣ²)) to be maximised over ρ alone: `learned` searches there, for
-every factor at once, and so moves μ, σ² and ρ together. It does not lower the bound. The document's two
-separate updates are in `papers.silk_priors`.
+which leaves −½ (n log σ²(ρ) + Σ log(1 − πᵣ²)) to be maximised over ρ alone. `with_best_prior` searches for
+that ρ, for every factor at once, and so moves μ, σ² and ρ together. It does not lower the bound. The
+document's two separate updates are in `papers.silk_priors`.
 
 With evenly spaced locations the sums over them are three numbers, and a rate is tried in no time.
 """
@@ -34,7 +34,7 @@ LEAST_VARIANCE = 1e-10
 PerFactor = Float[Array, " k"]
 
 
-class Sums(NamedTuple):
+class PriorMoments(NamedTuple):
     """The posterior's moments as the bound needs them, by kinds of locations and of gaps."""
 
     before: Float[Array, " a"]  # gaps on both sides of a kind of locations
@@ -48,7 +48,7 @@ class Sums(NamedTuple):
     step_square: Float[Array, "g k"]
 
 
-class Priors(NamedTuple):
+class PriorCandidates(NamedTuple):
     """Candidates, one a factor, and their parts of the bound."""
 
     value: PerFactor
@@ -57,16 +57,20 @@ class Priors(NamedTuple):
     rate: PerFactor
 
 
-def learned(side: Side) -> Side:
+def with_best_prior(side: Side) -> Side:
     """The side with the best mean, variance and (of an ordered side) rate."""
-    return best(side, _profiled)
+    return with_best_candidate(side, _best_at_rate)
 
 
-def best(side: Side, at: Callable[[Sums, PerFactor], Priors]) -> Side:
+def with_best_candidate(
+    side: Side, at: Callable[[PriorMoments, PerFactor], PriorCandidates]
+) -> Side:
     """The side with the best of the priors `at` rates: all of an ordered side, else its own."""
     sums, rate = _sums(side), side.prior.rate
-    found = _searched(side.prior, lambda rate: at(sums, rate)) if side.ordered else at(sums, rate)
-    return _with(side, _better(found, _current(side, sums)))
+    found = (
+        _search_rate(side.prior, lambda rate: at(sums, rate)) if side.ordered else at(sums, rate)
+    )
+    return _with_prior(side, _better(found, _current(side, sums)))
 
 
 def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -78,7 +82,7 @@ def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]
     return lowest, jnp.log(ROUGHEST / jnp.min(prior.gaps, initial=jnp.inf))
 
 
-def _sums(side: Side) -> Sums:
+def _sums(side: Side) -> PriorMoments:
     prior = side.prior
     mean = side.posterior.mean - prior.mean[None]
     square, step_square = second_moments(side.posterior, prior.mean)
@@ -94,32 +98,34 @@ def _sums(side: Side) -> Sums:
         number, mean, square = grouped(number), grouped(mean), grouped(square)
         gaps, count = gaps[:1], jnp.sum(count)[None]
         step_square = jnp.sum(step_square, axis=0)[None]
-    return Sums(before, after, gaps, number, count, prior.mean, mean, square, step_square)
+    return PriorMoments(before, after, gaps, number, count, prior.mean, mean, square, step_square)
 
 
-def _current(side: Side, sums: Sums) -> Priors:
-    return valued(sums, side.prior.mean, side.prior.variance, side.prior.rate)
+def _current(side: Side, sums: PriorMoments) -> PriorCandidates:
+    return evaluate_prior(sums, side.prior.mean, side.prior.variance, side.prior.rate)
 
 
-def _profiled(sums: Sums, rate: PerFactor) -> Priors:
+def _best_at_rate(sums: PriorMoments, rate: PerFactor) -> PriorCandidates:
     """The best mean and variance at a rate."""
     loads, _ = _springs(sums, rate)
     held = jnp.sum(sums.number[:, None] * loads, axis=0)
     mean = sums.centre + jnp.sum(loads * sums.mean, axis=0) / held
     quadratic = _quadratic(sums, mean, rate)
     variance = jnp.maximum(quadratic / jnp.sum(sums.number), LEAST_VARIANCE)
-    return valued(sums, mean, variance, rate)
+    return evaluate_prior(sums, mean, variance, rate)
 
 
-def valued(sums: Sums, mean: PerFactor, variance: PerFactor, rate: PerFactor) -> Priors:
+def evaluate_prior(
+    sums: PriorMoments, mean: PerFactor, variance: PerFactor, rate: PerFactor
+) -> PriorCandidates:
     """A prior with its part of the bound."""
     logs = log_innovation(-sums.gap[:, None] * rate[None] / 2)
     logdet = jnp.sum(sums.number) * jnp.log(variance) + jnp.sum(sums.count[:, None] * logs, axis=0)
     value = -(_quadratic(sums, mean, rate) / variance + logdet) / 2
-    return Priors(value, mean, variance, rate)
+    return PriorCandidates(value, mean, variance, rate)
 
 
-def _quadratic(sums: Sums, mean: PerFactor, rate: PerFactor) -> PerFactor:
+def _quadratic(sums: PriorMoments, mean: PerFactor, rate: PerFactor) -> PerFactor:
     """E eᵀ(σ²Σ⁻¹)e."""
     loads, links = _springs(sums, rate)
     moved = (mean - sums.centre)[None]
@@ -127,14 +133,18 @@ def _quadratic(sums: Sums, mean: PerFactor, rate: PerFactor) -> PerFactor:
     return jnp.sum(loads * square, axis=0) + jnp.sum(links * sums.step_square, axis=0)
 
 
-def _springs(sums: Sums, rate: PerFactor) -> tuple[Float[Array, "a k"], Float[Array, "g k"]]:
+def _springs(
+    sums: PriorMoments, rate: PerFactor
+) -> tuple[Float[Array, "a k"], Float[Array, "g k"]]:
     def log(gaps: Array) -> Array:
         return -gaps[:, None] * rate[None] / 2
 
     return load(log(sums.before), log(sums.after)), link(log(sums.gap))
 
 
-def _searched(prior: OrnsteinUhlenbeck, at: Callable[[PerFactor], Priors]) -> Priors:
+def _search_rate(
+    prior: OrnsteinUhlenbeck, at: Callable[[PerFactor], PriorCandidates]
+) -> PriorCandidates:
     """The best of a grid of rates, then golden sections between its neighbours."""
     if prior.n == 1:
         return at(prior.rate)
@@ -159,13 +169,13 @@ def _searched(prior: OrnsteinUhlenbeck, at: Callable[[PerFactor], Priors]) -> Pr
     return at(jnp.exp((low + high) / 2))
 
 
-def _better(new: Priors, old: Priors) -> Priors:
+def _better(new: PriorCandidates, old: PriorCandidates) -> PriorCandidates:
     """Of every factor, the candidate with the higher bound."""
     higher = new.value > old.value
-    return Priors(*(jnp.where(higher, a, b) for a, b in zip(new, old, strict=True)))
+    return PriorCandidates(*(jnp.where(higher, a, b) for a, b in zip(new, old, strict=True)))
 
 
-def _with(side: Side, found: Priors) -> Side:
+def _with_prior(side: Side, found: PriorCandidates) -> Side:
     prior = side.prior
     new = OrnsteinUhlenbeck(prior.gaps, found.mean, found.variance, found.rate, prior.even)
     return side.with_prior(new)

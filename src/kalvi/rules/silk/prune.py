@@ -22,7 +22,7 @@ def contributions(silk: Silk) -> PerFactor:
     return _energy(silk.rows) * _energy(silk.cols)
 
 
-def arranged(silk: Silk) -> Silk:
+def sort_factors(silk: Silk) -> Silk:
     """The same with the largest contributions first, and the cubes of every column factor summing up > 0.
 
     Neither the order nor the signs of factors mean anything to the model.
@@ -32,7 +32,7 @@ def arranged(silk: Silk) -> Silk:
     return Silk(_turned(silk.rows, order, sign), _turned(silk.cols, order, sign))
 
 
-def kept(silk: Silk, chosen: Int[Array, " q"], family: Family) -> Silk:
+def select_factors(silk: Silk, chosen: Int[Array, " q"], family: Family) -> Silk:
     """Some of the factors alone, independent at first: the next sweep finds their covariances."""
     return Silk(_kept(silk.rows, chosen, family), _kept(silk.cols, chosen, family))
 

@@ -44,7 +44,7 @@ class _Costs(NamedTuple):
     learns: bool
 
 
-def turned(silk: Silk, *, learns: bool) -> Silk:
+def rotate_to_priors(silk: Silk, *, learns: bool) -> Silk:
     """The factorisation with the factors that its priors like best; `learns`: variances follow."""
     rows, cols = _costs(silk.rows, learns), _costs(silk.cols, learns)
     k = len(silk.rows.prior.mean)
@@ -113,7 +113,7 @@ def _newton(rows: tuple[Squares, Square, int], cols: tuple[Squares, Square, int]
 
 def _applied(side: Side, turn: Square, learns: bool) -> Side:
     prior = side.prior
-    posterior = cast(Coupled, side.posterior).turned(turn)
+    posterior = cast(Coupled, side.posterior).rotate(turn)
     if not learns:
         return side.with_posterior(posterior)
     mean = turn @ prior.mean

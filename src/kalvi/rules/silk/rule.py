@@ -19,25 +19,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi.rules.base import IterativeRule
-from kalvi.rules.silk.anderson import Past, combined, nothing, remembered
+from kalvi.rules.silk.anderson import SweepHistory, combine_sweeps, empty_history, remember_sweep
 from kalvi.rules.silk.model import Silk, double_sum, statistics, update_rows
 from kalvi.rules.silk.observed import Observed
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
-from kalvi.rules.silk.priors import learned
-from kalvi.rules.silk.rotations import turned
+from kalvi.rules.silk.priors import with_best_prior
+from kalvi.rules.silk.rotations import rotate_to_priors
 
 LONGEST_REST = 16
 """Sweeps without combination after a refusal: 1, 2, 4, … of them, at most this many."""
 
 
-class Swept(eqx.Module):
+class SILKState(eqx.Module):
     """A factorisation, and the parts of the bound where the last sweep began."""
 
     silk: Silk  # where the next sweep begins
     plain: Silk  # where it would begin without the last combination
     loss: Float[Array, " r"]  # of every row, Σ E log p(x | ψ)
     kl: Float[Array, " 2"]  # of the rows and of the columns
-    past: Past
+    past: SweepHistory
     trial: Bool[Array, ""]  # whether `silk` is a combination that no sweep has begun from yet
     rest: Int[Array, ""]  # sweeps to go without combining
     refused: Int[Array, ""]  # combinations that were, of late
@@ -49,24 +49,24 @@ class Swept(eqx.Module):
         return double_sum(self.loss) - double_sum(self.kl)
 
 
-class SILK(IterativeRule[Swept]):
+class SILK(IterativeRule[SILKState]):
     """One sweep over the observed entries a call."""
 
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
     memory: int = eqx.field(static=True, default=5)  # past sweeps that are combined; 0: none
 
-    def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> Swept:
+    def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> SILKState:
         """From a first guess, such as `start` makes."""
         dtype = prior.rows.posterior.mean.dtype
         n = prior.rows.prior.n if prior.rows.spot is None else len(prior.rows.spot)
         loss = jnp.full(n, -jnp.inf, dtype)
         none = (jnp.zeros((), bool), *(jnp.zeros((), jnp.int32),) * 3)
-        past = nothing(prior, self.memory)
-        state = Swept(prior, prior, loss, jnp.zeros(2, dtype), past, *none)
+        past = empty_history(prior, self.memory)
+        state = SILKState(prior, prior, loss, jnp.zeros(2, dtype), past, *none)
         return jax.tree.map(jnp.array, state)  # memory of its own for every part
 
-    def update(self, state: Swept, batch: Any, *, key: PRNGKeyArray | None = None) -> Swept:
+    def update(self, state: SILKState, batch: Any, *, key: PRNGKeyArray | None = None) -> SILKState:
         """After one more sweep over the observed entries."""
         here = state.silk
         kl = jnp.stack([here.rows.kl(), here.cols.kl()])
@@ -74,12 +74,12 @@ class SILK(IterativeRule[Swept]):
         fell = ~_rises(state, loss, kl)
         # a combination may begin lower; what one sweep makes of it may not
         spared, refused = fell & state.trial, fell & ~state.trial
-        past = remembered(state.past, here, there, refused)
+        past = remember_sweep(state.past, here, there, refused)
         rest = jnp.where(refused, 2**state.refused, jnp.maximum(state.rest - 1, 0))
         times = jnp.clip(state.refused + refused, 0, LONGEST_REST.bit_length() - 1)
         stays = (rest > 0) | spared
-        onward = combined(past, there, stays) if self.memory else there
-        return Swept(
+        onward = combine_sweeps(past, there, stays) if self.memory else there
+        return SILKState(
             _either(refused, state.plain, onward),
             _either(fell, state.plain, there),
             jnp.where(fell, state.loss, loss),
@@ -97,20 +97,20 @@ class SILK(IterativeRule[Swept]):
         turned_over, _ = self._half(silk.transpose(), observed.transpose())
         silk = turned_over.transpose()
         if silk.rows.posterior.turns:
-            silk = turned(silk, learns=self.learn_prior)
+            silk = rotate_to_priors(silk, learns=self.learn_prior)
             if self.learn_prior:
-                silk = Silk(learned(silk.rows), learned(silk.cols))
+                silk = Silk(with_best_prior(silk.rows), with_best_prior(silk.cols))
         return silk, loss
 
     def _half(self, silk: Silk, observed: Observed) -> tuple[Silk, Float[Array, " r"]]:
         found = statistics(silk, observed)
         silk = update_rows(silk, found, self.solver)
         if self.learn_prior:
-            silk = Silk(learned(silk.rows), silk.cols)
+            silk = Silk(with_best_prior(silk.rows), silk.cols)
         return silk, found.loss
 
 
-def _rises(state: Swept, loss: Float[Array, " r"], kl: Float[Array, " 2"]) -> Bool[Array, ""]:
+def _rises(state: SILKState, loss: Float[Array, " r"], kl: Float[Array, " 2"]) -> Bool[Array, ""]:
     """Whether the bound is no lower than it was, up to the rounding of its sum."""
     first = jnp.isneginf(state.loss[0])
     gain = jnp.sum(loss - jnp.where(first, 0, state.loss)) - jnp.sum(kl - state.kl)

@@ -15,12 +15,12 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.kernels import OrnsteinUhlenbeck
-from kalvi.rules.silk.locations import DeviceLocations, Places
+from kalvi.rules.silk.locations import DeviceLocations, Locations
 from kalvi.rules.silk.model import Side, Silk
-from kalvi.rules.silk.moments import Moments, packed_outer, unpacked
+from kalvi.rules.silk.moments import Moments, packed_outer, unpack_triangles
 from kalvi.rules.silk.observed import Observed
 from kalvi.rules.silk.posteriors import Family
-from kalvi.rules.silk.priors import ROUGHEST, learned
+from kalvi.rules.silk.priors import ROUGHEST, with_best_prior
 
 ITERATIONS, SPARE, ROUNDS = 6, 8, 2
 """Subspace iterations, singular vectors beyond those asked for, and rounds of least squares."""
@@ -32,8 +32,8 @@ Factors = Float[Array, "_ k"]  # of either side
 
 def start(
     observed: Observed,
-    rows: Places | DeviceLocations,
-    cols: Places | DeviceLocations,
+    rows: Locations | DeviceLocations,
+    cols: Locations | DeviceLocations,
     n_factors: int,
     family: Family,
     *,
@@ -47,14 +47,14 @@ def start(
     """
     how = n_factors, jnp.dtype(dtype), key
     u, v = _factors(observed, *how) if piece is None else _from_piece(observed, *piece, *how)
-    return begun(u, v, rows, cols, family)
+    return start_from_factors(u, v, rows, cols, family)
 
 
-def begun(
+def start_from_factors(
     u: Float[Array, "r k"],
     v: Float[Array, "c k"],
-    rows: Places | DeviceLocations,
-    cols: Places | DeviceLocations,
+    rows: Locations | DeviceLocations,
+    cols: Locations | DeviceLocations,
     family: Family,
 ) -> Silk:
     """From factors of the rows and columns, with priors that fit them."""
@@ -62,7 +62,7 @@ def begun(
 
 
 def prior(
-    places: Places | DeviceLocations, mean: Array, variance: Array, rate: Array
+    places: Locations | DeviceLocations, mean: Array, variance: Array, rate: Array
 ) -> OrnsteinUhlenbeck:
     """The smoothness prior at these locations; without smoothness where they have no order."""
     rate = rate if places.ordered else jnp.full_like(rate, jnp.inf)
@@ -71,7 +71,7 @@ def prior(
     )
 
 
-def _side(factors: Factors, places: Places | DeviceLocations, family: Family) -> Side:
+def _side(factors: Factors, places: Locations | DeviceLocations, family: Family) -> Side:
     spot = None if places.spot is None else jnp.asarray(places.spot)
     if spot is not None:
         n = places.n
@@ -83,7 +83,7 @@ def _side(factors: Factors, places: Places | DeviceLocations, family: Family) ->
     smallest = jnp.min(jnp.asarray(places.gaps, factors.dtype), initial=1.0)
     rough = jnp.full(k, ROUGHEST / smallest, factors.dtype)
     first = prior(places, jnp.zeros(k, factors.dtype), jnp.ones(k, factors.dtype), rough)
-    return learned(Side(first, family(factors, std**2), spot, places.ordered))
+    return with_best_prior(Side(first, family(factors, std**2), spot, places.ordered))
 
 
 def _factors(
@@ -145,5 +145,5 @@ def _least_squares(observed: Observed, factors: Factors) -> Factors:
     found = observed.statistics(*moments, adds_mean=False)
     ridge = jnp.diag(jnp.mean(factors**2, axis=0) / 4)
     ridge = ridge + 1e-6 * jnp.trace(ridge) * jnp.eye(len(ridge), dtype=ridge.dtype)
-    blocks = unpacked(found.curvature) + ridge[None]
+    blocks = unpack_triangles(found.curvature) + ridge[None]
     return jnp.linalg.solve(blocks, found.pull[..., None])[..., 0]

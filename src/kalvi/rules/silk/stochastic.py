@@ -24,30 +24,30 @@ from kalvi.rules.silk.model import Side, Silk, sites
 from kalvi.rules.silk.moments import diagonal
 from kalvi.rules.silk.observed import Statistics
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
-from kalvi.rules.silk.priors import learned
+from kalvi.rules.silk.priors import with_best_prior
 from kalvi.rules.silk.table import Table
 
 
-class Remembered(NamedTuple):
+class RememberedSites(NamedTuple):
     """What the data have said of every row so far."""
 
     found: Statistics
     visits: Int[Array, " r"]
 
 
-class Sampled(eqx.Module):
+class StochasticSILKState(eqx.Module):
     """A factorisation after some pieces."""
 
     silk: Silk
-    rows: Remembered
-    cols: Remembered
+    rows: RememberedSites
+    cols: RememberedSites
     bound: Float[
         Array, ""
     ]  # before the last step, its piece scaled to all entries: the ELBO, but for noise
     steps: Int[Array, ""]
 
 
-class StochasticSILK(IterativeRule[Sampled]):
+class StochasticSILK(IterativeRule[StochasticSILKState]):
     """One piece of the matrix, drawn anew, a call; needs a key."""
 
     n_rows: int = eqx.field(static=True)
@@ -56,14 +56,16 @@ class StochasticSILK(IterativeRule[Sampled]):
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
 
-    def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> Sampled:
+    def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> StochasticSILKState:
         """From a first guess, such as `start` makes; its posteriors become the first sites."""
         dtype = prior.rows.posterior.mean.dtype
         rows, cols = _believed(prior.rows), _believed(prior.cols)
         nothing, never = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        return jax.tree.map(jnp.array, Sampled(prior, rows, cols, nothing, never))
+        return jax.tree.map(jnp.array, StochasticSILKState(prior, rows, cols, nothing, never))
 
-    def update(self, state: Sampled, batch: Any, *, key: PRNGKeyArray | None = None) -> Sampled:
+    def update(
+        self, state: StochasticSILKState, batch: Any, *, key: PRNGKeyArray | None = None
+    ) -> StochasticSILKState:
         """After one more piece of a `Table`."""
         if key is None:
             raise ValueError("StochasticSILK draws rows and columns: give `run` a key.")
@@ -79,11 +81,13 @@ class StochasticSILK(IterativeRule[Sampled]):
         other, remembered_cols, _ = self._half(
             silk.transpose(), state.cols, piece.transpose(), cols, rows
         )
-        return Sampled(Silk(side, other), remembered, remembered_cols, bound, state.steps + 1)
+        return StochasticSILKState(
+            Silk(side, other), remembered, remembered_cols, bound, state.steps + 1
+        )
 
     def _half(
-        self, silk: Silk, past: Remembered, piece: Table, rows: Array, cols: Array
-    ) -> tuple[Side, Remembered, Float[Array, " b"]]:
+        self, silk: Silk, past: RememberedSites, piece: Table, rows: Array, cols: Array
+    ) -> tuple[Side, RememberedSites, Float[Array, " b"]]:
         """The side of the rows after a piece, and the piece's part of the bound."""
         here, there = silk.rows.moments().at(rows), silk.cols.moments()
         scale = len(there.mean) / len(cols)
@@ -97,13 +101,13 @@ class StochasticSILK(IterativeRule[Sampled]):
 
         found = jax.tree.map(mixed, past.found, new)
         side = silk.rows
-        posterior = side.posterior.updated(side.prior, sites(side, found), self.solver)
+        posterior = side.posterior.update(side.prior, sites(side, found), self.solver)
         side = side.with_posterior(posterior)
-        side = learned(side) if self.learn_prior else side
-        return side, Remembered(found, past.visits.at[rows].add(1)), scale * new.loss
+        side = with_best_prior(side) if self.learn_prior else side
+        return side, RememberedSites(found, past.visits.at[rows].add(1)), scale * new.loss
 
 
-def _believed(side: Side) -> Remembered:
+def _believed(side: Side) -> RememberedSites:
     """Sites that, with the prior, give the posterior's means and about its variances."""
     prior, posterior = side.prior, side.posterior
     held = jnp.maximum(1 / posterior.var - prior.phi(), 0)
@@ -116,4 +120,4 @@ def _believed(side: Side) -> Remembered:
     if spot is not None:  # rows that share a location share its site
         count = jax.ops.segment_sum(jnp.ones(len(spot), held.dtype), spot, n)
         found = jax.tree.map(lambda a: (a.T / count).T[spot], found)
-    return Remembered(found, jnp.zeros(len(found.loss), jnp.int32))
+    return RememberedSites(found, jnp.zeros(len(found.loss), jnp.int32))

@@ -26,9 +26,9 @@ from kalvi.gaussians import Gaussian, LowRankCovariance
 from kalvi.likelihoods.sites import at
 from kalvi.numerics import linalg
 from kalvi.predictors.models import LogLikelihood
-from kalvi.rules.base import Batch, shares
+from kalvi.rules.base import Batch, normalise_weights
 from kalvi.rules.sampled_networks import linearised_at_draws
-from kalvi.rules.visits import Visit, visit, weigh
+from kalvi.rules.visits import BatchVisit, visit, weigh
 
 Scalar = Float[Array, ""]
 
@@ -45,7 +45,7 @@ class Estimate(NamedTuple):
     """The slopes, and the matrix H where it was found."""
 
     slopes: Slopes
-    curved: Visit | None
+    curved: BatchVisit | None
 
 
 class Estimator(eqx.Module):
@@ -99,13 +99,13 @@ class GaussNewton(Estimator):
     def __call__(
         self, model: Any, q: LowRankCovariance, batch: Batch, total: Scalar, *, key: PRNGKeyArray
     ) -> Estimate:
-        curved = linearised(model, q, batch, total, draws=self.draws, key=key)
+        curved = linearise_batch(model, q, batch, total, draws=self.draws, key=key)
         factor, diag = q.covariance.factor, q.covariance.diag
         slopes = Slopes(-curved.force(), curved.matvec(factor), diag * curved.diagonal() / 2)
         return Estimate(slopes, curved)
 
 
-def linearised(
+def linearise_batch(
     model: Any,
     q: Gaussian,
     batch: Batch,
@@ -113,9 +113,9 @@ def linearised(
     *,
     draws: int | None = None,
     key: PRNGKeyArray | None = None,
-) -> Visit:
+) -> BatchVisit:
     """The batch under q, weighted to stand for `total` rows; or at draws of θ."""
-    weight = total * shares(batch.weight)
+    weight = total * normalise_weights(batch.weight)
     if draws is None:
         return visit(model, q, batch._replace(weight=weight))
     assert key is not None
@@ -128,7 +128,7 @@ def curvature_diagonal(
     model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar
 ) -> Float[Array, " d"]:
     """diag H at θ; without a predictor, of the squared gradients."""
-    weight = total * shares(batch.weight)
+    weight = total * normalise_weights(batch.weight)
     if isinstance(model, LogLikelihood):
         slope = jax.grad(model.log_prob)
         rows = jax.vmap(lambda x, y: slope(theta, x, y))(batch.x, batch.y)
@@ -149,7 +149,7 @@ def _gradient(model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar
 
     def loss(theta):
         terms = jax.vmap(lambda x, y: model.log_prob(theta, x, y))(batch.x, batch.y)
-        return -total * (shares(batch.weight) @ terms)
+        return -total * (normalise_weights(batch.weight) @ terms)
 
     return jax.grad(loss)(theta)
 

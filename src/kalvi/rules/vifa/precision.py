@@ -22,10 +22,10 @@ from kalvi.gaussians import Gaussian, LowRankPrecision
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.precision import is_traced
 from kalvi.rules.base import Batch, IterativeRule
-from kalvi.rules.vifa.gradients import linearised
+from kalvi.rules.vifa.gradients import linearise_batch
 from kalvi.rules.vifa.rule import Descent, in_batches, need_predictor
 from kalvi.rules.vifa.steps import stiffness
-from kalvi.rules.visits import Visit
+from kalvi.rules.visits import BatchVisit
 
 Scalar = Float[Array, ""]
 
@@ -80,10 +80,10 @@ class PrecisionVI(IterativeRule[Descent]):
     def _descend(self, state: Descent, batch: Batch, key: PRNGKeyArray) -> Descent:
         q: Any = state.posterior
         total = self.n_samples.astype(q.mean.dtype)
-        curved = linearised(self.model, q, batch, total, draws=self.draws, key=key)
+        curved = linearise_batch(self.model, q, batch, total, draws=self.draws, key=key)
         rate = self.step_size / (1 + state.steps / self.decay).astype(q.mean.dtype)
         alpha = jnp.broadcast_to(self.prior_precision, q.mean.shape).astype(q.mean.dtype)
-        factor, diag = blended(q, curved, alpha, rate)
+        factor, diag = blend_precision(q, curved, alpha, rate)
         force = curved.force() - alpha * (q.mean - self.prior_mean)
         covariance = linalg.LowRankPlusDiagonal(diag, factor).inverse()
         length = jnp.minimum(rate, 1 / stiffness(covariance, curved, alpha))
@@ -92,8 +92,8 @@ class PrecisionVI(IterativeRule[Descent]):
         return Descent(moved, None, state.steps + 1)
 
 
-def blended(
-    q: LowRankPrecision, curved: Visit, alpha: Float[Array, " d"], rate: Scalar
+def blend_precision(
+    q: LowRankPrecision, curved: BatchVisit, alpha: Float[Array, " d"], rate: Scalar
 ) -> tuple[Float[Array, "d p"], Float[Array, " d"]]:
     """The projection of (1 − ρ)(W Wᵀ + Ψ) + ρ (diag α + H)."""
     keep = 1 - rate
@@ -104,7 +104,7 @@ def blended(
     return q.projection(projections.Target(factor, diag, x, scale, gram, keep))
 
 
-def unit_rows(curved: Visit) -> Float[Array, "m d"]:
+def unit_rows(curved: BatchVisit) -> Float[Array, "m d"]:
     """Rows whose squares add up to H: Rᵀ J for R Rᵀ = Γ of each observation."""
     curvature = curved.curvature
     if curvature.ndim == 1:

@@ -162,11 +162,11 @@ def in_batches(
         )
     if size is None or len(batch.weight) <= size:
         return descend(state, batch, key)
-    batches, keys = shuffled(batch, size, key)
+    batches, keys = shuffle_batches(batch, size, key)
     return jax.lax.scan(lambda s, drawn: (descend(s, *drawn), None), state, (batches, keys))[0]
 
 
-def shuffled(batch: Batch, size: int, key: PRNGKeyArray) -> tuple[Batch, Key[Array, " n"]]:
+def shuffle_batches(batch: Batch, size: int, key: PRNGKeyArray) -> tuple[Batch, Key[Array, " n"]]:
     """The rows in random order as batches of one size, a key for each; a rest is left out."""
     key_order, key_batches = jr.split(key)
     whole = len(batch.weight) // size

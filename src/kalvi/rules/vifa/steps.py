@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.rules.vifa.gradients import Slopes
-from kalvi.rules.visits import Visit
+from kalvi.rules.visits import BatchVisit
 
 Scalar = Float[Array, ""]
 
@@ -45,7 +45,7 @@ class Step(eqx.Module):
         slopes: Slopes,
         memory: Any,
         number: Int[Array, ""],
-        curved: Visit | None,
+        curved: BatchVisit | None,
         prior_precision: Array,
     ) -> tuple[LowRankCovariance, Any]:
         """The next q, and what the step after it needs."""
@@ -63,7 +63,7 @@ class Plain(Step):
 
     def __call__(self, q, slopes, memory, number, curved, prior_precision):
         rates = (self.mean_rate, self.factor_rate, self.log_diag_rate)
-        return moved(q, Slopes(*(-r * s for r, s in zip(rates, slopes, strict=True)))), memory
+        return move(q, Slopes(*(-r * s for r, s in zip(rates, slopes, strict=True)))), memory
 
 
 class Transform(Step):
@@ -76,7 +76,7 @@ class Transform(Step):
 
     def __call__(self, q, slopes, memory, number, curved, prior_precision):
         moves, memory = self.optimiser.update(slopes, memory, parameters(q))
-        return moved(q, moves), memory
+        return move(q, moves), memory
 
 
 class Preconditioned(Step):
@@ -102,10 +102,12 @@ class Preconditioned(Step):
         if curved is None:
             size = jnp.sqrt(-rate * (shift @ slopes.mean) / len(shift))  # in q's deviations
             shift = shift * jnp.minimum(FARTHEST / jnp.maximum(size, FARTHEST / 2), 1)
-        return moved(q, Slopes(shift, -rate / 2 * turn, log_diag)), memory
+        return move(q, Slopes(shift, -rate / 2 * turn, log_diag)), memory
 
 
-def stiffness(covariance: LowRankPlusDiagonal, curved: Visit, prior_precision: Array) -> Scalar:
+def stiffness(
+    covariance: LowRankPlusDiagonal, curved: BatchVisit, prior_precision: Array
+) -> Scalar:
     """λ_max(S Λ), Λ = α + H, by power iterations: from below, and close where it matters."""
 
     def iterate(_, carry):
@@ -124,7 +126,7 @@ def parameters(q: LowRankCovariance) -> Slopes:
     return Slopes(q.mean, q.covariance.factor, jnp.log(q.covariance.diag))
 
 
-def moved(q: LowRankCovariance, moves: Slopes) -> LowRankCovariance:
+def move(q: LowRankCovariance, moves: Slopes) -> LowRankCovariance:
     """q with c, F and log ψ changed so much."""
     mean, factor, log_diag = (a + b for a, b in zip(parameters(q), moves, strict=True))
     return LowRankCovariance(mean, factor, jnp.exp(log_diag))

@@ -18,7 +18,6 @@ F = share v^{1/2} Q, ψ = v, after which EM does the same whatever the units of 
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -45,7 +44,7 @@ NO_VARIANCE = 1e-12
 """The variance assumed of every feature where none of the first rows differ."""
 
 
-class Centred(NamedTuple):
+class CentredRows(NamedTuple):
     """The rows e of a block, and the mean and the total weight after it."""
 
     x: Float[Array, "b d"]
@@ -53,7 +52,7 @@ class Centred(NamedTuple):
     rows: Scalar
 
 
-def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
+def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> CentredRows:
     """Rows whose scatter about zero is what the block adds to the scatter about the mean."""
     weight = batch.weight
     total = rows + jnp.sum(weight)
@@ -68,43 +67,36 @@ def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
         jnp.broadcast_to(weight, (len(weight),) * 2), -1
     )
     x = mixed @ away - (share * rows)[:, None] * past[None, :]
-    return Centred(x, here + past * (rows / jnp.where(total > 0, total, 1)), total)
+    return CentredRows(x, here + past * (rows / jnp.where(total > 0, total, 1)), total)
 
 
-def about(mean: PerFeature, rows: Scalar, batch: Batch) -> Centred:
+def subtract_mean(mean: PerFeature, rows: Scalar, batch: Batch) -> CentredRows:
     """The rows about a mean that is known."""
-    return Centred(batch.x - mean[None, :], mean, rows + jnp.sum(batch.weight))
+    return CentredRows(batch.x - mean[None, :], mean, rows + jnp.sum(batch.weight))
 
 
-class Row(NamedTuple):
-    """A row e (of a batch of one), the mean and total weight after it, its number and what it tells.
+class CentredRow(NamedTuple):
+    """A row e (as a batch of one), the mean and total weight after it, its number and its own weight.
 
-    The first row of an unknown mean tells nothing but the mean: the others are counted from 1.
+    The first row of an unknown mean fixes the mean only: its weight is 0, and the others count from 1.
     """
 
     x: Float[Array, "1 d"]
     mean: PerFeature
     rows: Scalar
     number: Scalar
-    told: Scalar
+    weight: Scalar
 
 
-def one(mean: PerFeature, rows: Scalar, row: Batch, centred: bool) -> Row:
+def centre_one(mean: PerFeature, rows: Scalar, row: Batch, centred: bool) -> CentredRow:
     """A row for a rule that takes one at a time."""
-    x, mean, rows = (centre if centred else about)(mean, rows, row)
+    x, mean, rows = (centre if centred else subtract_mean)(mean, rows, row)
     number = rows - 1 if centred else rows
-    told = jnp.where(number > 0, row.weight[0], 0)
-    return Row(x, mean, rows, jnp.maximum(number, 1), told)
+    weight = jnp.where(number > 0, row.weight[0], 0)
+    return CentredRow(x, mean, rows, jnp.maximum(number, 1), weight)
 
 
-def in_blocks(batch: Batch, size: int) -> Batch:
-    """The rows in blocks of one size, a leading axis over the blocks, the last one padded."""
-    missing = -len(batch.y) % size
-    padded = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), batch)
-    return jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), padded)
-
-
-def floored(factor: Factor, diag: PerFeature) -> PerFeature:
+def floor_noise(factor: Factor, diag: PerFeature) -> PerFeature:
     """The noise variances, none below a share of its feature's, or a share² of the average, variance."""
     share = max(NOISE_SHARE, 8 * float(jnp.finfo(diag.dtype).eps))
     variance = jnp.maximum(diag, 0) + jnp.sum(factor**2, axis=1)
@@ -112,7 +104,7 @@ def floored(factor: Factor, diag: PerFeature) -> PerFeature:
     return jnp.maximum(diag, jnp.maximum(least, float(jnp.finfo(diag.dtype).tiny) ** 0.5))
 
 
-def variances(batch: Batch, mean: PerFeature | None = None) -> PerFeature:
+def feature_variances(batch: Batch, mean: PerFeature | None = None) -> PerFeature:
     """Each feature's variance about its own or the given mean; the average one where it is zero."""
     share = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1)
     mean = share @ batch.x if mean is None else mean
@@ -140,7 +132,7 @@ def start(
     return LowRankCovariance(mean, linalg.scale_rows(scale, unit), (1 - share) * variance)
 
 
-def orthogonal(dim: int, rank: int, *, key: PRNGKeyArray, dtype=None) -> Factor:
+def random_orthonormal(dim: int, rank: int, *, key: PRNGKeyArray, dtype=None) -> Factor:
     """Random orthonormal columns: Q of the reduced Q R of a normal matrix."""
     return jnp.linalg.qr(jr.normal(key, (dim, rank), dtype))[0]
 
@@ -154,7 +146,7 @@ def orthogonal_start(
     share: float = ORTHOGONAL_SHARE,
 ) -> LowRankCovariance:
     """ψ = v and F = share v^{1/2} Q; with variances of 1 and a share of 1 it is F = Q, ψ = 1."""
-    unit = orthogonal(len(mean), rank, key=key, dtype=mean.dtype)
+    unit = random_orthonormal(len(mean), rank, key=key, dtype=mean.dtype)
     return LowRankCovariance(mean, linalg.scale_rows(share * jnp.sqrt(variance), unit), variance)
 
 
@@ -167,15 +159,15 @@ def refuse_empty_columns(rule: str, factor: Factor) -> None:
         )
 
 
-def loading(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Float[Array, "n p"], Array]:
+def hidden_moments(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Float[Array, "n p"], Array]:
     """E[z | x] for rows of mean zero, and Cov[z | x] = M⁻¹ with M = I + Fᵀ Ψ⁻¹ F."""
     scaled = linalg.scale_rows(1 / diag, factor)
     inner = factor.T @ scaled
-    inverse = inverted(linalg.identity_like(inner) + inner)
+    inverse = invert_positive(linalg.identity_like(inner) + inner)
     return x @ scaled @ inverse, inverse
 
 
-def inverted(a: Float[Array, "p p"]) -> Float[Array, "p p"]:
+def invert_positive(a: Float[Array, "p p"]) -> Float[Array, "p p"]:
     """The inverse of a small positive matrix, symmetric."""
     inverse = linalg.cho_solve(linalg.cholesky(a), linalg.identity_like(a))
     return (inverse + inverse.T) / 2
@@ -191,14 +183,14 @@ def canonical(q: LowRankCovariance) -> LowRankCovariance:
     return LowRankCovariance(q.mean, jnp.where(largest < 0, -turned, turned), diag)
 
 
-def factors(q: LowRankCovariance, x: Rows) -> Float[Array, "n p"]:
+def expected_factors(q: LowRankCovariance, x: Rows) -> Float[Array, "n p"]:
     """E[z | x], a row for each row."""
-    return loading(q.covariance.factor, q.covariance.diag, x - q.mean[None, :])[0]
+    return hidden_moments(q.covariance.factor, q.covariance.diag, x - q.mean[None, :])[0]
 
 
 def log_densities(q: LowRankCovariance, x: Rows) -> Float[Array, " n"]:
     """log N(x; μ, F Fᵀ + diag ψ) of each row; the square is a sum of squares, exact to rounding."""
     factor, diag, away = q.covariance.factor, q.covariance.diag, x - q.mean[None, :]
-    hidden, _ = loading(factor, diag, away)
+    hidden, _ = hidden_moments(factor, diag, away)
     square = (away - hidden @ factor.T) ** 2 @ (1 / diag) + jnp.sum(hidden**2, axis=1)
     return -(square + q.logdet() + q.dim * float(np.log(2 * np.pi))) / 2
