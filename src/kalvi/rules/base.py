@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def normalise_weights(weight: Float[Array, " b"]) -> Float[Array, " b"]:
-    """The weights as parts of their sum; zero where all are."""
+    """The weights divided by their sum; all zero if they are all zero."""
     total = jnp.sum(weight)
     return weight / jnp.where(total > 0, total, 1)
 

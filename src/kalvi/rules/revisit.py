@@ -20,7 +20,7 @@ from kalvi.rules.visits import sums
 
 
 class SumPass(Rule[Sums]):
-    """A pass that adds up what rows say at one Gaussian, for whoever makes the next one.
+    """One pass that sums the terms of all rows at one Gaussian; an ascent makes the next Gaussian of them.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class SumPass(Rule[Sums]):
 
 
 class RevisitState(eqx.Module):
-    """An ascent, the Gaussian that the present pass visits, and what it has added up."""
+    """An ascent, the Gaussian at which the present pass looks at rows, and the sums so far."""
 
     ascent: Ascent
     visited: Any
@@ -50,7 +50,7 @@ class RevisitState(eqx.Module):
 
     @classmethod
     def begin_pass(cls, ascent: Ascent) -> "RevisitState":
-        """Before the first row of a pass."""
+        """The state before the first row of a pass."""
         visited = ascent.visited
         return cls(ascent, visited, no_sums(visited))
 

@@ -49,10 +49,10 @@ from kalvi.likelihoods.projected import Projected, leading_directions
 from kalvi.numerics.rows import Rows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
-from kalvi.predictors.networks import Network
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
 from kalvi.rules.recursion import BlockSites, Observations, find_sites
+from kalvi.rules.rvga_checks import check_labels, check_settings
 from kalvi.rules.sampled_networks import absorb_sampled
 from kalvi.rules.schemes import Implicit, Scheme
 
@@ -119,27 +119,7 @@ class RVGA(StreamRule[Streaming]):
 
     def __check_init__(self):
         need_same_outputs(self.predictor, self.likelihood)
-        _check_counts(self)
-        if self.learn_noise and not self.likelihood.noisy:
-            raise TypeError(
-                "learn_noise=True needs a likelihood with a noise variance, Normal or MultiNormal; "
-                f"got {type(self.likelihood).__name__}."
-            )
-        if self.directions is not None and not isinstance(self.predictor, Network):
-            raise TypeError(
-                f"directions= is for a Network; the predictor is {type(self.predictor).__name__}. "
-                "Leave it out."
-            )
-        if self.directions is not None and (self.samples is not None or self.learn_noise):
-            raise ValueError(
-                "directions= is for classes and linearised blocks; use directions=None with samples and "
-                "with an output that has noise."
-            )
-        if self.predictor.linear and self.look_ahead:
-            raise ValueError(
-                "look_ahead= is for networks; a linear predictor is the same wherever it is linearised. "
-                "Leave it out."
-            )
+        check_settings(self)
 
     def init(self, prior: Updatable, *, key: PRNGKeyArray | None = None) -> Streaming:
         zero, none = jnp.zeros((), prior.mean.dtype), jnp.zeros((), jnp.int32)
@@ -155,7 +135,7 @@ class RVGA(StreamRule[Streaming]):
         n = len(batch.y)
         if n == 0:
             return state
-        _check_labels(self.likelihood, batch.y)
+        check_labels(self.likelihood, batch.y)
         rows = in_blocks(batch, min(self.block_size, n))
         draws = self._draw(key, rows.weight.shape, state.posterior.mean.dtype)
         blocks = _Block(*rows, jnp.ones_like(rows.weight), draws)
@@ -395,18 +375,3 @@ def _times(share: Float[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "
 
 def _where(taken: Bool[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:
     return jnp.where(taken.reshape(taken.shape + (1,) * (a.ndim - 1)), a, 0)
-
-
-def _check_counts(rule: RVGA) -> None:
-    least = {"look_ahead": 0, "directions": 1, "samples": 1, "block_size": 1}
-    for name, smallest in least.items():
-        value = getattr(rule, name)
-        if value is not None and value < smallest:
-            raise ValueError(f"{name} must be at least {smallest}; got {value}.")
-
-
-def _check_labels(likelihood: Likelihood, y: Float[Array, "n *o"]) -> None:
-    needed = likelihood.label_shape
-    if needed is not None and y.shape[1:] != needed:
-        each = f"{needed[0]} numbers" if needed else "one number"
-        raise ValueError(f"y must have {each} a row; got shape {y.shape}.")

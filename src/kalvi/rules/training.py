@@ -54,7 +54,7 @@ class Training(IterativeRule[TrainingState]):
     batch_size: int | None = eqx.field(static=True, default=None)
 
     def init(self, prior: Float[Array, " d"], *, key: PRNGKeyArray | None = None) -> TrainingState:
-        """From first parameters."""
+        """The state at the given first parameters."""
         return TrainingState(prior, self.direction.init(prior), jnp.zeros((), jnp.int32))
 
     def update(

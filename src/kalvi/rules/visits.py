@@ -68,7 +68,7 @@ def visit(model: Model, q: Gaussian, batch: Batch) -> BatchVisit:
 
 
 def sums(model: Model, q: Updatable, batch: Batch) -> Sums:
-    """What an ascent needs of them; sums of parts of the rows are those of all of them."""
+    """The sums over a batch that an ascent needs; sums of several batches are added."""
     linearised = model.predictor.linearise(q.mean, batch.x)
     seen, rounding = _visit(model, q, linearised, batch)
     value, total = jnp.sum(seen.value), jnp.sum(batch.weight)

@@ -45,7 +45,7 @@ CALM = 2
 
 
 class FactorOptimum(NamedTuple):
-    """The Gaussian found, and how."""
+    """The most likely Gaussian, its likelihood, the passes it took and whether they converged."""
 
     posterior: LowRankCovariance
     log_likelihood: Scalar  # the average over the rows
@@ -76,7 +76,7 @@ class Iterate(NamedTuple):
 
     @classmethod
     def at(cls, factor: Factor, diag: PerFeature) -> "Iterate":
-        """The first."""
+        """The first iterate."""
         one = jnp.ones((), diag.dtype)
         return cls(factor, factor, factor, diag, diag, one, -jnp.inf * one)
 

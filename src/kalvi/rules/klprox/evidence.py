@@ -44,7 +44,7 @@ def evidence_gradient(
     found: KLProx,
     factors: ConditioningFactors,
 ) -> EvidenceGradient:
-    """Of the bound at its optimum `found`, whose covariance `factors` make."""
+    """The gradient of the bound at its optimum `found`, of which `factors` are the conditioning factors."""
     c = found.coefficients
     by_cov = (jnp.outer(c, c) - _response(prior, found.sites.curvature, factors)) / 2
 

@@ -331,9 +331,9 @@ def _law(prior: LatentPrior, sites: Sites, log_concave: bool) -> _Law:
 def _variances(cov: Gram, gamma: PerRow, factors: ConditioningFactors) -> PerRow:
     """diag V, by the formula that keeps its digits."""
     prior_var = jnp.diagonal(cov)
-    told = 1 - jnp.sum(linalg.triangular_inverse(factors.root) ** 2, axis=0)  # γ v
-    heard = told > float(jnp.finfo(cov.dtype).eps) ** HEARD
-    by_inverse = told / jnp.where(heard, gamma, 1)
+    known = 1 - jnp.sum(linalg.triangular_inverse(factors.root) ** 2, axis=0)  # γ v
+    heard = known > float(jnp.finfo(cov.dtype).eps) ** HEARD
+    by_inverse = known / jnp.where(heard, gamma, 1)
 
     def by_difference() -> PerRow:
         lost = _solve(factors.root, linalg.scale_rows(factors.scale, cov))

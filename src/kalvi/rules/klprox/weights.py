@@ -10,7 +10,7 @@ which is kept as it is where the prior has no correlations: a precision of rank 
 D × D array.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Array, Bool, Float, Int
 
@@ -30,6 +30,10 @@ from kalvi.rules.vga import informed_start, vga
 Scalar = Float[Array, ""]
 
 
+LIMITS = {"max_passes": MOST_PASSES, "tolerance": TOLERANCE}
+"""Where the ascent ends unless the caller says otherwise."""
+
+
 class WeightOptimum(NamedTuple):
     """The optimal Gaussian, its bound, the passes it took and how far it is from stationary."""
 
@@ -45,20 +49,17 @@ def in_weight_space(
     prior: Updatable,
     batch: Batch,
     start: Gaussian | None = None,
-    *,
-    max_passes: int | Int[Array, ""] = MOST_PASSES,
-    tolerance: float | Scalar = TOLERANCE,
+    **limits: Any,
 ) -> WeightOptimum:
     """The Gaussian over the coefficients that maximises the bound, N D² + D³ operations a pass.
 
-    From the prior, or from any Gaussian.
+    From the prior, or from any Gaussian `start`; `limits` may give `max_passes` and `tolerance`.
     """
     dense, predictor = prior.to_dense(), linear_predictor(likelihood.outputs)
     begin = (
         informed_start(likelihood, dense, batch, predictor) if start is None else start.to_dense()
     )
-    limits = {"max_passes": max_passes, "tolerance": tolerance}
-    found = vga(likelihood, dense, batch, begin, predictor=predictor, **limits)
+    found = vga(likelihood, dense, batch, begin, predictor=predictor, **LIMITS | limits)
     return WeightOptimum(found.posterior, found.elbo, found.gap, found.passes, found.converged)
 
 
@@ -67,17 +68,14 @@ def in_function_space(
     prior: Updatable,
     batch: Batch,
     start: Gaussian | None = None,
-    *,
-    max_passes: int | Int[Array, ""] = MOST_PASSES,
-    tolerance: float | Scalar = TOLERANCE,
+    **limits: Any,
 ) -> WeightOptimum:
-    """The same among the predictors of the rows, N² D + N³ operations a pass."""
+    """The same Gaussian by way of the predictors of the rows, N² D + N³ operations a pass."""
     latent, begin = LatentPrior(*prior.marginal(batch.x)), None
     if start is not None:
         law = batch.x @ start.mean, start.marginal_variance(batch.x)
         begin = sites_at(likelihood, *law, batch.y, batch.weight)
-    limits = {"max_passes": max_passes, "tolerance": tolerance}
-    found = klprox(likelihood, latent, batch.y, batch.weight, begin, **limits)
+    found = klprox(likelihood, latent, batch.y, batch.weight, begin, **LIMITS | limits)
     # which need curvatures that are not negative
     posterior = prior.absorb_exactly(batch.x, found.coefficients, found.sites.curvature)
     return WeightOptimum(posterior, found.elbo, found.gap, found.passes, found.converged)

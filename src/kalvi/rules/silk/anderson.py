@@ -34,7 +34,7 @@ class SweepHistory(NamedTuple):
 
 
 def empty_history(silk: Silk, memory: int) -> SweepHistory:
-    """No sweeps yet."""
+    """The history before the first sweep."""
     width = 0 if memory == 0 else len(_point(silk))
     empty = jnp.zeros((memory + 1, width), silk.rows.posterior.mean.dtype)
     return SweepHistory(empty, empty, jnp.zeros((), jnp.int32))
@@ -43,7 +43,7 @@ def empty_history(silk: Silk, memory: int) -> SweepHistory:
 def remember_sweep(
     past: SweepHistory, here: Silk, there: Silk, forget: Bool[Array, ""]
 ) -> SweepHistory:
-    """The past with one more sweep, or nothing."""
+    """The history with one more sweep, or an empty one if it is to be forgotten."""
     if past.ends.shape[1] == 0:
         return past
     end = _point(there)

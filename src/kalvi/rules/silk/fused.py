@@ -29,7 +29,7 @@ WIDEST, SMALLEST = 128, 16
 
 
 class Tile(NamedTuple):
-    """How a program works."""
+    """Triton launch parameters: the tile of one program, its warps, pipeline stages and precision."""
 
     rows: int = 64
     cols: int = 64

@@ -18,7 +18,7 @@ EVEN = 1e-9
 
 
 class Locations(NamedTuple):
-    """Where the rows of a sorted matrix are."""
+    """The distinct locations of the rows of a sorted matrix, and which of them each row is at."""
 
     locations: Float[np.ndarray, " n"]  # distinct, rising
     spot: Int[np.ndarray, " r"] | None  # which of them each row is at; None: each its own
@@ -67,12 +67,12 @@ class DeviceLocations(eqx.Module):
 
 
 def unordered_locations(n: int) -> Locations:
-    """Rows in no order."""
+    """Locations of n rows that have no order."""
     return Locations(np.arange(n, dtype=float), None, False)
 
 
 def group_locations(locations: Float[np.ndarray, " r"]) -> Locations:
-    """Rows at these locations, which do not fall."""
+    """The distinct ones of sorted locations, and which of them each row is at."""
     least = ROUNDING * float(np.abs(locations).max(initial=0.0))
     new = np.concatenate([[True], np.diff(locations) > least])
     if new.all():
@@ -81,7 +81,7 @@ def group_locations(locations: Float[np.ndarray, " r"]) -> Locations:
 
 
 def separate_ties(locations: Float[np.ndarray, " r"]) -> Float[np.ndarray, " r"]:
-    """The locations with ties drawn apart evenly, up to the next location (or by a typical gap)."""
+    """The locations with ties spaced evenly up to the next location (after the last: a typical gap)."""
     distinct, first, counts = np.unique(locations, return_index=True, return_counts=True)
     typical = float(np.median(np.diff(distinct))) if len(distinct) > 1 else 1.0
     gaps = np.append(np.diff(distinct), typical)

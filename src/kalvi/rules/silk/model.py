@@ -50,7 +50,7 @@ class Side(eqx.Module):
 
 
 class Silk(eqx.Module):
-    """Both sides."""
+    """A factorisation: the factors of the rows and of the columns."""
 
     rows: Side
     cols: Side

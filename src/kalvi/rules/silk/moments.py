@@ -20,7 +20,7 @@ Upper = Float[Array, "n f"]  # f = k(k+1)/2
 
 
 class Moments(NamedTuple):
-    """What entries ask of the factors of one side."""
+    """Moments of the factors of one side, as features whose products give those of the logits."""
 
     mean: Sequence
     left: Float[Array, "n g"]  # products with `right` of the other side make E ψ², or var ψ
@@ -28,7 +28,7 @@ class Moments(NamedTuple):
     second: Upper  # E uuᵀ
 
     def at(self, index: Array) -> "Moments":
-        """Those of some rows."""
+        """The moments of the rows with these indices."""
         return Moments(*(part[index] for part in self))
 
 

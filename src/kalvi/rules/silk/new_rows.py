@@ -18,7 +18,7 @@ Scalar = Float[Array, ""]
 
 
 def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side:
-    """Rows at these places of which nothing is known: the prior, each by itself."""
+    """New rows at these locations before any of their entries: means and variances of the prior."""
     old, n = side.prior, places.n
     mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))
     new = prior(places, old.mean, old.variance, old.rate)

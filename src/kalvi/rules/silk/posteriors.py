@@ -132,7 +132,7 @@ class Posterior(eqx.Module):
 
     @abstractmethod
     def moments(self) -> Moments:
-        """What the entries ask for."""
+        """Moments of every location, as the entries need them."""
 
     @abstractmethod
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
@@ -141,15 +141,15 @@ class Posterior(eqx.Module):
     @staticmethod
     @abstractmethod
     def independent(mean: Sequence, var: Sequence) -> "Posterior":
-        """With these means and variances and no correlations."""
+        """The posterior with these means and variances and no correlations."""
 
     @abstractmethod
     def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "Posterior":
         """The posterior given what the data say."""
 
 
-class MeanField(Posterior):
-    """Every factor of every row independent of all others."""
+class IndependentFactors(Posterior):
+    """Factors that are independent of one another, with the variance of each at every location."""
 
     mean: Sequence
     variance: Sequence
@@ -160,6 +160,13 @@ class MeanField(Posterior):
     def var(self) -> Sequence:
         return self.variance
 
+    def moments(self) -> Moments:
+        return factorised_moments(self.mean, self.variance)
+
+
+class MeanField(IndependentFactors):
+    """Every factor of every row independent of all others."""
+
     @property
     def step_var(self) -> Float[Array, "m k"]:
         return self.variance[1:] + self.variance[:-1]
@@ -167,9 +174,6 @@ class MeanField(Posterior):
     @property
     def log_precision(self) -> Float[Array, ""]:
         return -jnp.sum(jnp.log(self.variance))
-
-    def moments(self) -> Moments:
-        return factorised_moments(self.mean, self.variance)
 
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         return _bridged(self.mean, self.variance, jnp.zeros_like(self.mean), over)
@@ -184,20 +188,12 @@ class MeanField(Posterior):
         return MeanField(mean, var)
 
 
-class Chains(Posterior):
+class Chains(IndependentFactors):
     """Every factor a Gauss–Markov chain along the locations, independent of the other factors."""
 
-    mean: Sequence
-    variance: Sequence
     lag: Float[Array, "m k"]  # cov(uᵣ, uᵣ₊₁)
     steps: Float[Array, "m k"]
     logdet: Float[Array, ""]
-    adds_mean: ClassVar[bool] = True
-    turns: ClassVar[bool] = False
-
-    @property
-    def var(self) -> Sequence:
-        return self.variance
 
     @property
     def step_var(self) -> Float[Array, "m k"]:
@@ -206,9 +202,6 @@ class Chains(Posterior):
     @property
     def log_precision(self) -> Float[Array, ""]:
         return self.logdet
-
-    def moments(self) -> Moments:
-        return factorised_moments(self.mean, self.variance)
 
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         lag = jnp.pad(self.lag, ((0, 1), (0, 0)))
@@ -262,7 +255,7 @@ class Coupled(Posterior):
         return coupled_moments(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
 
     def rotate(self, by: Float[Array, "k k"]) -> "Coupled":
-        """Of the factors R u."""
+        """The posterior of the factors R u."""
 
         def both(a: Blocks) -> Blocks:
             return jnp.einsum("ik,nkl,jl->nij", by, a, by)

@@ -57,7 +57,7 @@ def start_from_factors(
     cols: Locations | DeviceLocations,
     family: Family,
 ) -> Silk:
-    """From factors of the rows and columns, with priors that fit them."""
+    """The factorisation with these factors as means, and with priors that fit them."""
     return Silk(_side(u, rows, family), _side(v, cols, family))
 
 

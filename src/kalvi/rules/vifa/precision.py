@@ -67,7 +67,7 @@ class PrecisionVI(IterativeRule[Descent]):
             raise ValueError(f"step_size must be between 0 and 1; got {float(self.step_size):g}.")
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
-        """From a first q, such as the prior about a trained mean."""
+        """The state at a first q, such as the prior about a trained mean."""
         if not isinstance(prior, LowRankPrecision):
             raise TypeError(
                 f"PrecisionVI starts from a LowRankPrecision; got {type(prior).__name__}."

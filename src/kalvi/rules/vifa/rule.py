@@ -40,7 +40,7 @@ Scalar = Float[Array, ""]
 
 
 class Descent(eqx.Module):
-    """q on its way, and what the next step needs."""
+    """The present q, the memory of the step, and the number of steps so far."""
 
     posterior: Gaussian
     memory: Any
@@ -84,7 +84,7 @@ class VIFA(IterativeRule[Descent]):
             )
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
-        """From a first q."""
+        """The state at a first q."""
         if not isinstance(prior, LowRankCovariance):
             raise TypeError(
                 f"VIFA starts from a LowRankCovariance; got {type(prior).__name__}. "

@@ -127,6 +127,6 @@ def parameters(q: LowRankCovariance) -> Slopes:
 
 
 def move(q: LowRankCovariance, moves: Slopes) -> LowRankCovariance:
-    """q with c, F and log ψ changed so much."""
+    """q with these changes added to c, F and log ψ."""
     mean, factor, log_diag = (a + b for a, b in zip(parameters(q), moves, strict=True))
     return LowRankCovariance(mean, factor, jnp.exp(log_diag))
