@@ -13,7 +13,7 @@ import jax.random as jr
 
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.numerics.projections import EM, Eigen
 from kalvi.rules.base import Batch
 from kalvi.rules.rvga import RVGA
@@ -79,7 +79,7 @@ def main():
     print(jax.devices()[0].device_kind, "JAX", jax.__version__)
     print("dtype d p block likelihood projection | us/observation, share of peak, temp/W, finite")
     for dtype in args.dtypes:
-        with matching(dtype):
+        with matching_precision(dtype):
             product, copy = peaks(dtype)
             print(f"{dtype}: products {product:.1f} TFLOP/s, copies {copy:.2f} TB/s", flush=True)
             for d in map(int, args.dims):

@@ -9,23 +9,23 @@ So LO-FI is the rule `RVGA(likelihood, EKF())` with this projection, and its ste
 import jax.numpy as jnp
 
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.projections import Projection, Target
+from kalvi.numerics.projections import Projection, ProjectionTarget
 
 
 class LoFi(Projection):
     """Truncation by singular values in the plain metric."""
 
-    def start(self, target: Target) -> projections._Start:
+    def start(self, target: ProjectionTarget) -> projections._Start:
         """W₁ = W̃ V_p, ψ₁ = ψ + diag(W̃ Q Qᵀ W̃ᵀ)."""
         plain = projections.gram(target.factor, jnp.ones_like(target.diag), target.x)
-        mixed = linalg.mix_transposed(target.scale, plain.mixed.T).T
-        rows = linalg.mix_transposed(
-            target.scale, linalg.mix_transposed(target.scale, plain.rows).T
+        mixed = linalg.scale_blocks_transposed(target.scale, plain.mixed.T).T
+        rows = linalg.scale_blocks_transposed(
+            target.scale, linalg.scale_blocks_transposed(target.scale, plain.rows).T
         )
         vectors = jnp.linalg.eigh(jnp.block([[plain.factor, mixed], [mixed.T, rows]]))[1]
         dropped, kept = jnp.split(vectors, [target.x.shape[0]], axis=1)
         shared = jnp.zeros(kept.shape[1], kept.dtype)
         return projections._Start(kept, shared, dropped, jnp.asarray(False))
 
-    def steps(self, target: Target) -> int:
+    def steps(self, target: ProjectionTarget) -> int:
         return 0

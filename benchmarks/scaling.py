@@ -24,7 +24,7 @@ from benchmarks.report import Report, number, spread
 from benchmarks.timing import CLOCK
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.base import Batch
 from kalvi.rules.rvga import RVGA
 
@@ -88,7 +88,7 @@ def low_rank(setting: Setting) -> Point:
 
 def full(d: int) -> Point:
     """Seconds a row with a full covariance."""
-    with matching(np.float64):
+    with matching_precision(np.float64):
         rule = RVGA(Bernoulli())
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(rule.block_size, d)) / np.sqrt(d), rng.random(rule.block_size) < 0.5

@@ -99,7 +99,7 @@ class Rows:
 
 def trial(setting: Setting, seed: int) -> dict[tuple[str, int], Fit]:
     """Every method on one random model, after each sample size."""
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         keys = jr.split(jr.key(seed))
         truth = random_factor_model(
             setting.dim, setting.rank, spectrum=setting.spectrum, key=keys[0]

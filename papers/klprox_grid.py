@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.klprox import LatentPrior, Sites, condition, klprox, predict
 from kalvi.streams import run
 from papers import klprox_references as references
@@ -127,7 +127,7 @@ def proximal(likelihood: Likelihood) -> Solver:
     """The variational optimum, by kalvi."""
 
     def solve(given: Task, start: Sites | None) -> Outcome:
-        with matching("float64"):
+        with matching_precision("float64"):
             arrays = Task(*(jnp.asarray(a, dtype=np.float64) for a in given))
             nothing = jnp.zeros_like(arrays.y)
             begin = Sites(nothing, nothing) if start is None else start

@@ -18,7 +18,7 @@ from scipy.special import expit
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.base import Batch
 from kalvi.rules.klprox import Sites
 from kalvi.rules.vga import vga
@@ -82,7 +82,7 @@ def proximal(split: Split, deltas: np.ndarray) -> Curve:
 def weight_space(split: Split, deltas: np.ndarray) -> Curve:
     """The best Gaussian over the weights."""
     bound, loss, start, d = [], [], None, split.x.shape[1]
-    with matching("float64"):
+    with matching_precision("float64"):
         rows = (split.x, split.y, np.ones(len(split.y)))
         batch, new = Batch(*map(jnp.asarray, rows)), jnp.asarray(split.x_new)
         prior = Dense(np.zeros(d), deltas[0] * np.eye(d))
@@ -128,7 +128,7 @@ def _ahead(sites: Sites | None, before: Sites | None) -> Sites | None:
     """As far ahead of the sites as they are of those before them; curvatures by their ratio."""
     if sites is None or before is None:
         return sites
-    with matching("float64"):
+    with matching_precision("float64"):
         growth = jnp.clip(sites.curvature / before.curvature, 0.1, 10.0)
         return Sites(2 * sites.pull - before.pull, growth * sites.curvature)
 

@@ -40,7 +40,7 @@ EPSILON = 1e-3
 def table_1(quick: bool) -> Result:
     """Factor analysis of a covariance: online and recursive EM, p = 100."""
     d, p = (20_000, 20) if quick else (10**6, 100)
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         rows = _rows(d, ROWS)
         prior = partial(_random_start, d, p)
         table = [
@@ -61,7 +61,7 @@ def table_2(quick: bool) -> Result:
     """Linear regression: L-RVGA with three inner loops and with the default blocks."""
     d, ranks = (20_000, (20, 2)) if quick else (10**6, (100, 10, 2, 1))
     table: Table = [_line("full Kalman", d, d, ITEM * d**2, None)]
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         model = kalvi.LinearRegression(rank=ranks[0], fit_intercept=False)
         size = model.settings().schedule(d, 1).largest
         rows, block = _rows(d, ROWS), _rows(d, size)

@@ -113,7 +113,7 @@ def factorise(panel: Panel) -> Factorisation:
     """All methods on the rows of a panel."""
     x, unit = panel.inputs()
     d, p = x.shape[1], panel.p
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         zero, level = jnp.zeros(d), jnp.full(d, 1 / d)
         factor = jnp.sqrt(EPSILON / p) * jnp.asarray(unit / np.linalg.norm(unit, axis=0))
         start = LowRankCovariance(zero, factor, (1 - EPSILON) * level)

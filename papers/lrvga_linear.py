@@ -115,7 +115,7 @@ def start(d: int, rank: int, loops: int) -> LowRankPrecision:
 def compare(setting: Setting) -> Comparison:
     """All versions and ranks on one problem."""
     rows = linear_rows(setting.d, setting.n)
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         target, batch = exact(rows), whole(*rows)
         histories = {}
         for rank in setting.ranks:

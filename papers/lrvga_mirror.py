@@ -61,7 +61,7 @@ def _setting(separation: float) -> Setting:
 def compare(separation: float) -> Plane:
     """Every method on ten rows."""
     rows = logistic_rows(2, N, separation)
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         p = Problem(rows, whole(*rows), STD)
         prior = p.dense_prior()
         found = {name: _pass(scheme, prior, p) for name, scheme in SCHEMES.items()}

@@ -60,7 +60,7 @@ class Comparison(NamedTuple):
 
 def compare(setting: Setting) -> Comparison:
     """All versions and ranks on one problem."""
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         p = problem(setting.d, setting.n, setting.exponent, STD)
         histories = {}
         for rank in setting.ranks:

@@ -67,7 +67,7 @@ class Comparison(NamedTuple):
 
 def compare(d: int, n: int, std: float, draws: tuple[int, ...]) -> Comparison:
     """Every scheme on one problem."""
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         p = problem(d, n, EXPONENT, std)
         prior = p.low_rank(RANK, SPREAD, EM(1))
         histories = {}
@@ -173,7 +173,7 @@ def table_3(quick: bool) -> Result:
     """Ensemble sampling against the closed form and against the dense Cholesky root."""
     d, p, m, repeats = (500, 10, 10, 100) if quick else (10_000, 10, 10, 100)
     numbers = random()
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         factor, mean = numbers.uniform(size=(d, p)), numbers.uniform(size=d)
         x = numbers.standard_normal(d)
         x /= np.linalg.norm(x)

@@ -69,7 +69,7 @@ def compare(setting: Setting, every: int = 1) -> Comparison:
     """All filters and both batch methods on the rows of a setting, looked at `every` so many rows."""
     data = rows(setting)
     times = np.arange(0, len(data.y) + 1, every)
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         batch, prior = _padded(data.x, data.y), prior_of(setting, _shape(setting.dim)[1])
         states = {
             method: run.call(_history, RVGA(likelihood, scheme, block_size=1), prior, batch, every)

@@ -223,7 +223,7 @@ def solve(step: Step) -> tuple[float, float]:
 def solve_many(steps: Sequence[Step]) -> tuple[np.ndarray, np.ndarray]:
     """The roots (α, ν) for many steps at once."""
     mean, var, y = np.array(steps, float).T
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         xi, gamma = map(np.asarray, run.call(_sites, *map(jnp.asarray, (y, mean, var))))
     return mean + var * xi, var / (1 + var * gamma)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kalvi.estimators.binary_factorization import sweeps
 from kalvi.evaluation import metrics
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import (
     SILK,
     Exact,
@@ -85,7 +85,7 @@ def fit(
     seed: int = 0,
 ) -> Fit:
     """Sweeps from the singular vectors to where they gain little; `priors` replace the first ones."""
-    with matching(settings.dtype):
+    with matching_precision(settings.dtype):
         seen = observed(matrix)
         first = begin(matrix, seen, k, settings, seed)
         if priors is not None:
@@ -149,7 +149,7 @@ def climb(first: Silk, seen: Observed, settings: Settings) -> tuple[Silk, np.nda
 
 def predicted(silk: Silk, where: np.ndarray) -> np.ndarray:
     """P(x = 1) of the marked entries under the posterior."""
-    with matching(silk.rows.posterior.mean.dtype):
+    with matching_precision(silk.rows.posterior.mean.dtype):
         row, col = map(jnp.asarray, np.nonzero(where))
         return np.asarray(run.call(_paired, silk, row, col), float)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from kalvi import plots
 from kalvi.evaluation import metrics
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import Chains, Side, Silk
 from papers import datasets
 from papers import silk_fits as fits
@@ -105,7 +105,7 @@ def by_session(static: Matrix, session: np.ndarray) -> Votes:
 def through_time(votes: Votes, still: Fit, k: int) -> Fit:
     """The factorisation with a path for every country, started where countries do not move."""
     settings = SETTINGS._replace(smooth=(True, False))
-    with matching(settings.dtype):
+    with matching_precision(settings.dtype):
         seen = fits.observed(votes.dynamic)
         first = _spread_out(fits.begin(votes.dynamic, seen, k, settings), still.silk, votes.country)
         silk, elbos, seconds = fits.climb(first, seen, settings)

@@ -94,7 +94,7 @@ def parameters(data: Folds) -> dict[str, np.ndarray]:
 
 def ensemble(path: np.ndarray, rule: Rule, start: Callable) -> np.ndarray:
     """The mean of the draws from a factor analysis of each fold's iterates."""
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         iterates = jnp.asarray(path, dtype=np.float64)
         return np.asarray(run.call(_draws, rule, start, iterates, jr.split(jr.key(0), FOLDS)))
 

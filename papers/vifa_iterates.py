@@ -142,7 +142,7 @@ def sgd(x, y, theta, order, rate, decay):
 
 def paths(x, y, starts, order, rate: float, decay: float) -> np.ndarray:
     """The iterates of several runs side by side, each with rows of its own."""
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         arrays = [jnp.asarray(a, dtype=np.float64) for a in (x, y, starts)]
         numbers = [jnp.asarray(a, dtype=np.float64) for a in (rate, decay)]
         return np.asarray(run.call(_paths, *arrays, jnp.asarray(order), *numbers))
@@ -180,7 +180,7 @@ def _scored(p: Problem, samples: np.ndarray) -> Score:
 
 def score(p: Problem, mean: np.ndarray, cov: np.ndarray) -> Score:
     """How far a Gaussian is from the posterior."""
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         distance = float(wasserstein(Dense(mean, cov), Dense(p.mean, p.cov)))
     norm = np.linalg.norm
     relative = norm(mean - p.mean) / norm(p.mean), norm(cov - p.cov) / norm(p.cov)

@@ -175,7 +175,7 @@ def descents(quick: bool) -> dict[str, Descents]:
     """Every method on every seed."""
     problems = [problem(seed) for seed in range(QUICK_SEEDS if quick else SEEDS)]
     found = {}
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         x, y = (jnp.asarray(np.stack([p[i] for p in problems])) for i in range(2))
         for name, (rule, start, told) in methods(quick).items():
             keys = jr.split(jr.key(0), len(problems))

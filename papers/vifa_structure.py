@@ -141,7 +141,7 @@ def _course(rule, start, batch: Batch, p: Dense, steps: int):
 def structure(quick: bool) -> Result:
     """The best divergence of each kind of q on each problem."""
     size = QUICK if quick else Size()
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         both = problems(size)
         found = {(p.name, k): divergences(p, k, size.steps) for p in both for k in size.ranks}
     table = [

@@ -134,7 +134,7 @@ class Arrow(Updatable):
 
         def absorb(coefficients, curvature) -> "Arrow":
             mean = self.mean + spread.factor @ (rows.T @ coefficients) + own.T @ coefficients
-            scaled = linalg.mix_transposed(scale_of(curvature), x)
+            scaled = linalg.scale_blocks_transposed(scale_of(curvature), x)
             added = self.gather(LowRankPlusDiagonal(0 * mean, scaled.T))
             target = jax.tree.map(jnp.add, self.gather(self.precision), added)
             return self._at(mean).toward(target, self)

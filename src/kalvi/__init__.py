@@ -62,7 +62,6 @@ _MOVED_TO = {
     ),
     "networks": (
         "Collector",
-        "Flat",
         "LogLikelihood",
         "Model",
         "Network",
@@ -122,7 +121,11 @@ _MOVED_TO = {
     ),
 }
 _MOVED = {name: f"{place}.{name}" for place, names in _MOVED_TO.items() for name in names}
-_MOVED |= {"Stream": "tabular.batches.FileStream", "network": "networks.make_network"}
+_MOVED |= {
+    "Flat": "networks.Flattener",
+    "Stream": "tabular.batches.FileStream",
+    "network": "networks.make_network",
+}
 """Names that stood here in earlier versions, and where they are now."""
 __all__ = ["__version__", *_HOME, *_NAMESPACES]
 

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import Gaussian
-from kalvi.numerics.precision import matching
-from kalvi.numerics.pytrees import Flat, whole
+from kalvi.numerics.precision import matching_precision
+from kalvi.numerics.pytrees import Flattener, consume_generator
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch
 from kalvi.rules.swag import FASWAG, SWA, SWAG, PathRule, WindowAverage
@@ -71,16 +71,16 @@ class Collector:
         self.rule = rule if window == 1 else WindowAverage(rule, _count("window", window, 1))
         self.random_state = _count("random_state", random_state, 0)
         self.n_collected = 0
-        self._flat: Flat | None = None
+        self._flat: Flattener | None = None
         self._state: Any = None
         self._posterior: Any = None
 
     def collect(self, params: Any) -> "Collector":
         """Learn from one more iterate; if it is refused, nothing changes."""
-        params = whole(params)
-        flat = Flat(params) if self._flat is None else self._flat
+        params = consume_generator(params)
+        flat = Flattener(params) if self._flat is None else self._flat
         theta = flat.flatten(params)
-        with matching(flat.dtype):
+        with matching_precision(flat.dtype):
             key = jr.key(self.random_state)
             fresh = self._flat is None
             state = _apart(self.rule.init(theta, key=key)) if fresh else self._state
@@ -91,7 +91,7 @@ class Collector:
         return self
 
     @property
-    def flat(self) -> Flat:
+    def flat(self) -> Flattener:
         """How the parameters lie in a vector: `flat.unflatten(theta)` gives them back."""
         if self._flat is None:
             raise ValueError(
@@ -108,7 +108,7 @@ class Collector:
                 f"a Gaussian needs at least {least} collected iterates; there are {self.n_collected}."
             )
         if self._posterior is None:
-            with matching(
+            with matching_precision(
                 self.flat.dtype
             ):  # in memory of its own: the next collect spends the state's
                 self._posterior = run.copied(run.call(_posterior, self.rule, self._state))
@@ -117,7 +117,7 @@ class Collector:
     def mean(self) -> Any:
         """The average of the iterates, as parameters."""
         flat = self.flat
-        with matching(flat.dtype):
+        with matching_precision(flat.dtype):
             return flat.unflatten(run.copied(run.call(_mean, self.rule, self._state)))
 
     def sample(
@@ -137,7 +137,7 @@ class Collector:
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self.__dict__.update(kept)
         if self._flat is not None:
-            with matching(self._flat.dtype):
+            with matching_precision(self._flat.dtype):
                 self._state = jax.tree.map(jnp.asarray, self._state)
 
 

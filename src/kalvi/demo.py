@@ -84,7 +84,7 @@ def warm_up(stream: Stream) -> None:
     """Compile for every shape the stream will have, so that the clock of `learn` sees none of it."""
     n = _training_rows(stream)
     shapes: dict[tuple[int, ...], Batch] = {}
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         for batch in array_batches(stream.x[:n], stream.y[:n], block_size=BLOCK_SIZE):
             shapes.setdefault(batch.y.shape, batch)
         run.fit(_rule(), _prior(), shapes.values())
@@ -100,7 +100,7 @@ def learn(stream: Stream, progress: Progress = lambda rows, loss: None) -> Outco
         losses.append(-float(state.log_evidence) / seen[-1])
         progress(seen[-1], losses[-1])
 
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         start = time.perf_counter()
         rows = array_batches(stream.x[:n], stream.y[:n], block_size=BLOCK_SIZE)
         state = run.fit(_rule(), _prior(), rows, after_block=after_block)
@@ -187,7 +187,7 @@ def _log_joint(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
 def _plane(x: np.ndarray, y: np.ndarray) -> dict[str, Ellipse]:
     """Implicit R-VGA, EKF and Laplace on the two-dimensional problem."""
     likelihood = Bernoulli()
-    with precision.matching("float64"):
+    with precision.matching_precision("float64"):
         batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
         prior = Dense(jnp.zeros(2), PLANE_STD**2 * jnp.eye(2))
         found = {

@@ -1,13 +1,13 @@
 """Networks: functions of a tree of parameters as predictors, and posteriors of one's own training loops."""
 
 from kalvi.collectors import Collector
-from kalvi.numerics.pytrees import Flat
+from kalvi.numerics.pytrees import Flattener
 from kalvi.predictors.models import LogLikelihood, Model
 from kalvi.predictors.networks import Network, Perceptron, make_network
 
 __all__ = [
     "Collector",
-    "Flat",
+    "Flattener",
     "LogLikelihood",
     "Model",
     "Network",

@@ -1,5 +1,5 @@
 """Sharding: parameters spread over several devices."""
 
-from kalvi.numerics.sharding import columns, gathered, over, pieces, rows, spread
+from kalvi.numerics.sharding import columns, device_count, gather, over, rows, spread
 
-__all__ = ["columns", "gathered", "over", "pieces", "rows", "spread"]
+__all__ = ["columns", "device_count", "gather", "over", "rows", "spread"]

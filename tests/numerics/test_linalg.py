@@ -80,9 +80,13 @@ def test_block_diagonal_products_and_the_roots_they_shrink():
     blocks, root, x = rng.normal(size=(2, 3, 3)), rng.normal(size=(5, 5)), rng.normal(size=(6, 5))
     blocks[0, :, 2] = 0
     whole = np.block([[blocks[0], np.zeros((3, 3))], [np.zeros((3, 3)), blocks[1]]])
-    assert_close(linalg.mix(jnp.asarray(blocks), jnp.asarray(x)), whole @ x, 1e-14)
-    assert_close(linalg.mix(jnp.asarray(blocks), jnp.asarray(x[:, 0])), whole @ x[:, 0], 1e-14)
-    assert_close(linalg.mix_transposed(jnp.asarray(blocks), jnp.asarray(x)), whole.T @ x, 1e-14)
+    assert_close(linalg.scale_blocks(jnp.asarray(blocks), jnp.asarray(x)), whole @ x, 1e-14)
+    assert_close(
+        linalg.scale_blocks(jnp.asarray(blocks), jnp.asarray(x[:, 0])), whole @ x[:, 0], 1e-14
+    )
+    assert_close(
+        linalg.scale_blocks_transposed(jnp.asarray(blocks), jnp.asarray(x)), whole.T @ x, 1e-14
+    )
     shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.asarray(blocks))
     precision = np.linalg.inv(root @ root.T) + x.T @ whole @ whole.T @ x
     assert_close(shrunk @ shrunk.T, np.linalg.inv(precision), 1e-10)

@@ -10,11 +10,11 @@ from tests.tables import STRUCTURES, name
 
 def test_matching_follows_the_dtype():
     with jax.enable_x64(False):
-        with precision.matching(np.float64):
+        with precision.matching_precision(np.float64):
             assert jnp.asarray(0.1).dtype == np.float64
-        with precision.matching(np.float32):
+        with precision.matching_precision(np.float32):
             assert jnp.asarray(0.1).dtype == np.float32
-    with precision.matching("float32"):
+    with precision.matching_precision("float32"):
         assert jnp.asarray(0.1).dtype == np.float32
 
 

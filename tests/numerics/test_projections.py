@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.projections import EM, Eigen, Target
+from kalvi.numerics.projections import EM, Eigen, ProjectionTarget
 from tests import oracles
 from tests.laws import assert_close
 
@@ -13,7 +13,7 @@ def target(factor, diag, x, weight=None, keep=None, dtype=np.float64):
     weight = np.ones(len(x)) if weight is None else weight
     w, psi, x, scale = (jnp.asarray(a, dtype) for a in (factor, diag, x, np.sqrt(weight)))
     keep = None if keep is None else jnp.asarray(keep, dtype)
-    return Target(w, psi, x, scale, projections.gram(w, psi, x), keep)
+    return ProjectionTarget(w, psi, x, scale, projections.gram(w, psi, x), keep)
 
 
 def drawn(seed=0, d=9, p=3, b=4, spread=1.0):

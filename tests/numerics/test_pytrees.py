@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalvi.numerics.pytrees import Flat
+from kalvi.numerics.pytrees import Flattener
 
 
 class Tensor:
@@ -59,14 +59,14 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_vector_is_the_leaves_in_order(kind):
     tree = KINDS[kind]
-    vector = Flat(tree).flatten(tree)
+    vector = Flattener(tree).flatten(tree)
     assert vector.dtype == np.float64
     np.testing.assert_array_equal(vector, np.concatenate([WEIGHT.ravel(), BIAS]))
 
 
 @pytest.mark.parametrize("kind", ["numpy", "jax", "nested", "equinox"])
 def test_there_and_back(kind):
-    flat = Flat(KINDS[kind])
+    flat = Flattener(KINDS[kind])
     moved = flat.unflatten(flat.flatten(KINDS[kind]) + 1)
     assert jax.tree.structure(moved) == jax.tree.structure(KINDS[kind])
     for new, old in zip(jax.tree.leaves(moved), jax.tree.leaves(KINDS[kind]), strict=True):
@@ -78,35 +78,35 @@ def test_there_and_back(kind):
 
 
 def test_a_vector_is_a_tree_of_one_leaf():
-    flat = Flat(BIAS.astype(np.float32))
+    flat = Flattener(BIAS.astype(np.float32))
     assert flat.dtype == np.float32
     np.testing.assert_array_equal(flat.flatten(BIAS.astype(np.float32)), BIAS.astype(np.float32))
     assert flat.unflatten(BIAS).dtype == np.float32
 
 
 def test_generators_of_tensors_and_of_named_tensors():
-    first = Flat(Tensor(a) for a in (WEIGHT, BIAS))
+    first = Flattener(Tensor(a) for a in (WEIGHT, BIAS))
     vector = np.concatenate([WEIGHT.ravel(), BIAS])
     np.testing.assert_array_equal(first.flatten(iter([Tensor(WEIGHT), Tensor(BIAS)])), vector)
     named = [("z", Tensor(BIAS)), ("a", Tensor(WEIGHT))]
-    np.testing.assert_array_equal(Flat(iter(named)).flatten(iter(named)), vector)  # by name
+    np.testing.assert_array_equal(Flattener(iter(named)).flatten(iter(named)), vector)  # by name
 
 
 def test_half_precision_is_widened_and_comes_back_half():
     tree = {"a": jnp.asarray([1.5, 2.5], jnp.bfloat16), "b": np.array([0.5], np.float16)}
-    flat = Flat(tree)
+    flat = Flattener(tree)
     vector = flat.flatten(tree)
     assert vector.dtype == np.float32
     np.testing.assert_array_equal(vector, [1.5, 2.5, 0.5])
     back = flat.unflatten(vector)
     assert back["a"].dtype == jnp.bfloat16 and back["b"].dtype == np.float16
     half = {"a": Tensor(np.array([1.5]), "bfloat16")}
-    assert Flat(half).flatten(half).dtype == np.float32
+    assert Flattener(half).flatten(half).dtype == np.float32
 
 
 def test_integers_are_carried():
     tree = {"a": BIAS, "n": np.array(7), "t": Tensor(np.array(3))}
-    flat = Flat(tree)
+    flat = Flattener(tree)
     assert flat.size == 3
     back = flat.unflatten(np.zeros(3))
     assert back["n"] is tree["n"] and back["t"] is tree["t"]
@@ -115,21 +115,21 @@ def test_integers_are_carried():
 
 def test_double_precision_whatever_the_global_setting():
     with jax.enable_x64(False):
-        vector = Flat(KINDS["numpy"]).flatten(KINDS["numpy"])
-        assert Flat(KINDS["equinox"]).unflatten(vector).weight.dtype == np.float64
+        vector = Flattener(KINDS["numpy"]).flatten(KINDS["numpy"])
+        assert Flattener(KINDS["equinox"]).unflatten(vector).weight.dtype == np.float64
     assert vector.dtype == np.float64
 
 
 @pytest.mark.parametrize("kind", ["numpy", "equinox"])
 def test_leaves_have_memory_of_their_own(kind):
-    flat, vector = Flat(KINDS[kind]), np.zeros(9)
+    flat, vector = Flattener(KINDS[kind]), np.zeros(9)
     leaf = next(leaf for leaf in jax.tree.leaves(flat.unflatten(vector)) if np.shape(leaf))
     vector += 1
     np.testing.assert_array_equal(leaf, 0)
 
 
 def test_gradients_pass_through():
-    flat = Flat(KINDS["numpy"])
+    flat = Flattener(KINDS["numpy"])
     vector = flat.flatten(KINDS["numpy"])
 
     def loss(theta):
@@ -158,7 +158,7 @@ def test_gradients_pass_through():
 )
 def test_refused(later, message):
     with pytest.raises(ValueError, match=message):
-        Flat(KINDS["numpy"]).flatten(later)
+        Flattener(KINDS["numpy"]).flatten(later)
 
 
 @pytest.mark.parametrize(
@@ -171,18 +171,18 @@ def test_refused(later, message):
 )
 def test_without_floating_leaves(tree, message):
     with pytest.raises(TypeError, match=rf"at least one floating-point array; got {message}"):
-        Flat(tree)
+        Flattener(tree)
 
 
 def test_a_vector_of_another_length_is_refused():
     with pytest.raises(ValueError, match=r"shape \(9,\); got \(8,\)"):
-        Flat(KINDS["numpy"]).unflatten(np.zeros(8))
+        Flattener(KINDS["numpy"]).unflatten(np.zeros(8))
 
 
 def test_torch():
     torch = pytest.importorskip("torch", reason="torch is not installed: its tensors are not tried")
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).double()
-    flat = Flat(model.state_dict())
+    flat = Flattener(model.state_dict())
     vector = flat.flatten(model.state_dict())
     parts = [v for v in model.state_dict().values() if v.is_floating_point()]
     np.testing.assert_array_equal(vector, torch.cat([p.ravel() for p in parts]).numpy())
@@ -191,7 +191,7 @@ def test_torch():
     model.load_state_dict(back)
     np.testing.assert_array_equal(flat.flatten(model.state_dict()), vector + 1)
     half = model.to(torch.bfloat16)
-    named = Flat(half.named_parameters())
+    named = Flattener(half.named_parameters())
     assert named.flatten(half.named_parameters()).dtype == np.float32
     assert all(t.dtype == torch.bfloat16 for t in named.unflatten(np.zeros(named.size)).values())
-    assert Flat(half.parameters()).size == named.size == 15
+    assert Flattener(half.parameters()).size == named.size == 15

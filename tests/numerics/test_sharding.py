@@ -14,7 +14,7 @@ import pytest
 
 import kalvi
 from kalvi.numerics import linalg, sharding
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.silk import Table
 from kalvi.rules.silk.entries import list_entries
@@ -45,7 +45,7 @@ def close(a, b, tolerance):
 @pytest.fixture(scope="module")
 def both():
     """The states of one device and of eight, in float32, and the compiled step of the eight."""
-    with matching(np.float32):
+    with matching_precision(np.float32):
         one = kalvi.fit(RULE, gaussian(), [rows(X, Y)])
         with sharding.over():
             prior, batch = sharding.spread(gaussian), rows(X, Y)
@@ -137,7 +137,7 @@ def test_the_maximum_likelihood_of_factor_analysis():
 def test_an_orthonormal_basis():
     a = np.random.default_rng(5).normal(size=(48, 3)) * [1, 1e-4, 1e3]
     with sharding.over():
-        q = np.asarray(linalg.orthonormal(sharding.rows(a)))
+        q = np.asarray(linalg.orthonormal_basis(sharding.rows(a)))
     np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-14)
     np.testing.assert_allclose(q @ (q.T @ a), a, rtol=1e-10, atol=1e-12)
 

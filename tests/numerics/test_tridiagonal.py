@@ -11,7 +11,7 @@ from kalvi.numerics import tridiagonal
 from kalvi.streams import run
 from tests.laws import assert_close
 
-METHODS = [tridiagonal.scan, tridiagonal.reduction]
+METHODS = [tridiagonal.solve_by_scan, tridiagonal.solve_by_reduction]
 SIZES = [(1, 1), (2, 3), (3, 1), (7, 1), (8, 3)]
 
 

@@ -41,7 +41,7 @@ if __name__ == "__main__":
         state = learned()
         factor = state.posterior.precision.factor
         held = sum(part.data.nbytes for part in factor.addressable_shards) / factor.nbytes
-        whole = sharding.gathered(state)
+        whole = sharding.gather(state)
     np.savez(
         f"{out}.{number}.npz",
         mean=whole.posterior.mean,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from kalvi.gaussians import Dense
-from kalvi.numerics.rows import Repeated, Transformed, Written
+from kalvi.numerics.rows import DenseRows, RepeatedRows, TransformedRows
 from kalvi.predictors import Linear, MultiLinear, OffsetLinear, predictor_moments
 from tests import problems
 from tests.laws import assert_close
@@ -26,12 +26,12 @@ def test_predictors_and_their_derivatives():
 def operators():
     rng = np.random.default_rng(1)
     x, entries, root = rng.normal(size=(5, 3)), rng.normal(size=(10, 6)), rng.normal(size=(6, 6))
-    repeated = Repeated(jnp.asarray(x), 2)
+    repeated = RepeatedRows(jnp.asarray(x), 2)
     return {
-        "one output": Written(jnp.asarray(entries)),
-        "written": Written(jnp.asarray(entries), 2),
+        "one output": DenseRows(jnp.asarray(entries)),
+        "written": DenseRows(jnp.asarray(entries), 2),
         "repeated": repeated,
-        "transformed": Transformed(repeated, jnp.asarray(root)),
+        "transformed": TransformedRows(repeated, jnp.asarray(root)),
     }
 
 

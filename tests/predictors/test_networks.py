@@ -11,7 +11,7 @@ from kalvi.evaluation.predictions import ensemble, linearised, merged
 from kalvi.gaussians import Dense, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.likelihoods.vector import Softmax
-from kalvi.numerics.rows import Written
+from kalvi.numerics.rows import DenseRows
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.streams import run
@@ -109,8 +109,8 @@ def test_spreads_keep_their_digits():
     )  # along the factors, where little is left
     exact = LowRankPrecision(np.zeros(d), wide, np.full(d, 0.1))
     short = LowRankPrecision(*(np.float32(a) for a in (np.zeros(d), wide, np.full(d, 0.1))))
-    found = np.asarray(short.predictor_covariances(Written(jnp.asarray(rows, jnp.float32), 3)))
-    wanted = np.asarray(exact.predictor_covariances(Written(jnp.asarray(rows), 3)))
+    found = np.asarray(short.predictor_covariances(DenseRows(jnp.asarray(rows, jnp.float32), 3)))
+    wanted = np.asarray(exact.predictor_covariances(DenseRows(jnp.asarray(rows), 3)))
     np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-3 * np.abs(wanted).max())
     assert np.linalg.eigvalsh(found).min() > -1e-6 * np.abs(wanted).max()
     dense = rows @ np.linalg.solve(np.asarray(exact.precision.to_dense()), rows.T)

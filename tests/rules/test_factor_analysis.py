@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn import decomposition
 
 from kalvi.gaussians import LowRankCovariance
-from kalvi.numerics.projections import EM, Eigen, Target, gram
+from kalvi.numerics.projections import EM, Eigen, ProjectionTarget, gram
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.factor_analysis import batch, factor_model
 from tests import oracles, problems
@@ -122,7 +122,7 @@ def test_eigen_rule_is_a_sum_divided_at_the_end():
     project = eqx.filter_jit(Eigen(2))
     for first in range(0, N, 4):
         block = jnp.asarray(x[first : first + 4])
-        total = project(Target(*total, block, jnp.ones(4), gram(*total, block)))
+        total = project(ProjectionTarget(*total, block, jnp.ones(4), gram(*total, block)))
     found = stream(fa.RecursiveFA(centred=False, block_size=4), prior, x).posterior
     assert_close(found.covariance.diag, total[1] / (N + 1), 1e-11)
     second = total[0] @ total[0].T / (N + 1)

@@ -11,7 +11,7 @@ from scipy import special
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Poisson, StudentT
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
 from kalvi.rules.base import Batch
 from kalvi.rules.rvga import RVGA
@@ -169,7 +169,7 @@ def test_it_stops_where_the_stationarity_equations_hold_to_rounding(count, weigh
     x = np.column_stack([rng.normal(size=(100, 3)), np.ones(100)]).astype(dtype)
     y = rng.poisson(count * np.exp(0.3 * x[:, 0] - 0.2 * x[:, 1])).astype(dtype)
     scale = np.array([1.0, 1.0, 1.0, 10.0])
-    with matching(dtype):
+    with matching_precision(dtype):
         rows = _rows(x, y, np.full(100, weight, dtype))
         prior = Dense(np.zeros(4, dtype), np.diag(scale**2).astype(dtype))
         start = run.fit(RVGA(Poisson()), prior, [rows]).posterior
@@ -200,7 +200,7 @@ def test_a_bound_that_rounding_hides_still_has_to_be_climbed():
     """In float32 these counts leave 10 nats of the bound to rounding, and the start is 60 sd away."""
     x = np.ones((50, 1), np.float32)
     unit = np.eye(1, dtype=np.float32)
-    with matching(np.float32):
+    with matching_precision(np.float32):
         rows = _rows(x, np.full(50, 1e6, np.float32), np.ones(50, np.float32))
         prior = Dense(np.zeros(1, np.float32), 100 * unit)
         start = Dense(np.array([np.log(1e6) + 0.01], np.float32), 2e-8 * unit)

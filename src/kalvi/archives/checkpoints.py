@@ -18,7 +18,7 @@ from kalvi import __version__
 from kalvi.archives import container
 from kalvi.archives.packing import Packer
 from kalvi.archives.unpacking import Unpacker, parse_structure
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 FORMAT = 1
 """Version of the file format; a file with a higher number is from a later kalvi."""
@@ -115,7 +115,7 @@ def _filled(path: str | Path, like: Any, found: dict[str, Any]) -> Any:
                 f"'{name}' in {path} is {there.dtype}{list(there.shape)}; "
                 f"needed {array.dtype}{list(array.shape)}."
             )
-    with matching(np.float64):
+    with matching_precision(np.float64):
         leaves = [jnp.asarray(found[name]) for name in wanted]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 

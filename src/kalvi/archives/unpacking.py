@@ -22,7 +22,7 @@ from kalvi.archives import older, registry
 from kalvi.archives.consistency import check, check_attributes, check_names
 from kalvi.archives.container import NAMES
 from kalvi.archives.packing import DEEPEST, INTEGERS, is_plain
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -241,7 +241,7 @@ def _bare(cls: type, parts: dict[str, Any]) -> Any:
 
 def _to_jax(array: np.ndarray) -> jax.Array:
     """An array of JAX of the same type, whatever JAX's setting."""
-    with matching(np.float64):
+    with matching_precision(np.float64):
         return jnp.asarray(array)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from kalvi.estimators.input_checks import check_feature_names
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 
 class PickledAsNumPy(BaseEstimator):
@@ -66,5 +66,5 @@ def as_numpy(tree: Any) -> Any:
 
 def as_jax(tree: Any, dtype: Any) -> Any:
     """The tree with JAX arrays in place of NumPy's, in the precision that a dtype needs."""
-    with matching(dtype):
+    with matching_precision(dtype):
         return jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tree)

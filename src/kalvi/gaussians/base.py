@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.numerics.linalg import LowRankPlusDiagonal, SymmetricMatrix
 from kalvi.numerics.namespaces import AnyArray, is_jax
-from kalvi.numerics.precision import matching, own_precision
+from kalvi.numerics.precision import matching_precision, own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
-from kalvi.numerics.rows import Rows
+from kalvi.numerics.rows import JacobianRows
 
 ON_HOST = "arrays of numpy"
 """What a pickled Gaussian says beside its fields; older pickles do not have it."""
@@ -74,7 +74,7 @@ class Gaussian(eqx.Module):
         """JAX's arrays again, unless they were NumPy's, as in a model that only predicts."""
         state = dict(state)
         if not state.pop(ON_HOST, False):
-            with matching(state["mean"].dtype):
+            with matching_precision(state["mean"].dtype):
                 state = jax.tree.map(jnp.asarray, state)
         for name, value in state.items():
             object.__setattr__(self, name, value)
@@ -103,7 +103,7 @@ class Gaussian(eqx.Module):
         """The variance of each predictor xᵢ θ, without their covariances."""
 
     @abstractmethod
-    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+    def predictor_covariances(self, rows: JacobianRows) -> RowCurvature:
         """The (co)variance of the predictors of each observation, without those between observations."""
 
     @own_precision

@@ -27,7 +27,7 @@ from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.precision import own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
-from kalvi.numerics.rows import Rows
+from kalvi.numerics.rows import JacobianRows
 
 
 class Dense(Updatable):
@@ -108,7 +108,7 @@ class Dense(Updatable):
         return ((x @ self.root) ** 2).sum(axis=1)
 
     @own_precision
-    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+    def predictor_covariances(self, rows: JacobianRows) -> RowCurvature:
         return outer_products(rows.times(self.root))
 
     def view(self, x: Block) -> View:

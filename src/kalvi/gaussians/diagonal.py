@@ -28,7 +28,7 @@ from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.precision import own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
-from kalvi.numerics.rows import Rows
+from kalvi.numerics.rows import JacobianRows
 
 
 class Diagonal(Updatable):
@@ -94,7 +94,7 @@ class Diagonal(Updatable):
         return x**2 @ self.var
 
     @own_precision
-    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+    def predictor_covariances(self, rows: JacobianRows) -> RowCurvature:
         if rows.outputs == 1:
             return self.marginal_variance(rows.matrix())
         return rows.own_covariances(lambda x: (x * self.var[None, :]) @ x.T)
@@ -105,7 +105,7 @@ class Diagonal(Updatable):
             if curvature.ndim == 1:
                 added = curvature @ x**2
             else:
-                added = jnp.sum(linalg.mix_transposed(curvature, x) ** 2, axis=0)
+                added = jnp.sum(linalg.scale_blocks_transposed(curvature, x) ** 2, axis=0)
             var = self.var / (1 + self.var * added)
             return unchecked(Diagonal, mean=mean, var=var)
 

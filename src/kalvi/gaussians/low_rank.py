@@ -32,10 +32,10 @@ from kalvi.gaussians.dense import Dense, written_out
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.numerics.namespaces import AnyArray, namespace_of
-from kalvi.numerics.precision import is_traced, matching, own_precision
+from kalvi.numerics.precision import is_traced, matching_precision, own_precision
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
-from kalvi.numerics.rows import Rows
+from kalvi.numerics.rows import JacobianRows
 
 MOST_COLUMNS = 1024
 """Factors that are projected at once, whose Gram matrix is that large."""
@@ -111,7 +111,7 @@ class LowRankCovariance(Gaussian):
         return ((x @ self.covariance.factor) ** 2).sum(axis=1) + x**2 @ self.covariance.diag
 
     @own_precision
-    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+    def predictor_covariances(self, rows: JacobianRows) -> RowCurvature:
         if rows.outputs == 1:
             return self.marginal_variance(rows.matrix())
         return rows.own_covariances(lambda x: self.marginal(x)[1])
@@ -211,7 +211,7 @@ class LowRankPrecision(Updatable):
         """
         if is_traced(self.mean) or self.mean.dtype == np.float64:
             return function(self.covariance, *args)
-        with matching(np.float64):
+        with matching_precision(np.float64):
             wide, args = jax.tree.map(lambda a: a.astype(np.float64), (self.precision, args))
             found = function(wide.inverse(), *args)
             return found.astype(self.mean.dtype)
@@ -230,7 +230,7 @@ class LowRankPrecision(Updatable):
         return self._sweep(visit, none, x) + (loading**2).sum(axis=0)
 
     @own_precision
-    def predictor_covariances(self, rows: Rows) -> RowCurvature:
+    def predictor_covariances(self, rows: JacobianRows) -> RowCurvature:
         # not J Σ Jᵀ by a product with Σ, which cancels where factors are strong
         if rows.outputs == 1:
             return self.marginal_variance(rows.matrix())
@@ -247,7 +247,7 @@ class LowRankPrecision(Updatable):
             return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
 
         def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
-            target = projections.Target(w, diag, x, scale_of(curvature), gram)
+            target = projections.ProjectionTarget(w, diag, x, scale_of(curvature), gram)
             plan = self.projection.plan(target)
             force, excess = self._pull(x, coefficients, loading @ coefficients, gram)
 
@@ -391,7 +391,7 @@ def _merged(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankP
     contained = (diag - summed) @ covariance.diagonal() <= MOST_RAISED
     mean = jnp.where(contained, covariance.matvec(shift), jnp.nan)
     gram = projections.gram(w, diag, x)
-    target = projections.Target(w, diag, x, jnp.ones(x.shape[0], diag.dtype), gram)
+    target = projections.ProjectionTarget(w, diag, x, jnp.ones(x.shape[0], diag.dtype), gram)
     return first.with_parts(mean, *first.projection(target))
 
 

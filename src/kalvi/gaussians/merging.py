@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kalvi.gaussians import Gaussian, Updatable
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 
 def merge(posteriors: Any, prior: Gaussian, *, again: bool = False) -> Gaussian:
@@ -45,7 +45,7 @@ def merge(posteriors: Any, prior: Gaussian, *, again: bool = False) -> Gaussian:
     posteriors = list(posteriors)
     check(posteriors, prior)
     dtype = np.result_type(*(q.mean.dtype for q in [*posteriors, prior]))
-    with matching(dtype):
+    with matching_precision(dtype):
         *posteriors, prior = (
             jax.tree.map(lambda a: a.astype(dtype), q) for q in [*posteriors, prior]
         )

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi.gaussians import checks
 from kalvi.gaussians.base import Gaussian, Scalar
 from kalvi.numerics import linalg
-from kalvi.numerics.precision import matching, own_precision
+from kalvi.numerics.precision import matching_precision, own_precision
 
 
 class Mixture(eqx.Module):
@@ -103,7 +103,7 @@ class Mixture(eqx.Module):
 
 
 def _normalised(weights, k: int, dtype) -> Float[Array, " k"]:
-    with matching(dtype):
+    with matching_precision(dtype):
         weights = jnp.ones(k, dtype) if weights is None else jnp.asarray(weights, dtype)
         checks.need(weights.shape == (k,), f"Mixture needs weights of shape ({k},)", weights)
         checks.positive(weights, "weights")

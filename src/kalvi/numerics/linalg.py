@@ -31,7 +31,7 @@ CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 numbers stay below the second (what a cache holds); on an accelerator what fills it."""
 GROUP = 8192
 """Rows that one group of an accelerator's processors sums in an inner product."""
-HALVED = 512
+INVERTED_AT_ONCE = 512
 """Triangular matrices larger than this are inverted in halves."""
 MAX_STD = 1e12
 """Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
@@ -120,7 +120,9 @@ def scale_rows(scale: Float[AnyArray, " d"], v: Float[AnyArray, "d *k"]) -> Floa
     return scale.reshape(scale.shape + (1,) * (v.ndim - 1)) * v
 
 
-def mix(scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]) -> Array:
+def scale_blocks(
+    scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]
+) -> Array:
     """S v, where S is diag(scale) or, given n blocks of c rows each, block diagonal."""
     if scale.ndim == 1:
         return scale_rows(scale, v)
@@ -128,11 +130,11 @@ def mix(scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k
     return jnp.einsum("nij,njk->nik", scale, blocks).reshape(v.shape)
 
 
-def mix_transposed(
+def scale_blocks_transposed(
     scale: Float[Array, " b"] | Float[Array, "n c c"], v: Float[Array, "b *k"]
 ) -> Array:
     """Sᵀ v for the same S."""
-    return mix(scale if scale.ndim == 1 else jnp.swapaxes(scale, 1, 2), v)
+    return scale_blocks(scale if scale.ndim == 1 else jnp.swapaxes(scale, 1, 2), v)
 
 
 def identity_like(a: Float[AnyArray, "*b n n"]) -> Float[AnyArray, "n n"]:
@@ -197,13 +199,13 @@ def cho_solve(root: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float
 
 def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array, "d p"]:
     """A L^{-T} for a lower-triangular L and a long A, row by row."""
-    return sharding.by_rows(lambda rows: jsl.solve_triangular(root, rows.T, lower=True).T, a)
+    return sharding.map_rows(lambda rows: jsl.solve_triangular(root, rows.T, lower=True).T, a)
 
 
 def triangular_inverse(root: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The inverse of a lower-triangular matrix, in halves: most of it products, which are fast."""
     n = root.shape[0]
-    if n <= HALVED:
+    if n <= INVERTED_AT_ONCE:
         return jsl.solve_triangular(root, identity_like(root), lower=True)
     h = n // 2
     first, last = triangular_inverse(root[:h, :h]), triangular_inverse(root[h:, h:])
@@ -232,8 +234,8 @@ def shrink_root(
     rows: Float[Array, "b d"],
     scale: Float[Array, " b"] | Float[Array, "n c c"],
 ) -> Float[Array, "d d"]:
-    """The root of ((R Rᵀ)⁻¹ + Xᵀ S Sᵀ X)⁻¹, given rows = X R and S as in `mix`."""
-    a = mix_transposed(scale, rows)
+    """The root of ((R Rᵀ)⁻¹ + Xᵀ S Sᵀ X)⁻¹, given rows = X R and S as in `scale_blocks`."""
+    a = scale_blocks_transposed(scale, rows)
     gram = a @ a.T
     identity = identity_like(gram)
     # the c rows of a block may be far more alike than rows of different observations
@@ -264,7 +266,7 @@ def sweep(
     """
     if not is_jax(read, wide):
         return visit(total, read, wide, written, np.ones(wide.shape[1], wide.dtype))
-    if sharding.divides(wide.shape[1]):
+    if sharding.splits(wide.shape[1]):
         return _sweep_pieces(visit, total, read, wide, written)
     b, d = wide.shape
     width = b + sum(a.size // d for a in jax.tree.leaves((read, written)))
@@ -298,18 +300,18 @@ def _sweep_pieces(visit: Callable, total: Any, read: Any, wide: Array, written: 
     def own(read, wide, written):
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), total)
         added, written = sweep(visit, nothing, read, wide, written)
-        return sharding.add_up(added), written
+        return sharding.sum_over_devices(added), written
 
     specs = (sharding.ROWS, sharding.COLUMNS, sharding.ROWS)
-    added, written = sharding.on_each(own, specs, (sharding.WHOLE, sharding.ROWS))(
+    added, written = sharding.on_each_device(own, specs, (sharding.WHOLE, sharding.ROWS))(
         read, wide, written
     )
     return jax.tree.map(jnp.add, total, added), written
 
 
-def orthonormal(a: Float[Array, "d q"]) -> Float[Array, "d k"]:
+def orthonormal_basis(a: Float[Array, "d q"]) -> Float[Array, "d k"]:
     """An orthonormal basis of the columns; where d is spread over devices, by a QR of their R's."""
-    if not sharding.divides(a.shape[0]):
+    if not sharding.splits(a.shape[0]):
         return jnp.linalg.qr(a)[0]
 
     def own(a):
@@ -318,4 +320,4 @@ def orthonormal(a: Float[Array, "d q"]) -> Float[Array, "d k"]:
         turn = jnp.linalg.qr(stacked)[0].reshape(-1, r.shape[0], r.shape[1])
         return q @ turn[jax.lax.axis_index(sharding.AXIS)]
 
-    return sharding.on_each(own, (sharding.ROWS,), sharding.ROWS)(a)
+    return sharding.on_each_device(own, (sharding.ROWS,), sharding.ROWS)(a)

@@ -14,13 +14,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def matching(dtype: Any):
+def matching_precision(dtype: Any):
     """A context in which arrays of `dtype` keep it: 64-bit JAX if it is float64."""
     refuse_inherited_backend()
     return jax.enable_x64(np.dtype(dtype) == np.float64)
 
 
-def full_products():
+def full_precision_products():
     """A context in which float32 matrix products keep their 24 bits, on accelerators too.
 
     There JAX would round the factors to 11 bits. Six products of their 8-bit parts on the tensor cores

@@ -82,7 +82,7 @@ def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = Tr
     return linalg.sweep(visit, empty, (factor, diag), x)[0]
 
 
-class Target(NamedTuple):
+class ProjectionTarget(NamedTuple):
     """α (W Wᵀ + diag ψ) + Xᵀ R Rᵀ X, R = diag(scale) or with the blocks `scale` on its diagonal."""
 
     factor: Factor
@@ -93,7 +93,7 @@ class Target(NamedTuple):
     keep: Float[Array, ""] | None = None  # α; None is 1
 
 
-class _Start(NamedTuple):
+class _FirstIterate(NamedTuple):
     """The matrices of the first iterate; where nothing is dropped, ψ₁ = ψ before it was scaled."""
 
     kept: Float[Array, "q p"]
@@ -101,7 +101,7 @@ class _Start(NamedTuple):
     dropped: Float[Array, "q b"] | None
     by_difference: Bool[Array, ""]  # V is orthogonal: rowsum((Z Q)²) = rowsum(Z²) − rowsum(K²)
 
-    def iterate(self, z: "_Columns", unscaled: Diag) -> tuple[Factor, Diag]:
+    def iterate(self, z: "_TargetColumns", unscaled: Diag) -> tuple[Factor, Diag]:
         """W₁ and ψ₁ for a chunk."""
         kept = z.times(self.kept)
         factor = kept * jnp.sqrt(1 - self.shared)[None, :]
@@ -116,7 +116,7 @@ class _Start(NamedTuple):
         return factor, z.diag + rest + kept**2 @ self.shared
 
 
-class _Step(NamedTuple):
+class _EMStep(NamedTuple):
     """The small matrices of one EM iteration."""
 
     mix: Float[Array, "q p"]  # Y M⁻¹ Θ⁻¹
@@ -126,7 +126,7 @@ class _Step(NamedTuple):
     spread: Float[Array, "p p"]  # M⁻¹ J M⁻¹ + M⁻¹
 
 
-class _Columns(NamedTuple):
+class _TargetColumns(NamedTuple):
     """A chunk of Z = [√α W, Xᵀ √γ] and of ψ₀; X is never transposed in memory."""
 
     factor: Float[Array, "c p"]
@@ -136,23 +136,23 @@ class _Columns(NamedTuple):
 
     def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
         p = self.factor.shape[1]
-        return self.factor @ small[:p] + self.x.T @ linalg.mix(self.scale, small[p:])
+        return self.factor @ small[:p] + self.x.T @ linalg.scale_blocks(self.scale, small[p:])
 
     def squares(self) -> Float[Array, " c"]:
         own = jnp.sum(self.factor**2, axis=1)
         if self.scale.ndim == 1:
             return own + self.scale**2 @ self.x**2
-        return own + jnp.sum(linalg.mix_transposed(self.scale, self.x) ** 2, axis=0)
+        return own + jnp.sum(linalg.scale_blocks_transposed(self.scale, self.x) ** 2, axis=0)
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        rows = linalg.mix_transposed(self.scale, self.x @ u)
+        rows = linalg.scale_blocks_transposed(self.scale, self.x @ u)
         return jnp.concatenate([linalg.inner(self.factor, u), rows])
 
 
-def _columns(scale, keep, w, diag, x) -> _Columns:
+def _target_columns(scale, keep, w, diag, x) -> _TargetColumns:
     if keep is None:
-        return _Columns(w, x, scale, diag)
-    return _Columns(jnp.sqrt(keep) * w, x, scale, keep * diag)
+        return _TargetColumns(w, x, scale, diag)
+    return _TargetColumns(jnp.sqrt(keep) * w, x, scale, keep * diag)
 
 
 class Plan(NamedTuple):
@@ -160,8 +160,8 @@ class Plan(NamedTuple):
 
     scale: Scale
     keep: Float[Array, ""] | None
-    start: _Start
-    done: tuple[_Step, ...] = ()
+    start: _FirstIterate
+    done: tuple[_EMStep, ...] = ()
     diags: tuple[Diag, ...] = ()  # what each step started from
 
     def rows(
@@ -172,7 +172,7 @@ class Plan(NamedTuple):
         diags: tuple[Float[Array, " c"], ...],
     ) -> tuple[Float[Array, "c p"], Float[Array, " c"]]:
         """The projected rows, from those of the target and of `diags`."""
-        z = _columns(self.scale, self.keep, w, diag, x)
+        z = _target_columns(self.scale, self.keep, w, diag, x)
         factor, first = self.start.iterate(z, diag)
         before = factor
         for step, present in zip(self.done, diags, strict=True):
@@ -187,14 +187,14 @@ class Projection(eqx.Module):
     """A way from a target back to W Wᵀ + diag ψ with as many columns as before."""
 
     @abstractmethod
-    def start(self, target: Target) -> _Start:
+    def start(self, target: ProjectionTarget) -> _FirstIterate:
         """The first iterate."""
 
     @abstractmethod
-    def steps(self, target: Target) -> int:
+    def steps(self, target: ProjectionTarget) -> int:
         """How many EM iterations follow it."""
 
-    def __call__(self, target: Target) -> tuple[Factor, Diag]:
+    def __call__(self, target: ProjectionTarget) -> tuple[Factor, Diag]:
         """The projected factor and diag."""
         plan = self.plan(target)
 
@@ -204,11 +204,11 @@ class Projection(eqx.Module):
 
         return linalg.sweep(visit, None, plan.diags, target.x, (target.factor, target.diag))[1]
 
-    def plan(self, target: Target) -> "Plan":
+    def plan(self, target: ProjectionTarget) -> "Plan":
         """All that is needed to project the factor and the diag row by row."""
         plan = Plan(target.scale, target.keep, self.start(target))
         for _ in range(self.steps(target)):
-            plan = _with_step(plan, target)
+            plan = _add_step(plan, target)
         return plan
 
 
@@ -225,10 +225,10 @@ class Eigen(Projection):
         if self.polish < 0:
             raise ValueError(f"Eigen takes no or more EM iterations; got polish={self.polish}.")
 
-    def start(self, target: Target) -> _Start:
+    def start(self, target: ProjectionTarget) -> _FirstIterate:
         return _eigen_start(target, self.shrink)
 
-    def steps(self, target: Target) -> int:
+    def steps(self, target: ProjectionTarget) -> int:
         return self.polish
 
 
@@ -241,21 +241,21 @@ class EM(Projection):
         if self.loops < 1:
             raise ValueError(f"EM needs at least one loop; got loops={self.loops}.")
 
-    def start(self, target: Target) -> _Start:
+    def start(self, target: ProjectionTarget) -> _FirstIterate:
         p, b = target.factor.shape[1], target.x.shape[0]
         empty = jnp.any(jnp.diagonal(target.gram.factor) == 0)
         if target.keep is not None:
             # as in the paper, EM starts from the factor and the diag before they are scaled
             whole = jnp.eye(p + b, p, dtype=target.diag.dtype) / jnp.sqrt(target.keep)
             kept = jax.lax.cond(empty, lambda: _eigen_start(target, False).kept, lambda: whole)
-            return _Start(kept, jnp.zeros_like(kept[0]), None, jnp.asarray(False))
+            return _FirstIterate(kept, jnp.zeros_like(kept[0]), None, jnp.asarray(False))
         return jax.lax.cond(empty, lambda: _eigen_start(target, False), lambda: _em_start(target))
 
-    def steps(self, target: Target) -> int:
+    def steps(self, target: ProjectionTarget) -> int:
         return self.loops - (target.keep is None)
 
 
-def _eigen_start(target: Target, shrink: bool) -> _Start:
+def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
     d, p = target.factor.shape
     values, vectors = jnp.linalg.eigh(_whole_gram(target))
     eps, b = jnp.finfo(values.dtype).eps, len(values) - p
@@ -265,7 +265,9 @@ def _eigen_start(target: Target, shrink: bool) -> _Start:
     dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
     noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
     inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
-    start = _Start(kept, jnp.minimum(noise * inverse, 1), dropped, eps * values[-1] < DIFFERENCE)
+    start = _FirstIterate(
+        kept, jnp.minimum(noise * inverse, 1), dropped, eps * values[-1] < DIFFERENCE
+    )
     apart = jax.lax.cond(
         eps**2 * values[-1] < LEAK,
         lambda: dropped,
@@ -274,8 +276,8 @@ def _eigen_start(target: Target, shrink: bool) -> _Start:
     return start._replace(dropped=apart)
 
 
-def _em_start(target: Target) -> _Start:
-    loading = linalg.mix_transposed(target.scale, target.gram.mixed.T).T
+def _em_start(target: ProjectionTarget) -> _FirstIterate:
+    loading = linalg.scale_blocks_transposed(target.scale, target.gram.mixed.T).T
     identity = linalg.identity_like(target.gram.factor)
     loading = linalg.cho_solve(linalg.steady_cholesky(identity + target.gram.factor), loading)
     inner = loading.T @ loading
@@ -284,25 +286,27 @@ def _em_start(target: Target) -> _Start:
     dropped = jnp.concatenate([-loading, linalg.identity_like(inner)]) @ unit.T
     p, b = loading.shape
     kept = jnp.eye(p + b, p, dtype=inner.dtype) + dropped @ (unit @ loading.T)
-    return _Start(kept, jnp.zeros_like(kept[0]), dropped, jnp.asarray(False))
+    return _FirstIterate(kept, jnp.zeros_like(kept[0]), dropped, jnp.asarray(False))
 
 
-def _whole_gram(target: Target) -> Float[Array, "q q"]:
+def _whole_gram(target: ProjectionTarget) -> Float[Array, "q q"]:
     """Zᵀ Ψ₀⁻¹ Z."""
     scale = target.scale if target.keep is None else target.scale / jnp.sqrt(target.keep)
-    mixed = linalg.mix_transposed(scale, target.gram.mixed.T).T
-    rows = linalg.mix_transposed(scale, linalg.mix_transposed(scale, target.gram.rows).T)
+    mixed = linalg.scale_blocks_transposed(scale, target.gram.mixed.T).T
+    rows = linalg.scale_blocks_transposed(
+        scale, linalg.scale_blocks_transposed(scale, target.gram.rows).T
+    )
     return jnp.block([[target.gram.factor, mixed], [mixed.T, rows]])
 
 
-def _overlap(target: Target, start: _Start) -> Float[Array, "p b"]:
+def _overlap(target: ProjectionTarget, start: _FirstIterate) -> Float[Array, "p b"]:
     """(Z kept)ᵀ Ψ₀⁻¹ (Z dropped): zero but for rounding."""
     assert start.dropped is not None
     dropped = start.dropped
 
     def visit(total, read, wide, _, fresh):
         w, diag = read
-        z = _columns(target.scale, target.keep, w, diag, wide)
+        z = _target_columns(target.scale, target.keep, w, diag, wide)
         scaled = linalg.scale_rows(fresh / z.diag, z.times(dropped))
         return total + linalg.inner(z.times(start.kept), scaled), ()
 
@@ -311,44 +315,44 @@ def _overlap(target: Target, start: _Start) -> Float[Array, "p b"]:
     return linalg.sweep(visit, empty, (target.factor, target.diag), target.x)[0]
 
 
-class _Sums(NamedTuple):
+class _EMSums(NamedTuple):
     own: Float[Array, "p p"]  # H
     prior: Float[Array, "p p"]  # J
     columns: Float[Array, "q p"]  # Y
 
 
-def _with_step(plan: Plan, target: Target) -> Plan:
+def _add_step(plan: Plan, target: ProjectionTarget) -> Plan:
     """The plan with one EM iteration more: a sweep for its sums."""
 
     def visit(total, read, wide, _, fresh):
         w, diag, diags = read
-        z = _columns(plan.scale, plan.keep, w, diag, wide)
+        z = _target_columns(plan.scale, plan.keep, w, diag, wide)
         factor, present = plan.rows(w, diag, wide, diags)
         u = linalg.scale_rows(fresh / present, factor)
         prior = linalg.inner(u, linalg.scale_rows(z.diag, u))
-        sums = _Sums(linalg.inner(factor, u), prior, z.inner(u))
+        sums = _EMSums(linalg.inner(factor, u), prior, z.inner(u))
         return jax.tree.map(jnp.add, total, sums), present
 
     q, p = plan.start.kept.shape
-    empty = _Sums(*(jnp.zeros((n, p), target.diag.dtype) for n in (p, p, q)))
+    empty = _EMSums(*(jnp.zeros((n, p), target.diag.dtype) for n in (p, p, q)))
     read = (target.factor, target.diag, plan.diags)
     sums, present = linalg.sweep(visit, empty, read, target.x, jnp.zeros_like(target.diag))
-    return plan._replace(done=(*plan.done, _small(sums)), diags=(*plan.diags, present))
+    return plan._replace(done=(*plan.done, _em_step(sums)), diags=(*plan.diags, present))
 
 
-def _joseph(z: _Columns, step: _Step, before, diag, factor) -> Float[Array, " c"]:
+def _joseph(z: _TargetColumns, step: _EMStep, before, diag, factor) -> Float[Array, " c"]:
     """ψ of the new factor, never below what exact arithmetic allows."""
     p = z.factor.shape[1]
-    away = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
-    rows = linalg.mix_transposed(z.scale, z.x)
-    away += jnp.sum((rows.T - factor @ step.back[:, p:]) ** 2, axis=1)
+    residual = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
+    rows = linalg.scale_blocks_transposed(z.scale, z.x)
+    residual += jnp.sum((rows.T - factor @ step.back[:, p:]) ** 2, axis=1)
     shared = jnp.sum(factor * (before @ step.inverse), axis=1) / diag
     spread = jnp.sum(factor * (factor @ step.spread), axis=1)
     least = z.diag * diag / (z.diag + diag)
-    return jnp.maximum(away + z.diag * (1 - 2 * shared) + spread, least)
+    return jnp.maximum(residual + z.diag * (1 - 2 * shared) + spread, least)
 
 
-def _small(sums: _Sums) -> _Step:
+def _em_step(sums: _EMSums) -> _EMStep:
     """M, Θ and their products."""
     identity = linalg.identity_like(sums.own)
     root = linalg.steady_cholesky(identity + sums.own)
@@ -357,4 +361,4 @@ def _small(sums: _Sums) -> _Step:
     spread = inverse @ sums.prior @ inverse + inverse
     spread = (spread + spread.T) / 2
     carry = linalg.cho_solve(linalg.steady_cholesky(back @ back.T + spread), inverse).T
-    return _Step(sums.columns @ carry, carry, inverse, back, spread)
+    return _EMStep(sums.columns @ carry, carry, inverse, back, spread)

@@ -1,7 +1,7 @@
 """The parameters of a model, of whatever kind, as one flat vector, and back.
 
 A pytree is anything whose leaves are arrays: a NumPy vector, nested dictionaries (Flax), an Equinox module,
-and from PyTorch a `state_dict()`, `parameters()` or `named_parameters()`. `Flat` is made once from the
+and from PyTorch a `state_dict()`, `parameters()` or `named_parameters()`. `Flattener` is made once from the
 first; it flattens every later one of the same structure and unflattens a vector into the same kind.
 
 Floating leaves make up the vector, in the order of the pytree. Everything else (functions, masks, counters
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi.numerics.precision import is_traced, matching
+from kalvi.numerics.precision import is_traced, matching_precision
 
 SHOWN = 3
 """How many leaves a message names."""
@@ -47,7 +47,7 @@ class Leaf(NamedTuple):
         return f"{self.dtype}{list(self.shape)}"
 
 
-class Flat:
+class Flattener:
     """How a pytree lies in a flat vector.
 
     Parameters
@@ -59,7 +59,7 @@ class Flat:
     --------
     >>> import numpy as np
     >>> import kalvi
-    >>> flat = kalvi.networks.Flat({"weight": np.ones((2, 2)), "bias": np.zeros(2)})
+    >>> flat = kalvi.networks.Flattener({"weight": np.ones((2, 2)), "bias": np.zeros(2)})
     >>> flat.size
     6
     >>> flat.unflatten(np.arange(6.0))["weight"]
@@ -68,16 +68,16 @@ class Flat:
     """
 
     def __init__(self, tree: Any):
-        named, self._structure = _named_leaves(whole(tree))
+        named, self._structure = _named_leaves(consume_generator(tree))
         self._slots: list[Leaf | Any] = []
         self.size = 0
         for name, leaf in named:
-            slot = _placed(name, leaf, self.size) if _is_floating(leaf) else leaf
+            slot = _describe_leaf(name, leaf, self.size) if _is_floating(leaf) else leaf
             self.size = slot.end if isinstance(slot, Leaf) else self.size
             self._slots.append(slot)
         self._leaves = [slot for slot in self._slots if isinstance(slot, Leaf)]
         if not self._leaves:
-            found = ", ".join(f"{name}: {_kind(leaf)}" for name, leaf in named[:SHOWN])
+            found = ", ".join(f"{name}: {_describe_type(leaf)}" for name, leaf in named[:SHOWN])
             raise TypeError(
                 f"parameters need at least one floating-point array; got {found or 'no leaf at all'}. "
                 "Give a vector, a dictionary of arrays, an Equinox module or a state_dict."
@@ -87,15 +87,15 @@ class Flat:
 
     def flatten(self, tree: Any) -> Float[Array, " d"]:
         """The floating leaves as one vector; refuses another structure, and numbers that are not finite."""
-        named, _ = _named_leaves(whole(tree))
+        named, _ = _named_leaves(consume_generator(tree))
         floating = [(name, leaf) for name, leaf in named if _is_floating(leaf)]
-        self._check_structure([_placed(name, leaf, 0) for name, leaf in floating])
+        self._check_structure([_describe_leaf(name, leaf, 0) for name, leaf in floating])
         arrays = [_array(leaf) for _, leaf in floating]
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             if any(is_traced(a) or not _on_host(a) for a in arrays):
                 vector = jnp.concatenate([jnp.ravel(a).astype(self.dtype) for a in arrays])
             else:
-                vector = jnp.asarray(self._joined(arrays))
+                vector = jnp.asarray(self._join(arrays))
             self._check_finite(vector)
         return vector
 
@@ -108,16 +108,16 @@ class Flat:
         traced = is_traced(vector)
         away = isinstance(vector, jax.Array) and (traced or not _on_host(vector))
         vector = vector if away else np.asarray(vector)
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             leaves = [
-                _restored(slot, vector[slot.start : slot.end], traced)
+                _restore_leaf(slot, vector[slot.start : slot.end], traced)
                 if isinstance(slot, Leaf)
                 else slot
                 for slot in self._slots
             ]
         return jax.tree.unflatten(self._structure, leaves)
 
-    def _joined(self, arrays: list[Any]) -> np.ndarray:
+    def _join(self, arrays: list[Any]) -> np.ndarray:
         """One copy, into place."""
         vector = np.empty(self.size, self.dtype)
         for slot, array in zip(self._leaves, arrays, strict=True):
@@ -151,7 +151,7 @@ class Flat:
         )
 
 
-def whole(tree: Any) -> Any:
+def consume_generator(tree: Any) -> Any:
     """A generator, such as PyTorch's, as a list, or as a dictionary where it gives names as well."""
     if not isinstance(tree, Iterator):
         return tree
@@ -179,7 +179,7 @@ def _is_floating(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
-def _placed(name: str, leaf: Any, start: int) -> Leaf:
+def _describe_leaf(name: str, leaf: Any, start: int) -> Leaf:
     tensor = _is_tensor(leaf)
     dtype = str(leaf.dtype).removeprefix("torch.")
     device = str(leaf.device) if tensor else None
@@ -201,7 +201,7 @@ def _on_host(array: Any) -> bool:
     return isinstance(array, np.ndarray) or array.devices() == {jax.devices("cpu")[0]}
 
 
-def _restored(leaf: Leaf, part: Any, traced: bool) -> Any:
+def _restore_leaf(leaf: Leaf, part: Any, traced: bool) -> Any:
     """A leaf in memory of its own."""
     if traced or (leaf.device is None and not leaf.numpy):
         return jnp.array(part).reshape(leaf.shape).astype(leaf.dtype)
@@ -212,6 +212,6 @@ def _restored(leaf: Leaf, part: Any, traced: bool) -> Any:
     return torch.from_numpy(part.copy()).to(dtype=getattr(torch, leaf.dtype), device=leaf.device)
 
 
-def _kind(leaf: Any) -> str:
+def _describe_type(leaf: Any) -> str:
     dtype = getattr(leaf, "dtype", None)
     return type(leaf).__name__ + (f" of {dtype}" if dtype is not None else "")

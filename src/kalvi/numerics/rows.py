@@ -21,11 +21,11 @@ PerObservation = Float[AnyArray, "n *ck"]
 Curvature = Float[AnyArray, "n *cc"]
 Matrix = Float[AnyArray, "m d"]
 
-AT_ONCE = 8
+BLOCK = 8
 """Observations whose covariances with each other are made as well where rows are not written out."""
 
 
-class Rows(eqx.Module):
+class JacobianRows(eqx.Module):
     """J: c rows for each of n observations, d columns."""
 
     if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class Rows(eqx.Module):
         """The covariance of each observation's predictors, given that of all rows of a matrix."""
 
 
-class Written(Rows):
-    """Rows that are there, such as inputs of a linear model or the Jacobian of a network."""
+class DenseRows(JacobianRows):
+    """Rows held as a matrix, such as inputs of a linear model or the Jacobian of a network."""
 
     entries: Matrix
     outputs: int = eqx.field(static=True, default=1)
@@ -72,26 +72,26 @@ class Written(Rows):
         return self.entries
 
     def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
-        return _grouped(self.entries @ v, self.outputs)
+        return _by_observation(self.entries @ v, self.outputs)
 
     def transposed_times(self, v: PerObservation) -> Float[AnyArray, "d *k"]:
         return self.entries.T @ (v if self.outputs == 1 else v.reshape(-1, *v.shape[2:]))
 
     def gram(self, curvature: Curvature) -> Float[Array, "d d"]:
-        bent = bend(curvature, _grouped(self.entries, self.outputs))
-        return self.entries.T @ bent.reshape(self.entries.shape)
+        weighted = apply_curvature(curvature, _by_observation(self.entries, self.outputs))
+        return self.entries.T @ weighted.reshape(self.entries.shape)
 
     def gram_diagonal(self, curvature: Curvature) -> Float[Array, " d"]:
         if self.outputs == 1:
             return curvature @ self.entries**2
-        bent = bend(curvature, _grouped(self.entries, self.outputs))
-        return jnp.sum(self.entries * bent.reshape(self.entries.shape), axis=0)
+        weighted = apply_curvature(curvature, _by_observation(self.entries, self.outputs))
+        return jnp.sum(self.entries * weighted.reshape(self.entries.shape), axis=0)
 
     def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
-        return jax.vmap(covariance)(_grouped(self.entries, self.outputs))
+        return jax.vmap(covariance)(_by_observation(self.entries, self.outputs))
 
 
-class Repeated(Rows):
+class RepeatedRows(JacobianRows):
     """I ⊗ x: the same inputs for each of c ≥ 2 outputs, whose parameters lie one after the other."""
 
     x: Float[AnyArray, "n i"]
@@ -100,16 +100,16 @@ class Repeated(Rows):
     def matrix(self) -> Matrix:
         n, width = self.x.shape
         dim = self.outputs * width
-        if sharding.divides(dim):
-            return self._cut()
+        if sharding.splits(dim):
+            return self._sharded_matrix()
         xp = namespace_of(self.x)
         rows = xp.einsum("ni,ck->ncki", self.x, xp.eye(self.outputs, dtype=self.x.dtype))
         return rows.reshape(n * self.outputs, dim)
 
-    def _cut(self) -> Matrix:
+    def _sharded_matrix(self) -> Matrix:
         """The matrix where d is spread over devices: each has x whole and makes the columns it holds."""
         (n, width), c = self.x.shape, self.outputs
-        own = c * width // sharding.pieces()
+        own = c * width // sharding.device_count()
 
         def columns(x):
             at = jax.lax.axis_index(sharding.AXIS) * own + jnp.arange(own)
@@ -117,7 +117,7 @@ class Repeated(Rows):
             rows = x[:, at % width][:, None, :] * mine[None].astype(x.dtype)
             return rows.reshape(n * c, own)
 
-        return sharding.on_each(columns, (sharding.WHOLE,), sharding.COLUMNS)(self.x)
+        return sharding.on_each_device(columns, (sharding.WHOLE,), sharding.COLUMNS)(self.x)
 
     def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
         parts = v.reshape(self.outputs, self.x.shape[1], -1)
@@ -139,19 +139,21 @@ class Repeated(Rows):
 
     def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
         (n, width), xp = self.x.shape, namespace_of(self.x)
-        blocks = xp.pad(self.x, [(0, -n % AT_ONCE), (0, 0)]).reshape(-1, AT_ONCE, width)
+        blocks = xp.pad(self.x, [(0, -n % BLOCK), (0, 0)]).reshape(-1, BLOCK, width)
 
         def visit(x):
-            return group_covariances(covariance(Repeated(x, self.outputs).matrix()), self.outputs)
+            return group_covariances(
+                covariance(RepeatedRows(x, self.outputs).matrix()), self.outputs
+            )
 
         cov = map_blocks(visit, blocks)
         return cov.reshape(-1, *cov.shape[2:])[:n]
 
 
-class Transformed(Rows):
+class TransformedRows(JacobianRows):
     """J R: the rows in other coordinates of the parameters, θ = R u + const."""
 
-    rows: Rows
+    rows: JacobianRows
     root: Float[Array, "d k"]
 
     @property
@@ -177,7 +179,7 @@ class Transformed(Rows):
         return self.rows.own_covariances(lambda x: covariance(x @ self.root))
 
 
-def bend(curvature: Curvature, v: PerObservation) -> PerObservation:
+def apply_curvature(curvature: Curvature, v: PerObservation) -> PerObservation:
     """Γᵢ vᵢ for every observation."""
     if curvature.ndim == 1:
         return linalg.scale_rows(curvature, v)
@@ -190,6 +192,6 @@ def group_covariances(cov: Float[AnyArray, "nc nc"], c: int) -> Float[AnyArray, 
     return namespace_of(cov).einsum("ncnk->nck", cov.reshape(n, c, n, c))
 
 
-def _grouped(images: Float[AnyArray, "m *k"], outputs: int) -> PerObservation:
-    """Rows as rows of observations."""
+def _by_observation(images: Float[AnyArray, "m *k"], outputs: int) -> PerObservation:
+    """Rows grouped by observation."""
     return images if outputs == 1 else images.reshape(-1, outputs, *images.shape[1:])

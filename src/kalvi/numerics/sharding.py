@@ -56,23 +56,23 @@ def over(devices: Any = None) -> Iterator[Mesh]:
         yield mesh
 
 
-def pieces() -> int:
+def device_count() -> int:
     """How many devices share the parameters here: 1 outside `over`, and inside a device's own part."""
     mesh = jax.sharding.get_abstract_mesh()
     return 1 if mesh.empty or AXIS in mesh.manual_axes else mesh.shape.get(AXIS, 1)
 
 
-def divides(dim: int) -> bool:
+def splits(dim: int) -> bool:
     """Whether arrays of `dim` rows are cut here."""
-    return pieces() > 1 and dim % pieces() == 0
+    return device_count() > 1 and dim % device_count() == 0
 
 
-def check_divides(dim: int, whose: str) -> None:
+def check_splits(dim: int, whose: str) -> None:
     """Refuse a number of parameters that the devices cannot share evenly."""
-    if dim % pieces():
-        more = -dim % pieces()
+    if dim % device_count():
+        more = -dim % device_count()
         raise ValueError(
-            f"{whose} has {dim} parameters, which {pieces()} devices cannot share evenly. Add {more} "
+            f"{whose} has {dim} parameters, which {device_count()} devices cannot share evenly. Add {more} "
             "columns of zeros, or use fewer devices."
         )
 
@@ -85,8 +85,8 @@ def spread(made: Any) -> Any:
     """
     whole: Any = eqx.filter_eval_shape(made) if callable(made) else made
     dim = getattr(whole, "posterior", whole).mean.shape[-1]
-    check_divides(dim, type(whole).__name__)
-    if pieces() == 1:
+    check_splits(dim, type(whole).__name__)
+    if device_count() == 1:
         return made() if callable(made) else made
     mesh = _mesh()
 
@@ -100,9 +100,7 @@ def spread(made: Any) -> Any:
             lambda: eqx.filter(made(), eqx.is_array), out_shardings=jax.tree.map(place, shapes)
         )
         return eqx.combine(build(), rest)
-    return jax.tree.map(
-        lambda leaf: _placed(leaf, place(leaf)) if eqx.is_array(leaf) else leaf, made
-    )
+    return jax.tree.map(lambda leaf: _put(leaf, place(leaf)) if eqx.is_array(leaf) else leaf, made)
 
 
 def columns(x: Any, shape: tuple[int, int] | None = None) -> jax.Array:
@@ -114,19 +112,19 @@ def columns(x: Any, shape: tuple[int, int] | None = None) -> jax.Array:
     if callable(x) != (shape is not None):
         raise ValueError("columns needs an array, or a function and the shape of what it makes.")
     shape, get = (np.shape(x), x.__getitem__) if shape is None else (shape, x)
-    if not divides(shape[1]):
+    if not splits(shape[1]):
         return jnp.asarray(get((slice(0, shape[0]), slice(0, shape[1]))))
     return jax.make_array_from_callback(shape, NamedSharding(_mesh(), COLUMNS), get)
 
 
 def rows(x: np.ndarray) -> jax.Array:
     """A long array as a device array, cut along its rows where they are cut."""
-    return _placed(x, NamedSharding(_mesh(), ROWS)) if divides(len(x)) else jnp.asarray(x)
+    return _put(x, NamedSharding(_mesh(), ROWS)) if splits(len(x)) else jnp.asarray(x)
 
 
 def zeros(shape: tuple[int, int], dtype: Any) -> jax.Array:
     """Zeros, cut along their rows where they are cut, and nowhere whole."""
-    if not divides(shape[0]):
+    if not splits(shape[0]):
         return jnp.zeros(shape, dtype)
 
     def part(where: Any) -> np.ndarray:
@@ -137,7 +135,7 @@ def zeros(shape: tuple[int, int], dtype: Any) -> jax.Array:
     return jax.make_array_from_callback(shape, NamedSharding(_mesh(), ROWS), part)
 
 
-def gathered(tree: Tree) -> Tree:
+def gather(tree: Tree) -> Tree:
     """All of it as NumPy arrays, in every process."""
 
     def whole(leaf: Any) -> Any:
@@ -152,7 +150,7 @@ def gathered(tree: Tree) -> Tree:
     return jax.tree.map(whole, tree)
 
 
-def on_each(function: Callable, specs: Any, out: Any) -> Callable:
+def on_each_device(function: Callable, specs: Any, out: Any) -> Callable:
     """The function run on every device over its own part of its arguments, cut as `specs` say.
 
     What it takes from around it is on every device whole.
@@ -161,23 +159,23 @@ def on_each(function: Callable, specs: Any, out: Any) -> Callable:
     return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
 
 
-def add_up(tree: Tree) -> Tree:
-    """The sum over the devices of what each has, inside `on_each`."""
+def sum_over_devices(tree: Tree) -> Tree:
+    """The sum over the devices of what each has, inside `on_each_device`."""
     return jax.tree.map(lambda leaf: jax.lax.psum(leaf, AXIS), tree)
 
 
-def by_rows(function: Callable, *arrays: jax.Array) -> jax.Array:
+def map_rows(function: Callable, *arrays: jax.Array) -> jax.Array:
     """function(*arrays), which acts on the d rows of arrays one by one, on every device its own."""
-    if not divides(arrays[0].shape[0]):
+    if not splits(arrays[0].shape[0]):
         return function(*arrays)
-    return on_each(function, (ROWS,) * len(arrays), ROWS)(*arrays)
+    return on_each_device(function, (ROWS,) * len(arrays), ROWS)(*arrays)
 
 
 def _mesh() -> Mesh:
     return jax.sharding.get_mesh()
 
 
-def _placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
+def _put(leaf: Any, sharding: NamedSharding) -> jax.Array:
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         return jax.device_put(leaf, sharding)
     whole = np.asarray(leaf)

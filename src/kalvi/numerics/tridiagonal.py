@@ -7,13 +7,13 @@ The n k × n k matrix Λ acts on sequences u₁ … u_n of k-vectors,
 with diagonal *links* oᵣ ≥ 0 between neighbours and positive definite *loads* Eᵣ. Kept apart, the two never
 cancel, however stiff the links: everything below adds positive matrices.
 
-`scan` eliminates one block after the other. With Dᵣ = oᵣ + Ẽᵣ and Gᵣ = Dᵣ⁻¹ oᵣ
+`solve_by_scan` eliminates one block after the other. With Dᵣ = oᵣ + Ẽᵣ and Gᵣ = Dᵣ⁻¹ oᵣ
 
     Ẽᵣ₊₁ = Eᵣ₊₁ + oᵣ Dᵣ⁻¹ Ẽᵣ,     b̃ᵣ₊₁ = bᵣ₊₁ + oᵣ Dᵣ⁻¹ b̃ᵣ,                    Ẽ₁ = E₁,  o_n = 0,
     xᵣ = Dᵣ⁻¹ b̃ᵣ + Gᵣ xᵣ₊₁,       Σᵣᵣ = Dᵣ⁻¹ + Gᵣ Σᵣ₊₁ Gᵣᵀ,      Σᵣ,ᵣ₊₁ = Gᵣ Σᵣ₊₁,
     cov(uᵣ₊₁ − uᵣ) = Dᵣ⁻¹ + Fᵣ Σᵣ₊₁ Fᵣᵀ,                          Fᵣ = Dᵣ⁻¹ Ẽᵣ = I − Gᵣ.
 
-`reduction` eliminates every other block at once (block cyclic reduction), log₂ n times, which an
+`solve_by_reduction` eliminates every other block at once (block cyclic reduction), log₂ n times, which an
 accelerator does side by side. Springs between the blocks that remain become full matrices, Aᵣ = −Λᵣ,ᵣ₊₁,
 and with Dᵣ = Aᵣ₋₁ᵀ + Aᵣ + Eᵣ the loads again only add up:
 
@@ -59,30 +59,30 @@ def spring(links: Links, u: Sequence) -> Sequence:
 
 
 def solve(links: Links, loads: Loads, b: Sequence) -> Sequence:
-    """Λ⁻¹ b, by `scan` on a CPU and by `reduction` elsewhere."""
+    """Λ⁻¹ b, by `solve_by_scan` on a CPU and by `solve_by_reduction` elsewhere."""
     return solve_and_invert(links, loads, b)[0]
 
 
 def invert(links: Links, loads: Loads) -> Inverse:
-    """Blocks of Λ⁻¹, by `scan` on a CPU and by `reduction` elsewhere."""
+    """Blocks of Λ⁻¹, by `solve_by_scan` on a CPU and by `solve_by_reduction` elsewhere."""
     return solve_and_invert(links, loads, jnp.zeros(loads.shape[:2], loads.dtype))[1]
 
 
 def solve_and_invert(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination."""
-    eliminate = scan if jax.default_backend() == "cpu" else reduction
+    eliminate = solve_by_scan if jax.default_backend() == "cpu" else solve_by_reduction
     return eliminate(links, loads, b)
 
 
-class _Eliminated(NamedTuple):
+class _Elimination(NamedTuple):
     inverse: Array  # Dᵣ⁻¹
-    fallen: Array  # Fᵣ
+    load_share: Array  # Fᵣ
     gain: Array  # Gᵣ
     solved: Array  # Dᵣ⁻¹ b̃ᵣ
     logdet: Array
 
 
-def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
+def solve_by_scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     """Λ⁻¹ b and the blocks of Λ⁻¹, block after block."""
     k = loads.shape[1]
     identity = jnp.eye(k, dtype=loads.dtype)
@@ -91,17 +91,17 @@ def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
         link, own_load, own_b = here
         load, pull = carried
         load, pull = own_load + load, own_b + pull
-        inverse, logdet = _inverses(load + jnp.diag(link))
-        fallen, solved = inverse @ load, inverse @ pull
-        passed = link[:, None] * fallen
-        done = _Eliminated(inverse, fallen, inverse * link[None], solved, logdet)
+        inverse, logdet = _invert_blocks(load + jnp.diag(link))
+        load_share, solved = inverse @ load, inverse @ pull
+        passed = link[:, None] * load_share
+        done = _Elimination(inverse, load_share, inverse * link[None], solved, logdet)
         return ((passed + passed.T) / 2, link * solved), done
 
-    def back(following, done: _Eliminated):
+    def back(following, done: _Elimination):
         x, cov = following
         lag = done.gain @ cov
-        step = _symmetric(done.inverse + done.fallen @ cov @ done.fallen.T)
-        cov = _symmetric(done.inverse + lag @ done.gain.T)
+        step = _symmetrise(done.inverse + done.load_share @ cov @ done.load_share.T)
+        cov = _symmetrise(done.inverse + lag @ done.gain.T)
         x = done.solved + done.gain @ x
         return (x, cov), (x, cov, lag, step)
 
@@ -113,7 +113,7 @@ def scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     return x, Inverse(cov, lag[:-1], step[:-1], jnp.sum(done.logdet))
 
 
-def reduction(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
+def solve_by_reduction(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction."""
     springs = jnp.pad(jax.vmap(jnp.diag)(links), ((0, 1), (0, 0), (0, 0)))
     return _reduce(springs, loads, b)
@@ -123,37 +123,39 @@ def _reduce(springs: Array, loads: Array, b: Array) -> tuple[Array, Inverse]:
     """x and the blocks of the inverse; springs[r] = Aᵣ, the last of them zero."""
     n = len(loads)
     before = jnp.pad(springs[:-1], ((1, 0), (0, 0), (0, 0)))  # Aᵣ₋₁
-    whole = _symmetric(loads + springs + _transposed(before))
+    whole = _symmetrise(loads + springs + _transpose(before))
     if n == 1:
-        inverse, logdet = _inverses(whole)
+        inverse, logdet = _invert_blocks(whole)
         return _apply(inverse, b), Inverse(inverse, inverse[:0], inverse[:0], logdet[0])
-    inverse, logdet = _inverses(whole[1::2])
-    left, right = inverse @ _transposed(before[1::2]), inverse @ springs[1::2]  # X, Y
-    fallen, solved = inverse @ loads[1::2], _apply(inverse, b[1::2])
-    ours = _Neighbours(springs[::2], _transposed(before[::2]))
+    inverse, logdet = _invert_blocks(whole[1::2])
+    left, right = inverse @ _transpose(before[1::2]), inverse @ springs[1::2]  # X, Y
+    load_share, solved = inverse @ loads[1::2], _apply(inverse, b[1::2])
+    ours = _Neighbours(springs[::2], _transpose(before[::2]))
     x, rest = _reduce(
         ours.right(right),
-        loads[::2] + ours.right(fallen) + ours.left(fallen),
+        loads[::2] + ours.right(load_share) + ours.left(load_share),
         b[::2] + ours.right(solved) + ours.left(solved),
     )
-    here, there = rest.cov[: n // 2], _shifted(rest.cov, n // 2)
-    lag, span = (_filled(part, n // 2) for part in (rest.lag, rest.step_cov))
-    x_odd = solved + _apply(left, x[: n // 2]) + _apply(right, _shifted(x, n // 2))
-    to_left = left @ here + right @ _transposed(lag)  # Σᵢ,ᵢ₋₁
+    here, there = rest.cov[: n // 2], _shift(rest.cov, n // 2)
+    lag, span = (_pad_to(part, n // 2) for part in (rest.lag, rest.step_cov))
+    x_odd = solved + _apply(left, x[: n // 2]) + _apply(right, _shift(x, n // 2))
+    to_left = left @ here + right @ _transpose(lag)  # Σᵢ,ᵢ₋₁
     to_right = left @ lag + right @ there  # Σᵢ,ᵢ₊₁
-    odd = _symmetric(inverse + to_left @ _transposed(left) + to_right @ _transposed(right))
-    before_odd = inverse + _stretched(-fallen, here, right, span, lag - here)
-    after_odd = inverse + _stretched(fallen, there, left, span, there - _transposed(lag))
-    lags = _interleaved(_transposed(to_left), to_right)[: n - 1]
-    steps = _interleaved(before_odd, after_odd)[: n - 1]
-    found = Inverse(_interleaved(rest.cov, odd), lags, steps, rest.logdet + jnp.sum(logdet))
-    return _interleaved(x, x_odd), found
+    odd = _symmetrise(inverse + to_left @ _transpose(left) + to_right @ _transpose(right))
+    before_odd = inverse + _stretch_covariance(-load_share, here, right, span, lag - here)
+    after_odd = inverse + _stretch_covariance(
+        load_share, there, left, span, there - _transpose(lag)
+    )
+    lags = _interleave(_transpose(to_left), to_right)[: n - 1]
+    steps = _interleave(before_odd, after_odd)[: n - 1]
+    found = Inverse(_interleave(rest.cov, odd), lags, steps, rest.logdet + jnp.sum(logdet))
+    return _interleave(x, x_odd), found
 
 
-def _stretched(f: Array, cov: Array, y: Array, span: Array, across: Array) -> Array:
+def _stretch_covariance(f: Array, cov: Array, y: Array, span: Array, across: Array) -> Array:
     """cov(F u + Y s), given those of u, of the span s and between them: F falls as links stiffen."""
-    mixed = f @ across @ _transposed(y)
-    return _symmetric(f @ cov @ _transposed(f) + y @ span @ _transposed(y) + 2 * mixed)
+    mixed = f @ across @ _transpose(y)
+    return _symmetrise(f @ cov @ _transpose(f) + y @ span @ _transpose(y) + 2 * mixed)
 
 
 class _Neighbours(NamedTuple):
@@ -171,17 +173,17 @@ class _Neighbours(NamedTuple):
         return _apply(self.to_left, shifted)
 
 
-def _shifted(a: Array, n: int) -> Array:
+def _shift(a: Array, n: int) -> Array:
     """a[1], a[2], …, n of them, zeros beyond the end."""
-    return _filled(a[1:], n)
+    return _pad_to(a[1:], n)
 
 
-def _filled(a: Array, n: int) -> Array:
+def _pad_to(a: Array, n: int) -> Array:
     """a and zeros, n in all."""
     return jnp.pad(a, ((0, n - len(a)),) + ((0, 0),) * (a.ndim - 1))
 
 
-def _interleaved(even: Array, odd: Array) -> Array:
+def _interleave(even: Array, odd: Array) -> Array:
     n = len(even) + len(odd)
     odd = jnp.pad(odd, ((0, len(even) - len(odd)),) + ((0, 0),) * (odd.ndim - 1))
     return jnp.stack([even, odd], axis=1).reshape(2 * len(even), *even.shape[1:])[:n]
@@ -191,15 +193,15 @@ def _apply(a: Array, b: Array) -> Array:
     return jnp.einsum("nij,nj->ni", a, b) if b.ndim == 2 else a @ b
 
 
-def _transposed(a: Array) -> Array:
+def _transpose(a: Array) -> Array:
     return jnp.swapaxes(a, -1, -2)
 
 
-def _symmetric(a: Array) -> Array:
-    return (a + _transposed(a)) / 2
+def _symmetrise(a: Array) -> Array:
+    return (a + _transpose(a)) / 2
 
 
-def _inverses(a: Array) -> tuple[Array, Array]:
+def _invert_blocks(a: Array) -> tuple[Array, Array]:
     """Inverses and log-determinants of small positive definite matrices."""
     if a.shape[-1] == 1:
         return 1 / a, jnp.log(a[..., 0, 0])
@@ -207,4 +209,4 @@ def _inverses(a: Array) -> tuple[Array, Array]:
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     half = jsl.solve_triangular(root, identity, lower=True)
     logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
-    return _transposed(half) @ half, logdet
+    return _transpose(half) @ half, logdet

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from kalvi.gaussians import Dense, Gaussian
 from kalvi.numerics.namespaces import AnyArray
-from kalvi.numerics.rows import Curvature, PerObservation, Rows, Transformed
+from kalvi.numerics.rows import Curvature, JacobianRows, PerObservation, TransformedRows
 
 Parameters = Float[AnyArray, " d"]
 Inputs = Float[AnyArray, "n ..."]
@@ -24,7 +24,7 @@ class Linearised(NamedTuple):
     """The predictors of some inputs around one θ."""
 
     mean: PerObservation
-    rows: Rows
+    rows: JacobianRows
     extra: Float[AnyArray, " n"] | None = None  # the variance of e; of one output only
 
 
@@ -84,7 +84,7 @@ class Whitened(Predictor):
 
     def linearise(self, theta: Parameters, x: Inputs) -> Linearised:
         found = self.predictor.linearise(self._theta(theta), x)
-        return found._replace(rows=Transformed(found.rows, self.prior.root))
+        return found._replace(rows=TransformedRows(found.rows, self.prior.root))
 
     def whitened(self, prior: Dense, x: Inputs) -> tuple[Predictor, Inputs]:
         return Whitened(self, prior), x

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from kalvi.gaussians import Dense
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import AnyArray
-from kalvi.numerics.rows import PerObservation, Repeated, Written
+from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows
 from kalvi.predictors.base import Linearised, Parameters, Predictor, Whitened
 
 Rows = Float[AnyArray, "n i"]
@@ -35,7 +35,7 @@ class Linear(OneLinear):
         return x @ theta
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
-        return Linearised(x @ theta, Written(x))
+        return Linearised(x @ theta, DenseRows(x))
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = x @ prior.mean
@@ -49,7 +49,7 @@ class OffsetLinear(OneLinear):
         return x[:, -2] + x[:, :-2] @ theta
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
-        return Linearised(self.values(theta, x), Written(x[:, :-2]), x[:, -1])
+        return Linearised(self.values(theta, x), DenseRows(x[:, :-2]), x[:, -1])
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = self.values(prior.mean, x)
@@ -78,8 +78,8 @@ class MultiLinear(Predictor):
         return x @ theta.reshape(self.outputs, x.shape[1]).T
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
-        rows = Repeated(x, self.outputs)
-        if sharding.divides(theta.shape[0]):
+        rows = RepeatedRows(x, self.outputs)
+        if sharding.splits(theta.shape[0]):
             return Linearised((rows.matrix() @ theta).reshape(-1, self.outputs), rows)
         return Linearised(self.values(theta, x), rows)
 

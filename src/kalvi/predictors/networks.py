@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import Dense
-from kalvi.numerics.rows import PerObservation, Written
+from kalvi.numerics.rows import DenseRows, PerObservation
 from kalvi.predictors.base import Linearised, Predictor, Whitened
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -58,7 +58,7 @@ class Network(Predictor):
             f, rows = jax.vmap(jax.value_and_grad(lambda theta, one: self(theta, one)), (None, 0))(
                 theta, x
             )
-            return Linearised(f, Written(rows))
+            return Linearised(f, DenseRows(rows))
         identity = jnp.eye(self.outputs, dtype=theta.dtype)
         return self.linearise_along(theta, x, jnp.broadcast_to(identity, (len(x), *identity.shape)))
 
@@ -72,7 +72,7 @@ class Network(Predictor):
             return f, jax.vmap(lambda direction: pull(direction)[0])(frame.T)
 
         f, rows = jax.vmap(one)(x, frames)
-        return Linearised(f, Written(rows.reshape(-1, theta.shape[0]), frames.shape[-1]))
+        return Linearised(f, DenseRows(rows.reshape(-1, theta.shape[0]), frames.shape[-1]))
 
     @property
     def linear(self) -> bool:

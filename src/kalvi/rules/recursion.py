@@ -160,7 +160,7 @@ def _find_vectors(
     _, spread, halves, found = jax.lax.fori_loop(0, n, visit, start)
     group = jnp.arange(n * c) // c
     later = group[:, None] < group[None, :]
-    upper = linalg.identity_like(cov) + jnp.where(later, linalg.mix(halves, spread.T), 0)
+    upper = linalg.identity_like(cov) + jnp.where(later, linalg.scale_blocks(halves, spread.T), 0)
     coefficient = jsl.solve_triangular(upper, found.step.ravel())
     return found._replace(coefficient=coefficient.reshape(n, c))
 

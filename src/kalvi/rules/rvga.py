@@ -46,7 +46,7 @@ from kalvi.gaussians import Updatable, View
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
-from kalvi.numerics.rows import Rows
+from kalvi.numerics.rows import JacobianRows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
@@ -100,8 +100,9 @@ class RVGA(StreamRule[Streaming]):
     look_ahead : int, default 0
         How often a block's network is linearised again at the mean that the block led to.
     directions : int or None
-        Rows that an observation of a network with several outputs may have: the cost of a block grows with
-        their square. The gradient and the leading eigenvectors of the Fisher information are kept.
+        Rows of the Jacobian that an observation of a network with several outputs may have: the cost of a
+        block grows with their square. The gradient and the leading eigenvectors of the Fisher information
+        are kept.
     learn_noise : bool, default False
         Whether the variance of normal noise is learned; it starts at the likelihood's.
     """
@@ -241,7 +242,7 @@ class RVGA(StreamRule[Streaming]):
 
     def _linearise(
         self, likelihood: Likelihood, centre: Vector, block: "_Block"
-    ) -> tuple[Float[Array, "b *c"], Rows, Callable[[Any], Likelihood]]:
+    ) -> tuple[Float[Array, "b *c"], JacobianRows, Callable[[Any], Likelihood]]:
         """Predictors at `centre` and their rows, along few directions if asked; each one's likelihood."""
         if self.directions is not None and self.directions < likelihood.outputs:
             network: Any = self.predictor
@@ -338,7 +339,7 @@ class _Progress(NamedTuple):
 class _Seen(NamedTuple):
     """A block whose predictors were linearised somewhere: its rows, the law of them, and the sites."""
 
-    rows: Rows
+    rows: JacobianRows
     view: View
     sites: BlockSites
     likelihood_of: Callable[[Any], Likelihood]

@@ -17,16 +17,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi.gaussians import Updatable
 from kalvi.likelihoods.sites import at
 from kalvi.numerics import linalg
-from kalvi.numerics.rows import Written, bend
+from kalvi.numerics.rows import DenseRows, apply_curvature
 from kalvi.predictors.models import Model
 
 
 def linearised_at_draws(
     model: Model, theta: Float[Array, "k d"], x: Float[Array, "n ..."], y: Float[Array, "n *o"]
-) -> tuple[Float[Array, "m *c"], Written, Float[Array, "m *o"]]:
+) -> tuple[Float[Array, "m *c"], DenseRows, Float[Array, "m *o"]]:
     """f, its rows and the label of each of n observations at each of k parameters, m = k n."""
     f, rows = jax.vmap(lambda one: _values_and_rows(model, one, x))(theta)
-    rows = Written(rows.reshape(-1, rows.shape[-1]), model.predictor.outputs)
+    rows = DenseRows(rows.reshape(-1, rows.shape[-1]), model.predictor.outputs)
     repeated = jnp.tile(y, (len(theta),) + (1,) * (y.ndim - 1))
     return f.reshape(-1, *f.shape[2:]), rows, repeated
 
@@ -46,7 +46,7 @@ def absorb_sampled(
         f, rows, y = linearised_at_draws(model, centre[None, :] + away, block.x, block.y)
         share = jnp.tile(block.discount * block.weight, samples) / samples
         _, slope, curvature = jax.vmap(lambda y, f: at(model.likelihood, y, f))(y, f)
-        moved = bend(curvature, rows.times(centre - q.mean))
+        moved = apply_curvature(curvature, rows.times(centre - q.mean))
         pull = share.reshape(share.shape + (1,) * (f.ndim - 1)) * (slope + moved)
         scale = _roots(share, curvature)
         view = q.view(rows.matrix())
@@ -67,7 +67,7 @@ def _gained(
 ) -> Float[Array, " m"]:
     """(I + Γ K)⁻¹ r, for the gain after the block."""
     roots = jnp.sqrt(curvature) if curvature.ndim == 1 else curvature
-    mixed = linalg.mix_transposed(roots, cov)
-    inner = linalg.mix_transposed(roots, mixed.T).T
+    mixed = linalg.scale_blocks_transposed(roots, cov)
+    inner = linalg.scale_blocks_transposed(roots, mixed.T).T
     root = linalg.steady_cholesky(linalg.identity_like(inner) + inner)
-    return pull - linalg.mix(roots, linalg.cho_solve(root, mixed @ pull))
+    return pull - linalg.scale_blocks(roots, linalg.cho_solve(root, mixed @ pull))

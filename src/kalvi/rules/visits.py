@@ -18,7 +18,7 @@ from kalvi.gaussians.ascents import Sums
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics.natural_gradient import Rounding, rounding_of
-from kalvi.numerics.rows import Rows, bend
+from kalvi.numerics.rows import JacobianRows, apply_curvature
 from kalvi.predictors import Linearised, moments_of
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch, weigh_rows
@@ -35,7 +35,7 @@ class BatchVisit(eqx.Module):
     It is also the matrix H, known by `matvec`, `diagonal` and `to_dense`.
     """
 
-    rows: Rows
+    rows: JacobianRows
     value: Float[Array, " n"]
     gradient: Float[Array, "n *c"]
     curvature: Float[Array, "n *cc"]
@@ -46,7 +46,7 @@ class BatchVisit(eqx.Module):
 
     def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
         """H v."""
-        return self.rows.transposed_times(bend(self.curvature, self.rows.times(v)))
+        return self.rows.transposed_times(apply_curvature(self.curvature, self.rows.times(v)))
 
     def diagonal(self) -> Vector:
         """diag H."""
@@ -57,7 +57,7 @@ class BatchVisit(eqx.Module):
         return self.rows.gram(self.curvature)
 
 
-def weigh(rows: Rows, expected: Expected, weight: Float[Array, " n"]) -> BatchVisit:
+def weigh(rows: JacobianRows, expected: Expected, weight: Float[Array, " n"]) -> BatchVisit:
     """The visit of rows whose expected terms are known."""
     return BatchVisit(rows, *(weigh_rows(weight, term) for term in expected))
 

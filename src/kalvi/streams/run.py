@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from kalvi.numerics.precision import full_products
+from kalvi.numerics.precision import full_precision_products
 from kalvi.rules.base import Batch, Rule
 from kalvi.system.forks import refuse_inherited_backend
 
@@ -78,7 +78,7 @@ def copied(tree: State) -> State:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _advance(constants, state, numbers, batch, key):
-    with full_products():
+    with full_precision_products():
         return eqx.combine(numbers, constants).update(state, batch, key=key)
 
 
@@ -90,5 +90,5 @@ def call(function: Callable, *args):
 
 @eqx.filter_jit
 def _call(function: Callable, *args):
-    with full_products():
+    with full_precision_products():
         return function(*args)

@@ -11,7 +11,7 @@ import numpy as np
 from kalvi import streams
 from kalvi.columns.encoder import Encoder, EncoderSettings, kinds_of
 from kalvi.columns.targets import Target
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.base import Batch
 from kalvi.tabular.choices import Choices, any_target
 from kalvi.tabular.rows import weights
@@ -71,7 +71,7 @@ class FileStream:
             )
             weight = weights(piece.table, piece.place, self._options["weight"]) * there
             x, encoder, _ = encoder.encode(piece.table, piece.place, learn=True)
-            with matching(layout["dtype"]):
+            with matching_precision(layout["dtype"]):
                 (batch,) = streams.array_batches(x, y, weight, block_size=size, **layout)
             yield batch
         source.close()

@@ -18,7 +18,7 @@ from kalvi import __version__
 from kalvi.columns.targets import label
 from kalvi.estimators.binary_factorization import BinaryFactorization
 from kalvi.estimators.binary_factorization.locations import UNORDERED, locations_as_numbers
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.readers.files import BadData
 from kalvi.readers.matrix import Matrix
 from kalvi.readers.source import Source, open_data
@@ -275,7 +275,7 @@ def fitted(
 
 def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
     """For each factor: its share of the logits, and its correlation lengths."""
-    with matching(estimator.dtype):
+    with matching_precision(estimator.dtype):
         size = np.asarray(run.call(contributions, estimator.posterior_))
     rows, cols = estimator.smoothness_
     return [

@@ -17,7 +17,7 @@ from kalvi import __version__
 from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.columns.numbers import Place
 from kalvi.estimators.factor_analysis import FactorAnalysis
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.readers.files import BadData
 from kalvi.readers.source import Source
 from kalvi.rules.factor_analysis.factor_model import hidden_moments
@@ -374,6 +374,6 @@ def noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
 def score_stds(estimator: FactorAnalysis) -> np.ndarray:
     """Standard deviations of the factors given a row, the same for every row."""
     spread = estimator.gaussian_.covariance
-    with matching(estimator.dtype):
+    with matching_precision(estimator.dtype):
         _, cov = run.call(hidden_moments, spread.factor, spread.diag, spread.factor.T[:1])
     return np.sqrt(np.diag(np.asarray(cov)))

@@ -22,7 +22,7 @@ from kalvi.estimators.binary_factorization.predictions import (
 from kalvi.estimators.binary_factorization.sweeps import SweepSettings, transform_rows
 from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.pickling import as_jax
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import (
     Moments,
     Neighbours,
@@ -108,20 +108,20 @@ class MatrixFit:
     def predict(self, rows: Any, cols: Any, row_locations: Any, col_locations: Any) -> np.ndarray:
         """Probabilities that entries are 1; side by side if both rows and cols are given."""
         predict = predict_matrix if rows is None or cols is None else predict_pairs
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             u = self.rows.moments(rows, row_locations)
             v = self.cols.moments(cols, col_locations)
             return predict(u, v, self.silk.rows.posterior.adds_mean)
 
     def factors_at(self, side: FittedSide, locations: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations of the factors of a side at new locations."""
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             law, var = side.moments_at(locations)
             return np.asarray(law.mean), np.sqrt(np.asarray(var))
 
     def mean_log_likelihood(self, entries: ReadEntries) -> float:
         """The mean log predictive probability of entries of the matrix."""
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             return double_sum(run.call(log_likelihood, self.silk, entries.observed)) / entries.total
 
     def transform(
@@ -132,7 +132,7 @@ class MatrixFit:
             raise ValueError(
                 "row_locations must be 'unordered' where they were in fit, and only there; call fit again."
             )
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             layout = on_device(rows, self.axes[1], self.dtype.name)
             how = settings._replace(dtype=self.dtype.name)
             found, converged = transform_rows(self.silk, entries.observed, layout, how)

@@ -38,7 +38,7 @@ from kalvi.estimators.binary_factorization.sweeps import (
 from kalvi.estimators.decorators import all_or_nothing
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.kernels import OrnsteinUhlenbeck
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import Observed, Silk
 
 
@@ -181,7 +181,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         n_factors = first_n_factors(self.get_params(), shape)
         rows = sort_axis("row_locations", self.row_locations, shape[0], self.ties)
         axes = rows, sort_axis("col_locations", self.col_locations, shape[1], self.ties)
-        with matching(settings.dtype):
+        with matching_precision(settings.dtype):
             entries = self._read(X, mask, weight, axes, settings.dtype)
             check_piece(settings, entries.observed, n_factors)
             found = self._climb(entries.observed, axes, n_factors, settings, start)
@@ -203,7 +203,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         settings, X = make_settings(self.get_params()), self._check_matrix(X, reset=False)
         given = self.row_locations if row_locations is None else row_locations
         rows = sort_axis("row_locations", given, shape_of(X)[0], self.ties)
-        with matching(self.fit_.dtype):
+        with matching_precision(self.fit_.dtype):
             entries = self._read(X, mask, weight, (rows, self.fit_.axes[1]), self.fit_.dtype)
         found, converged = self.fit_.transform(entries, rows, settings)
         if not converged:
@@ -236,7 +236,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
                 f"score needs entries of the matrix that was fitted, of shape {fitted}; got {shape}. "
                 "Fit all rows, with those to be judged hidden by mask."
             )
-        with matching(self.fit_.dtype):
+        with matching_precision(self.fit_.dtype):
             entries = self._read(X, mask, weight, self.fit_.axes, self.fit_.dtype)
         return self.fit_.mean_log_likelihood(entries)
 

@@ -22,7 +22,7 @@ from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks,
 from kalvi.estimators.progress import with_progress
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import sharding
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch
 from kalvi.streams import run
@@ -45,7 +45,7 @@ class FactorFit:
         """Commit the rows that fill blocks, and let the others wait for theirs."""
         n, rows = x.shape[0], (x, np.zeros(x.shape[0]), np.ones(x.shape[0]))
         bar = tqdm(total=n, unit=" rows", disable=not verbose)
-        with matching(self.settings.dtype), bar:
+        with matching_precision(self.settings.dtype), bar:
             batches, buffer = self.buffer.push(rows, self._schedule(), **self._layout())
             state = self._pass(with_progress(batches, bar, n))
             bar.update(n - bar.n)
@@ -54,7 +54,7 @@ class FactorFit:
     def maximise(self, x: Any, max_passes: int, tolerance: float) -> "FactorFit":
         """Go on from one pass over the rows to the maximum likelihood."""
         n, dtype = x.shape[0], self.settings.dtype
-        with matching(dtype):
+        with matching_precision(dtype):
             batch = streams.whole_batch(x, np.zeros(n), np.ones(n), **self._layout())
             limits = jnp.asarray(max_passes), jnp.asarray(tolerance, dtype)
             found: fa.FactorOptimum = run.call(climb, batch, self.gaussian, *limits)
@@ -71,7 +71,7 @@ class FactorFit:
     @cached_property
     def gaussian(self) -> LowRankCovariance:
         """The distribution of a row; rows that wait for their block are counted, but not committed."""
-        with matching(self.settings.dtype):
+        with matching_precision(self.settings.dtype):
             rest = self.buffer.rest(self._schedule(), **self._layout())
             state = self.state if rest is None else self._pass(iter([rest]))
             return run.call(fa.canonical, state.posterior)
@@ -103,7 +103,7 @@ class FactorFit:
             return (run.call(function, self.gaussian, jnp.asarray(block, self.settings.dtype)),)
 
         blocks = padded_blocks(x, rows_at_once(*x.shape))
-        with matching(self.settings.dtype):
+        with matching_precision(self.settings.dtype):
             return predict_in_blocks(predict, blocks, x.shape[0])[0]
 
     def _pass(self, batches: Iterator[Batch]) -> Any:

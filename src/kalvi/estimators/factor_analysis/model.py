@@ -27,7 +27,7 @@ from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
 from kalvi.estimators.input_checks import name_bad_entry
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.gaussians import LowRankCovariance
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 CONSTRAINTS: dict[str, Constraint] = {
     "method": one_of(METHODS),
@@ -203,12 +203,12 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
 
     def get_covariance(self) -> np.ndarray:
         """The covariance written out, d × d."""
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             return np.asarray(self.gaussian_.covariance.to_dense())
 
     def get_precision(self) -> np.ndarray:
         """The inverse of the covariance written out, d × d."""
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             return np.asarray(self.gaussian_.precision.to_dense())
 
     @property

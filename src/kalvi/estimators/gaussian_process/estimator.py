@@ -21,7 +21,7 @@ from kalvi.estimators.gaussian_process.sparse import SparseFit
 from kalvi.estimators.input_checks import check_feature_names, name_bad_entry, require_consistent
 from kalvi.estimators.pickling import PickledAsNumPy
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 
 class GaussianProcess(PickledAsNumPy):
@@ -131,7 +131,7 @@ class GaussianProcess(PickledAsNumPy):
         """Refuse parameters that mean nothing, whatever the rows."""
         check_settings(self.get_params(deep=False), self.constraints)
         if self.kernel is not None:
-            with matching(self.dtype):
+            with matching_precision(self.dtype):
                 make_covariance(self.kernel, self.dtype)
 
     def _check_rows(self, x, y, *, y_numeric: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from kalvi.estimators.gaussian_process.problem import Problem, TrainingRows
 from kalvi.estimators.gaussian_process.search import search
 from kalvi.estimators.gaussian_process.sparse import SparseFit, SparseProblem
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 
 
 class Scales(NamedTuple):
@@ -40,7 +40,7 @@ def fit_latent(
     """The fit of one latent function, and how often the search for hyperparameters asked for the bound."""
     kept = rows.weight > 0
     rows = TrainingRows(*(part[kept] for part in rows)) if np.any(kept) else rows
-    with matching(settings.dtype):
+    with matching_precision(settings.dtype):
         cov = _covariance(rows, scales.spread, settings)
         check_covariance(cov, rows.x)
         mean = _prior_mean(settings.mean, scales)

@@ -9,7 +9,7 @@ import numpy as np
 from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.streams import run
 
 Moments = tuple[np.ndarray, np.ndarray]
@@ -33,7 +33,7 @@ class LatentFit(Protocol):
 def latent_moments(law: Callable, x: np.ndarray, dtype: Any) -> Moments:
     """What `law` says of any number of new points, means and variances, a block at a time."""
     blocks = padded_blocks(x, rows_at_once(len(x)))
-    with matching(dtype):
+    with matching_precision(dtype):
         mean, var = predict_in_blocks(law, blocks, len(x))
     return mean, np.maximum(var, 0)
 
@@ -41,7 +41,7 @@ def latent_moments(law: Callable, x: np.ndarray, dtype: Any) -> Moments:
 def target_moments(fit: LatentFit, x: np.ndarray) -> Moments:
     """Mean and variance of y at new points, noise included."""
     mean, var = fit.latent(x)
-    with matching(fit.hyper.covariance.dtype):
+    with matching_precision(fit.hyper.covariance.dtype):
         mean, var = _per_point(_moments, fit.hyper.likelihood, mean, var)
     return mean, var
 
@@ -49,7 +49,7 @@ def target_moments(fit: LatentFit, x: np.ndarray) -> Moments:
 def log_densities(fit: LatentFit, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """log p(y | x, the table) of each new row."""
     mean, var = fit.latent(x)
-    with matching(fit.hyper.covariance.dtype):
+    with matching_precision(fit.hyper.covariance.dtype):
         y = np.asarray(y, mean.dtype)
         return _per_point(_log_predictive, fit.hyper.likelihood, y, mean, var)[0]
 

@@ -23,7 +23,7 @@ from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.evaluation.psis import FEWEST, Diagnosis, diagnosis, psis
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import Predictor
 from kalvi.rules.base import Batch, weigh_rows
 from kalvi.streams import run
@@ -61,7 +61,7 @@ def log_ratios(
     """log r of draws of a fit's posterior, in float64 and in as many pieces as memory asks for."""
     likelihood = fit.family.fitted_likelihood(fit.predicting.best, fit.settings.dtype)
     layout: dict[str, Any] = {**fit.settings.layout, "dtype": np.float64}
-    with matching(np.float64):
+    with matching_precision(np.float64):
         posterior, prior = _in_double(fit.current.posterior), _in_double(fit.fitted_prior())
         parts = []
         for theta in _draws(posterior, n_draws, key):
@@ -80,7 +80,7 @@ def mean_shifts(
     Against the mean of the same draws: equal weights move nothing, whatever was drawn.
     """
     extra, done = np.exp(log_weights) - 1 / len(log_weights), 0
-    with matching(np.float64):
+    with matching_precision(np.float64):
         posterior = _in_double(posterior)
         total = np.zeros(posterior.dim)
         for theta in _draws(posterior, len(extra), key):

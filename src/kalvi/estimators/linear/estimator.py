@@ -21,7 +21,7 @@ from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSet
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.evaluation.psis import Diagnosis
 from kalvi.gaussians import Gaussian
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.rules.rvga import Streaming
 
 SAME_WEIGHT = 1e-6
@@ -97,7 +97,7 @@ class LinearEstimator(PickledInParts):
         rows = self.checked_rows(X, y, sample_weight)
         self._check_climb(float(rows[2].sum()))
         fit = replace(self.fit_, settings=self.settings())
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(fit.settings, fit.family, rows)
             else:
@@ -114,7 +114,7 @@ class LinearEstimator(PickledInParts):
                 f"widen needs {self.n_features_in_} features or more and a model without prior=; "
                 f"got n_features={n_features}, prior={self.prior!r}."
             )
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             self.fit_ = self.fit_.widen(n_features)
         self.n_features_in_ = n_features
         return self
@@ -136,7 +136,7 @@ class LinearEstimator(PickledInParts):
         """Forget everything and learn from checked rows, by as many passes as the parameters ask for."""
         rows = x, y, checked_weights(sample_weight, x)
         settings, family = self.settings(), self.family()
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(settings, family, rows)
             else:
@@ -150,7 +150,7 @@ class LinearEstimator(PickledInParts):
         """Go on with the stream, or begin one, with checked rows."""
         rows = x, y, checked_weights(sample_weight, x)
         settings, family = self.settings(), self.family()
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             if "fit_" in vars(self):
                 known = self.fit_.known_ahead
                 before = replace(self.fit_, settings=settings, family=family, ahead=known)

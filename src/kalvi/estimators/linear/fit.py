@@ -19,7 +19,7 @@ from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
 from kalvi.estimators.progress import with_progress
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.numerics.namespaces import is_jax, on_device, on_host
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import Predictor, linear_predictor
 from kalvi.rules.base import Batch, Rule
 from kalvi.rules.grid import SideBySide, stack, take
@@ -251,7 +251,7 @@ class LinearFit:
     @cached_property
     def current(self) -> Reading:
         """The fit with the waiting rows absorbed as a block."""
-        with matching(self.settings.dtype):
+        with matching_precision(self.settings.dtype):
             rest = self.buffer.rest(self.schedule, **self.settings.layout)
             state = self.state if rest is None else run.resume(self.rule, self.state, [rest])
             return self.read(on_device(state))
@@ -271,7 +271,7 @@ class LinearFit:
             return self.on_host
         if self.without_projection is not None:
             return self.read(self.without_projection)
-        with matching(self.settings.dtype):
+        with matching_precision(self.settings.dtype):
             return self.read(on_host(self._ahead.state))
 
     @property

@@ -11,7 +11,7 @@ from kalvi.estimators.prediction_blocks import predict_in_blocks, rows_at_once
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.namespaces import is_jax
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import Predictor, linear_predictor, predictor_moments
 from kalvi.streams import run
 
@@ -42,7 +42,7 @@ def _by_blocks(
     n = x.shape[0]
     size = rows_at_once(n, outputs**2 * (x.shape[1] + 1))
     if is_jax(parts):
-        with matching(layout["dtype"]):
+        with matching_precision(layout["dtype"]):
             batches = streams.array_batches(x, np.zeros(n), block_size=size, **layout)
             blocks = (batch.x for batch in batches)
             return predict_in_blocks(lambda block: run.call(function, *parts, block), blocks, n)

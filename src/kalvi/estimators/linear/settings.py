@@ -220,7 +220,7 @@ class LinearSettings:
         mean, std = self._prior_numbers(scale, n_features, outputs)
         if self.rank is None:
             return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
-        sharding.check_divides(len(mean), "this model")
+        sharding.check_splits(len(mean), "this model")
         if self.rank == 0:
             return Diagonal(sharding.rows(mean), sharding.rows(std**2))
         factor = sharding.zeros((len(mean), self.rank), mean.dtype)

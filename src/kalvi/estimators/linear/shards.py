@@ -22,7 +22,7 @@ from kalvi.estimators.linear.refinement import visited_rows
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.gaussians.ascents import Ascent, Sums
 from kalvi.gaussians.merging import check, check_different, check_prior, combined, proper
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.revisit import SumPass
@@ -50,7 +50,7 @@ def merge_fits(
     """
     first = fits[0]
     whole = replace(first, n_features=first.n_features if n_features is None else n_features)
-    with matching(first.settings.dtype):
+    with matching_precision(first.settings.dtype):
         prior = whole.prior()
         states = [fit.streamable(fit.current.best) for fit in fits]
         posteriors = [state.posterior for state in states]
@@ -128,7 +128,7 @@ def check_mergeable(model: LinearEstimator) -> None:
 
 def begin_ascent(fit: LinearFit, known: Gaussian | None) -> Ascent:
     """An ascent from the posterior of a fit; from its prior, or from what was `known` before its rows."""
-    with matching(fit.settings.dtype):
+    with matching_precision(fit.settings.dtype):
         state = fit.streamable(fit.current.best)
         return state.posterior.ascent(fit.prior() if known is None else known)
 
@@ -143,7 +143,7 @@ def without_fit(model: LinearEstimator) -> Any:
 def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -> Sums:
     """The sums with those of further rows that the model has checked."""
     settings, likelihood = model.settings(), model.family().likelihood
-    with matching(settings.dtype):
+    with matching_precision(settings.dtype):
         size = visited_rows(visited.dim)
         batches = streams.array_batches(*rows, block_size=size, **settings.layout)
         rule = SumPass(Model(linear_predictor(likelihood.outputs), likelihood), visited)
@@ -153,13 +153,13 @@ def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -
 
 def turn(ascent: Ascent, sums: Sums, dtype: Any) -> Ascent:
     """The ascent after a pass over all rows."""
-    with matching(dtype):
+    with matching_precision(dtype):
         return run.call(_turn, ascent, jax.tree.map(jnp.asarray, sums))
 
 
 def end_ascent(fit: LinearFit, ascent: Ascent) -> LinearFit:
     """The fit with the posterior where the ascent is; its evidence stays that of the stream."""
-    with matching(fit.settings.dtype):
+    with matching_precision(fit.settings.dtype):
         posterior, gap = run.call(_reached, ascent)
         state = fit.streamable(fit.current.best)
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)

@@ -18,7 +18,7 @@ from kalvi.estimators.pickling import as_jax
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
 from kalvi.evaluation.predictions import PredictiveMoments, ensemble, linearised, merged
 from kalvi.gaussians.mixture import Mixture
-from kalvi.numerics.precision import matching
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors.networks import Perceptron
 from kalvi.rules.base import Batch
 from kalvi.streams import run
@@ -62,7 +62,7 @@ class NetworkFit:
         which = np.flatnonzero(weight > 0)
         if shuffle:  # a table may be sorted, and one pass remembers best what came last
             which = which[np.random.default_rng(self.seed).permutation(len(which))]
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             problem = self._problem([part[which] for part in rows], settings)
             learned = METHODS[self.structure.method].learn(problem, self.learned)
         if not learned.is_finite():
@@ -80,7 +80,7 @@ class NetworkFit:
         size = rows_at_once(
             len(rows), self.perceptron.n_parameters() * self.targets.outputs, PREDICTED_NUMBERS
         )
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             draws = None
             if predictive == "ensemble":
                 draws = learned.posterior.sample(jr.key(self.seed), n_draws).astype(self.dtype)
@@ -94,7 +94,7 @@ class NetworkFit:
 
     def sample(self, seed: int, n: int) -> np.ndarray:
         """Draws of the parameters, one a row."""
-        with matching(self.dtype):
+        with matching_precision(self.dtype):
             return np.asarray(self.learned.posterior.sample(jr.key(seed), n))
 
     def parts(self) -> dict[str, Any]:

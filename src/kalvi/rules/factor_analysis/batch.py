@@ -149,7 +149,7 @@ def ritz(table: CentredTable, last: Iterate) -> tuple[Iterate, Scalar]:
     """The best factor in the subspace for the ψ on trial, and ψ for it; or a shorter trial."""
     std, p = jnp.sqrt(last.trial), last.basis.shape[1]
     span = jnp.concatenate([last.basis, last.image], axis=1)
-    span = linalg.orthonormal(linalg.scale_rows(1 / std, span))
+    span = linalg.orthonormal_basis(linalg.scale_rows(1 / std, span))
     y = table.x @ linalg.scale_rows(1 / std, span)
     values, vectors = jnp.linalg.eigh(y.T @ y)
     values, vectors = values[-p:], vectors[:, -p:]

@@ -80,7 +80,9 @@ class RecursiveFA(StreamRule[RecursiveFAState]):
         keep, scale = (state.rows + prior_rows) / total, jnp.sqrt(block.weight / total)
         factor, diag = q.covariance.factor, q.covariance.diag
         gram = projections.gram(factor, diag, x)
-        factor, diag = self.projection(projections.Target(factor, diag, x, scale, gram, keep))
+        factor, diag = self.projection(
+            projections.ProjectionTarget(factor, diag, x, scale, gram, keep)
+        )
         return RecursiveFAState(
             LowRankCovariance(mean, factor, factor_model.floor_noise(factor, diag)), rows
         )

@@ -75,10 +75,12 @@ class Entries(Observed):
             empty = jax.tree.map(lambda a: jnp.zeros((n, *a.shape[1:]), a.dtype), shapes)
             return jax.lax.fori_loop(0, len(chunks.row) // size, advance, empty)
 
-        if not sharding.divides(len(self.by_row.row) // size):
+        if not sharding.splits(len(self.by_row.row) // size):
             return total(self.by_row)
-        own = sharding.on_each(
-            lambda chunks: sharding.add_up(total(chunks)), (sharding.ROWS,), sharding.WHOLE
+        own = sharding.on_each_device(
+            lambda chunks: sharding.sum_over_devices(total(chunks)),
+            (sharding.ROWS,),
+            sharding.WHOLE,
         )
         return own(self.by_row)
 
@@ -110,7 +112,7 @@ def _chunks(
     typical = len(row) / max(np.count_nonzero(counts), 1)
     width = int(min(WIDEST, 2 ** np.floor(np.log2(max(typical, 1)))))
     chunks = -(-counts // width)
-    block = _block(width) * sharding.pieces()
+    block = _block(width) * sharding.device_count()
     m = -(-max(int(chunks.sum()), 1) // block) * block
     owner = np.full(m, n - 1, np.int32)
     owner[: chunks.sum()] = np.repeat(np.arange(n, dtype=np.int32), chunks)

@@ -51,7 +51,7 @@ class Table(Observed):
         cls, signs: Int8[np.ndarray, "r c"], weight: Float[np.ndarray, "r c"] | None = None
     ) -> "Table":
         """From arrays of the host, its rows spread over the devices of `sharding.over`."""
-        padding = -len(signs) % sharding.pieces()
+        padding = -len(signs) % sharding.device_count()
 
         def placed(a: np.ndarray) -> Array:
             return sharding.rows(np.pad(a, ((0, padding), (0, 0))) if padding else a)
@@ -80,18 +80,20 @@ class Table(Observed):
 
     def _on_devices(self, function: Callable, rows: Moments, cols: Moments) -> Any:
         """function(table, rows, cols), sums over the entries of each row, on every device for its part."""
-        if not sharding.divides(len(self.signs)):
+        if not sharding.splits(len(self.signs)):
             return function(self, rows, cols)
         filled = (rows, _filled(cols, self.padding))
         filled = filled if self.transposed else (_filled(rows, self.padding), cols)
 
         def own(signs, weight, rows, cols):
             found = function(Table(signs, weight, self.transposed), rows, cols)
-            return sharding.add_up(found) if self.transposed else found
+            return sharding.sum_over_devices(found) if self.transposed else found
 
         cut, whole = sharding.ROWS, sharding.WHOLE
         sides, out = ((whole, cut), whole) if self.transposed else ((cut, whole), cut)
-        found = sharding.on_each(own, (cut, cut, *sides), out)(self.signs, self.weight, *filled)
+        found = sharding.on_each_device(own, (cut, cut, *sides), out)(
+            self.signs, self.weight, *filled
+        )
         return jax.tree.map(lambda a: a[: self.shape[0]], found)
 
     def reduce_here(

@@ -101,7 +101,7 @@ def blend_precision(
     x = unit_rows(curved)
     scale = jnp.full(x.shape[0], jnp.sqrt(rate))
     gram = projections.gram(factor, diag, x)
-    return q.projection(projections.Target(factor, diag, x, scale, gram, keep))
+    return q.projection(projections.ProjectionTarget(factor, diag, x, scale, gram, keep))
 
 
 def unit_rows(curved: BatchVisit) -> Float[Array, "m d"]:
@@ -111,4 +111,4 @@ def unit_rows(curved: BatchVisit) -> Float[Array, "m d"]:
         scale = jnp.sqrt(jnp.maximum(curvature, 0))
     else:
         scale = jax.vmap(linalg.semidefinite_root)(curvature)
-    return linalg.mix_transposed(scale, curved.rows.matrix())
+    return linalg.scale_blocks_transposed(scale, curved.rows.matrix())
