@@ -295,9 +295,7 @@ def test_what_is_learned_does_not_depend_on_how_rows_are_cut(
 ):
     choices = {"target": target, "drop": ("price",) * (target == "sold"), "parameters": parameters}
     cut = fit(file, tmp_path / "cut", **choices)
-    monkeypatch.setattr(
-        "kalvi.tabular.supervised_learner.block_size", lambda learned, first, left: left
-    )
+    monkeypatch.setattr("kalvi.tabular.supervised.block_size", lambda learned, first, left: left)
     whole = fit(file, tmp_path / "whole", **choices)
     assert len(whole.record.curve.rows) < len(cut.record.curve.rows)
     q, p = (m.estimator.posterior_ for m in (cut, whole))
@@ -309,7 +307,7 @@ def test_what_is_learned_does_not_depend_on_how_rows_are_cut(
 
 def test_long_streams_are_predicted_in_part(file, tmp_path, monkeypatch):
     monkeypatch.setattr(progressive, "ALL_ROWS", 128)
-    monkeypatch.setattr(record, "CHECKED", 10)
+    monkeypatch.setattr(progressive, "CHECKED", 10)
     model = fit(file, tmp_path / "m", target="sold", drop=("price",))
     later = [end - start for start, end in blocks_of(ROWS, PIECE) if start >= 128]
     assert model.record.scores.rows() == 128 - 16 + sum(min(size, 10) for size in later)

@@ -142,7 +142,7 @@ def test_a_climb_that_is_stopped_loses_nothing(file, tmp_path, monkeypatch, stop
         raise stopped_by
 
     with monkeypatch.context() as patched:
-        patched.setattr(LinearModel, "climbed", stop)
+        patched.setattr(LinearModel, "learn_together", stop)
         with pytest.raises(stopped_by):
             fit(file, out)
     held = learning.unfinished(out)

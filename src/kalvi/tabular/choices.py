@@ -99,3 +99,14 @@ def check_numeric(name: str, column: pa.ChunkedArray) -> None:
         raise ValueError(
             f"the target '{name}' is {column.type}, not numbers; use --model logistic for labels."
         )
+
+
+def new_estimator(cls: type, parameters: dict[str, Any], fixed: tuple[str, ...] = ()) -> Any:
+    """An estimator with these parameters; unknown ones, and those `fixed` by the caller, are refused."""
+    known = set(cls().get_params()) - set(fixed)
+    for name in parameters:
+        if name not in known:
+            raise ValueError(
+                f"{cls.__name__} has no parameter '{name}'; it has {', '.join(sorted(known))}."
+            )
+    return cls(**parameters)

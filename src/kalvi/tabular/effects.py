@@ -14,8 +14,9 @@ import scipy.sparse as sp
 from kalvi.columns.encoder import FREE, Encoder
 from kalvi.columns.keyed import NEW_LEVEL
 from kalvi.columns.targets import Classes, Target
+from kalvi.estimators.linear.predictions import predict_rows
 from kalvi.evaluation.intervals import normal
-from kalvi.tabular.estimator_access import combination_moments
+from kalvi.likelihoods import Normal
 
 MOST_EFFECTS, LEVEL = 200, 0.95
 MOST_CONTRASTS = 2000
@@ -146,9 +147,18 @@ def _classes(target: Target) -> list[Any]:
 
 def _moments(estimator: Any, target: Target, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of these combinations of the coefficients in units of y, class by class."""
-    mean, std = combination_moments(estimator, rows)
+    q, width = estimator.fit_.on_host.posterior, rows.shape[1]
+    layout = {"intercept": False, "dtype": estimator.dtype}
+    means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
+    for k in range(estimator.fit_.family.outputs):
+        wide = sp.csr_array(
+            (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
+        )
+        mean, variance, _ = predict_rows(noiseless, q, wide, layout)
+        means.append(mean)
+        stds.append(np.sqrt(variance))
     zero, one = target.restored(np.array([0.0, 1.0]))
-    return mean * (one - zero), std * (one - zero)
+    return np.concatenate(means) * (one - zero), np.concatenate(stds) * (one - zero)
 
 
 def _interval(mean: Any, std: Any) -> dict[str, float]:

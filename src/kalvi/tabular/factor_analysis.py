@@ -137,9 +137,6 @@ class FactorModel(RowModel, FactorFields):
     def revisits(self, n_rows: int) -> bool:
         return False
 
-    def climbed(self, pieces: list[Rows]) -> "FactorModel":
-        raise TypeError("factors of a stream have no further passes")
-
     def merges(self) -> bool:
         return False
 
@@ -195,7 +192,7 @@ class FactorModel(RowModel, FactorFields):
             )
         return density
 
-    def fitted(self, pieces: list[Rows]) -> "FactorModel":
+    def learn_together(self, pieces: list[Rows]) -> "FactorModel":
         """The model of all rows at once."""
         x = np.concatenate([piece.x for piece in pieces])
         rows = pieces[-1]._replace(x=x, y=np.zeros(len(x)), weight=np.ones(len(x)))

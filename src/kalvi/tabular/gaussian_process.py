@@ -7,11 +7,11 @@ import numpy as np
 from kalvi.columns.targets import Classes, Target
 from kalvi.estimators.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from kalvi.evaluation import intervals
-from kalvi.tabular.estimator_access import new_estimator
+from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.nonlinear import NonlinearModel
-from kalvi.tabular.record import LEVELS, Judged
+from kalvi.tabular.record import LEVELS
 from kalvi.tabular.rows import dense
-from kalvi.tabular.supervised_learner import Prediction
+from kalvi.tabular.target_predictions import Prediction
 
 FIRST_ROWS = 16
 """Rows below which no scores are expected."""
@@ -36,26 +36,24 @@ class GaussianProcessModel(NonlinearModel):
     def first_rows(self) -> int:
         return FIRST_ROWS
 
-    def prediction(self, x: Any, level: float) -> Prediction:
+    def prediction(self, x: Any) -> Prediction:
         x = dense(x)
-        if not isinstance(self.target, Classes):
-            mean, std = self.estimator.predict(x, return_std=True)
-            return Prediction(mean, intervals.normal(mean, std, level))
-        p = self.estimator.predict_proba(x)
-        if p.shape[1] > 2:
-            return Prediction(p, None)
-        mean, std = self.estimator.predict_latent(x)
-        return Prediction(p, intervals.probability(mean, std, level))
-
-    def expected(self, x: Any) -> np.ndarray:
-        classes = isinstance(self.target, Classes)
-        return (self.estimator.predict_proba if classes else self.estimator.predict)(dense(x))
-
-    def judged(self, x: Any, y: np.ndarray) -> Judged:
         if isinstance(self.target, Classes):
-            return Judged(self.expected(x), None)
-        mean, std = self.estimator.predict(dense(x), return_std=True)
-        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+            p = self.estimator.predict_proba(x)
+            if p.shape[1] > 2:
+                return Prediction(p, None)
+
+            def spread(level: float) -> intervals.Spread:
+                mean, std = self.estimator.predict_latent(x)
+                return intervals.probability(mean, std, level)
+
+            return Prediction(p, spread)
+        mean, std = self.estimator.predict(x, return_std=True)
+        return Prediction(
+            mean,
+            lambda level: intervals.normal(mean, std, level),
+            lambda y: intervals.normal_holds(y, mean, std, LEVELS),
+        )
 
     def shape(self) -> dict[str, Any]:
         """Kernel and hyperparameters of each latent function, and the bound on the evidence."""

@@ -259,16 +259,12 @@ def _stream(
         if kept.pieces and model.record.rows:
             if done > saved_rows:
                 save()  # what the pass has learned must not depend on the climb
-            (model,) = prefetch(_climbed(model, kept.pieces), stop)
+            (model,) = prefetch(map(model.learn_together, [kept.pieces]), stop)
     except Interrupted:
         if done > saved_rows:
             save()
         raise
     return model
-
-
-def _climbed(model: RowModel, pieces: list[Rows]) -> Iterator[RowModel]:
-    yield model.climbed(pieces)
 
 
 def _whole(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) -> RowModel:
@@ -282,7 +278,7 @@ def _whole(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) ->
         tell(model, done, source.fraction())
         if stop.asked:
             raise Interrupted
-    return model.fitted(gathered)
+    return model.learn_together(gathered)
 
 
 def _check_memory(held: int, rows: Rows) -> int:

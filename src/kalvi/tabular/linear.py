@@ -12,16 +12,11 @@ from kalvi.columns.targets import Classes, Counts, Numbers, Target, numbers
 from kalvi.estimators.linear import LinearRegression, LogisticRegression, PoissonRegression
 from kalvi.evaluation import intervals
 from kalvi.tabular import convergence, effects
-from kalvi.tabular.choices import check_numeric, labels_of
-from kalvi.tabular.estimator_access import (
-    class_predictor_moments,
-    new_estimator,
-    predictor_moments,
-)
-from kalvi.tabular.record import LEVELS, Judged
+from kalvi.tabular.choices import check_numeric, labels_of, new_estimator
+from kalvi.tabular.record import LEVELS
 from kalvi.tabular.rows import Rows, joined
 from kalvi.tabular.supervised import SupervisedModel
-from kalvi.tabular.supervised_learner import Prediction
+from kalvi.tabular.target_predictions import Prediction
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
@@ -66,7 +61,7 @@ class LinearModel(SupervisedModel):
     def revisits(self, n_rows: int) -> bool:
         return self.has_begun() and self.estimator.revisits(n_rows, self.encoder.width)
 
-    def climbed(self, pieces: list[Rows]) -> "LinearModel":
+    def learn_together(self, pieces: list[Rows]) -> "LinearModel":
         """The model after further passes over the streamed rows, to the optimum of the bound.
 
         The record stays that of the stream: its predictions were made before their rows were learned.
@@ -155,18 +150,14 @@ class LinearRegressionModel(LinearModel):
     def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         return new_estimator(LinearRegression, _ranked(width, parameters))
 
-    def prediction(self, x: Any, level: float) -> Prediction:
+    def prediction(self, x: Any) -> Prediction:
         mean, std = self.estimator.predict(x, return_std=True)
-        mean = self.target.restored(mean)
-        return Prediction(mean, intervals.normal(mean, self.target_scale() * std, level))
-
-    def expected(self, x: Any) -> np.ndarray:
-        return self.target.restored(self.estimator.predict(x))
-
-    def judged(self, x: Any, y: np.ndarray) -> Judged:
-        mean, std = self.estimator.predict(x, return_std=True)
-        inside = intervals.normal_holds(y, mean, std, LEVELS)
-        return Judged(self.target.restored(mean), inside)
+        restored = self.target.restored(mean)
+        return Prediction(
+            restored,
+            lambda level: intervals.normal(restored, self.target_scale() * std, level),
+            lambda y: intervals.normal_holds(y, mean, std, LEVELS),
+        )
 
     def effects_of(self) -> str:
         return f"the mean of {self.target.name}"
@@ -188,17 +179,16 @@ class PoissonRegressionModel(LinearModel):
     def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         return new_estimator(PoissonRegression, _ranked(width, parameters))
 
-    def prediction(self, x: Any, level: float) -> Prediction:
-        mean, std = predictor_moments(self.estimator, x)
-        return Prediction(self.estimator.predict(x), intervals.counts(mean, std, level))
-
-    def expected(self, x: Any) -> np.ndarray:
-        return self.estimator.predict(x)
-
-    def judged(self, x: Any, y: np.ndarray) -> Judged:
-        mean, std = predictor_moments(self.estimator, x)
-        inside = intervals.counts_hold(y, mean, std, LEVELS)
-        return Judged(np.exp(np.minimum(mean + std**2 / 2, 700)), inside)
+    def prediction(self, x: Any) -> Prediction:
+        mean, variance = self.estimator.fit_.predictors(x)
+        std = np.sqrt(variance)
+        with np.errstate(over="ignore"):  # a rate that is too large is infinite
+            rate = np.exp(mean + variance / 2)
+        return Prediction(
+            rate,
+            lambda level: intervals.counts(mean, std, level),
+            lambda y: intervals.counts_hold(y, mean, std, LEVELS),
+        )
 
     def effects_of(self) -> str:
         return f"the log of the mean of {self.target.name}"
@@ -221,18 +211,16 @@ class LogisticRegressionModel(LinearModel):
         outputs = len(target.labels) if len(target.labels) > 2 else 1
         return new_estimator(LogisticRegression, _ranked(width * outputs, parameters))
 
-    def prediction(self, x: Any, level: float) -> Prediction:
-        p = self.expected(x)
-        if p.shape[1] > 2:
-            moments = class_predictor_moments(self.estimator, x)
-            return Prediction(p, intervals.classes(*moments, level))
-        return Prediction(p, intervals.probability(*predictor_moments(self.estimator, x), level))
+    def prediction(self, x: Any) -> Prediction:
+        p = self.estimator.predict_proba(x)
 
-    def expected(self, x: Any) -> np.ndarray:
-        return self.estimator.predict_proba(x)
+        def spread(level: float) -> intervals.Spread:
+            mean, variance = self.estimator.fit_.predictors(x)
+            if p.shape[1] > 2:
+                return intervals.classes(mean, variance, level)
+            return intervals.probability(mean, np.sqrt(variance), level)
 
-    def judged(self, x: Any, y: np.ndarray) -> Judged:
-        return Judged(self.expected(x), None)
+        return Prediction(p, spread)
 
     def effects_of(self) -> str:
         labels = self.labels()

@@ -8,11 +8,11 @@ from kalvi.columns.targets import Classes, Target
 from kalvi.estimators.neural import NeuralClassifier, NeuralRegressor
 from kalvi.evaluation import intervals
 from kalvi.evaluation.intervals import Spread
-from kalvi.tabular.estimator_access import new_estimator
+from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.nonlinear import NonlinearModel
-from kalvi.tabular.record import LEVELS, Judged
+from kalvi.tabular.record import LEVELS
 from kalvi.tabular.rows import dense
-from kalvi.tabular.supervised_learner import Prediction
+from kalvi.tabular.target_predictions import Prediction
 
 FIRST_ROWS = 256
 """Rows that are learned before any is predicted: a network takes its scales from them."""
@@ -36,24 +36,16 @@ class NeuralModel(NonlinearModel):
     def first_rows(self) -> int:
         return FIRST_ROWS
 
-    def prediction(self, x: Any, level: float) -> Prediction:
-        mean, epistemic, aleatoric = self.estimator.predict_parts(dense(x))
-        if not isinstance(self.target, Classes):
-            return Prediction(mean, intervals.normal(mean, np.sqrt(epistemic + aleatoric), level))
-        ends = intervals.normal(mean, np.sqrt(epistemic), level)
-        ends = Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))
-        second = Spread(*(part[:, 1] for part in ends))
-        return Prediction(mean, second if mean.shape[1] == 2 else ends)
-
-    def expected(self, x: Any) -> np.ndarray:
-        return self.estimator.predict_parts(dense(x))[0]
-
-    def judged(self, x: Any, y: np.ndarray) -> Judged:
+    def prediction(self, x: Any) -> Prediction:
         mean, epistemic, aleatoric = self.estimator.predict_parts(dense(x))
         if isinstance(self.target, Classes):
-            return Judged(mean, None)
+            return Prediction(mean, lambda level: _within_0_and_1(mean, np.sqrt(epistemic), level))
         std = np.sqrt(epistemic + aleatoric)
-        return Judged(mean, intervals.normal_holds(y, mean, std, LEVELS))
+        return Prediction(
+            mean,
+            lambda level: intervals.normal(mean, std, level),
+            lambda y: intervals.normal_holds(y, mean, std, LEVELS),
+        )
 
     def shape(self) -> dict[str, Any]:
         """Layers, how the posterior was found, and how many parameters it has."""
@@ -68,3 +60,11 @@ class NeuralModel(NonlinearModel):
             "parameters": int(perceptron.n_parameters()),
             "bound": None if bound is None else float(bound),
         }
+
+
+def _within_0_and_1(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
+    """Normal intervals of probabilities, cut off at 0 and 1; of two classes, those of the second."""
+    if mean.shape[1] == 2:
+        mean, std = mean[:, 1], std[:, 1]
+    ends = intervals.normal(mean, std, level)
+    return Spread(ends.std, np.maximum(ends.lower, 0), np.minimum(ends.upper, 1))

@@ -3,11 +3,13 @@
 from abc import abstractmethod
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from kalvi.columns.targets import Target
+from kalvi.columns.targets import Classes, Target
 from kalvi.tabular.choices import any_target
-from kalvi.tabular.rows import Rows
+from kalvi.tabular.progressive import ALL_ROWS
+from kalvi.tabular.rows import Rows, dense, joined
 from kalvi.tabular.supervised import SupervisedModel
 
 
@@ -37,8 +39,16 @@ class NonlinearModel(SupervisedModel):
     def revisits(self, n_rows: int) -> bool:
         return False
 
-    def climbed(self, pieces: list[Rows]) -> "NonlinearModel":
-        raise TypeError(f"a model of {self.model} has no further passes over streamed rows")
+    def learn_together(self, pieces: list[Rows]) -> "NonlinearModel":
+        """The model of all rows at once."""
+        x, y, weight = joined(pieces, self.encoder.width)
+        x = dense(x)
+        self._check_classes(y)
+        self.estimator.fit(x, y, sample_weight=weight)
+        after = self._replace(record=self.record.learned(self.target, y, weight))
+        some = np.arange(min(len(y), ALL_ROWS))
+        record = after.score(x[some], y[some], some)
+        return self._replace(record=record._replace(in_sample=True, losses=None))
 
     def has_diagnosis(self) -> bool:
         return False
@@ -52,3 +62,10 @@ class NonlinearModel(SupervisedModel):
             "parameters": self.n_parameters(),
             "shape": self.shape() if self.record.rows else None,
         }
+
+    def _check_classes(self, y: np.ndarray) -> None:
+        """Refuse rows that lack a class: a model of all rows at once cannot know it."""
+        if isinstance(self.target, Classes):
+            lacking = set(range(len(self.target.labels))) - set(y.astype(int).tolist())
+            if lacking:
+                raise ValueError(f"no row has the class '{self.target.labels[lacking.pop()]}'.")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kalvi.tabular.record import checked_rows
-
 ALL_ROWS = 50_000
-"""So many rows of a stream are all predicted first; of later pieces, some (`record.CHECKED`)."""
+"""So many rows of a stream are all predicted first; of later pieces, some."""
+CHECKED = 512
+"""So many rows of a later piece, or block, are predicted."""
 STEP, LARGEST = 16, 512
 """Blocks are multiples of 16 rows, as those of a full covariance are, and no larger than 512."""
 UNCUT = 4096
@@ -39,10 +39,16 @@ def rows_before_scores(width: int) -> int:
 
 
 def scored_rows(learned: int, weight: np.ndarray, width: int) -> np.ndarray:
-    """Which rows of a block are predicted and scored before they are learned."""
+    """Which rows of a block are predicted and scored before they are learned.
+
+    Late in a stream they are some of those with a weight, spread evenly.
+    """
     if learned < rows_before_scores(width):
         return np.zeros(0, int)
-    return np.flatnonzero(weight > 0) if learned < ALL_ROWS else checked_rows(weight)
+    there = np.flatnonzero(weight > 0)
+    if learned < ALL_ROWS:
+        return there
+    return there[np.linspace(0, len(there) - 1, min(CHECKED, len(there))).astype(int)]
 
 
 def padded(x: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -12,21 +12,12 @@ import scipy.sparse as sp
 from kalvi.columns.targets import Classes, Target
 from kalvi.tabular.scores import ClassScores, Losses, NumberScores, class_losses
 
-CHECKED = 512
-"""So many rows of a piece are predicted before they are learned, once a stream is long."""
 POINTS, BINS, EXAMPLES = 200, 20, 8
 SAMPLE_ROWS, SAMPLE_NUMBERS = 2000, 2**20
 """The sample for the diagnosis holds so many rows, fewer where they are long."""
 SEED = 20040229
 LEVELS = np.array([0.5, 0.8, 0.9, 0.95])
 """Of the intervals whose coverage is followed."""
-
-
-class Judged(NamedTuple):
-    """Predictions that are to be compared with what happened."""
-
-    mean: np.ndarray  # of y, or the probability of each class
-    inside: np.ndarray | None  # of numbers: whether the interval of each level holds y
 
 
 class Curve(NamedTuple):
@@ -141,19 +132,29 @@ class Record(NamedTuple):
         curve = Curve(np.zeros(0), np.zeros(0))
         return cls(0, 0.0, 0.0, curve, Checks.none(), (), Sample.none(), ())
 
-    def predicted(self, target: Target, judged: Judged, y: np.ndarray, at: np.ndarray) -> "Record":
-        """The record with predictions of rows at places `at` of the stream; y as `Target.read` gives it."""
+    def predicted(
+        self,
+        target: Target,
+        mean: np.ndarray,
+        inside: np.ndarray | None,
+        y: np.ndarray,
+        at: np.ndarray,
+    ) -> "Record":
+        """The record with predictions of rows at positions `at` of the stream.
+
+        `mean` and `inside` are those of a `Prediction`, and y is as `Target.read` gives it.
+        """
         if isinstance(target, Classes):
             scores = self.scores or ClassScores.none(len(target.labels))
-            checks = self.checks.add_classes(judged.mean, y)
-            losses = class_losses(judged.mean, y)
+            checks = self.checks.add_classes(mean, y)
+            losses = class_losses(mean, y)
         else:
             y, scores = target.restored(y), self.scores or NumberScores.none()
-            assert judged.inside is not None  # numbers have intervals
-            checks = self.checks.add_numbers(judged.inside.sum(axis=0).astype(float), len(y))
-            losses = (y - judged.mean) ** 2
+            assert inside is not None  # numbers have intervals
+            checks = self.checks.add_numbers(inside.sum(axis=0).astype(float), len(y))
+            losses = (y - mean) ** 2
         along = (self.losses or Losses.none()).add(at.astype(float), losses)
-        return self._replace(scores=scores.add(judged.mean, y), checks=checks, losses=along)
+        return self._replace(scores=scores.add(mean, y), checks=checks, losses=along)
 
     def learned(self, target: Target, y: np.ndarray, weight: np.ndarray) -> "Record":
         """The record with rows that were learned, predicted or not."""
@@ -178,9 +179,3 @@ class Record(NamedTuple):
     def without_rows(self) -> "Record":
         """The record without the rows of the data that it holds."""
         return self._replace(sample=Sample.none(), examples=())
-
-
-def checked_rows(weight: np.ndarray) -> np.ndarray:
-    """Some rows with a weight, spread evenly over a piece, to be predicted before they are learned."""
-    there = np.flatnonzero(weight > 0)
-    return there[np.linspace(0, len(there) - 1, min(CHECKED, len(there))).astype(int)]

@@ -1,11 +1,11 @@
-"""A model of a table with a target: what it predicts, how it is described, and whether a file is sound.
+"""A model of a table with a target: how it learns rows, predicts others and is described.
 
-`linear`, `gaussian_process` and `neural` say which estimator learns, how the target is read and what is
-predicted.
+Rows are predicted before they are learned, block by block. `linear`, `gaussian_process` and `neural` say
+which estimator learns, how the target is read and what is predicted.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +14,24 @@ from sklearn.exceptions import NotFittedError
 from kalvi import __version__
 from kalvi.columns.encoder import Encoder, kinds_of
 from kalvi.columns.numbers import Place
-from kalvi.columns.targets import Classes
-from kalvi.evaluation import metrics
-from kalvi.evaluation.intervals import Spread
+from kalvi.columns.targets import Classes, Target
+from kalvi.readers.files import BadData
 from kalvi.readers.source import Source
 from kalvi.tabular import effects, integrity
 from kalvi.tabular.choices import Choices
-from kalvi.tabular.predictions import RowPredictions
+from kalvi.tabular.predictions import RowPredictions, Unseen
+from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.text import NAMES, counted
+from kalvi.tabular.rows import Rows, dense, weights
 from kalvi.tabular.summary import all_warnings, record_summary, scores_absent
-from kalvi.tabular.supervised_learner import Prediction, SupervisedLearner
+from kalvi.tabular.table_model import RowModel
+from kalvi.tabular.target_predictions import (
+    Prediction,
+    make_examples,
+    prediction_table,
+    score_predictions,
+)
 
 MOST_NAMED = 6
 """So many classes are named in one line."""
@@ -42,14 +49,61 @@ WITHOUT_COEFFICIENTS: dict[str, Any] = {
 """What a description holds of a model that has nothing to say of it."""
 
 
-class SupervisedModel(SupervisedLearner):
+class SupervisedFields(NamedTuple):
+    """What is saved: encoder, target and estimator of a table, and the record of the pass."""
+
+    model: str
+    choices: Choices
+    target: Target
+    encoder: Encoder
+    estimator: Any
+    record: Record
+    run: str = ""
+    notation: dict[str, str] = {}  # noqa: RUF012 (never changed)
+
+
+class SupervisedModel(RowModel, SupervisedFields):
     """A model that predicts one column of a table from the others."""
 
     __slots__ = ()
 
+    MODEL: ClassVar[str]
+    """What users call this kind of model."""
+
+    @classmethod
     @abstractmethod
-    def expected(self, x: Any) -> np.ndarray:
-        """The mean that `prediction` gives, without intervals."""
+    def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
+        """How the target is read, from its first rows."""
+
+    @classmethod
+    @abstractmethod
+    def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
+        """The estimator, before any row."""
+
+    @classmethod
+    @abstractmethod
+    def widens(cls) -> bool:
+        """Whether new levels may widen the rows, which may then be sparse."""
+
+    @abstractmethod
+    def first_rows(self) -> int:
+        """How many rows of a stream are learned together before any is predicted."""
+
+    @abstractmethod
+    def widen(self, width: int) -> None:
+        """Make room in the estimator for rows of this width."""
+
+    @abstractmethod
+    def prediction(self, x: Any) -> Prediction:
+        """Predictions for the rows of x."""
+
+    @abstractmethod
+    def has_diagnosis(self) -> bool:
+        """Whether its Gaussian can be compared with a posterior."""
+
+    @abstractmethod
+    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+        """How far the Gaussian is from the posterior of the sample's rows; None without a sample."""
 
     @abstractmethod
     def specifics(self) -> dict[str, Any]:
@@ -83,12 +137,145 @@ class SupervisedModel(SupervisedLearner):
             record=Record.none(),
         )
 
+    def columns(self) -> tuple[str, ...]:
+        weight = (self.choices.weight,) if self.choices.weight else ()
+        return (*self.encoder.columns(), self.target.name, *weight)
+
+    def types_beside_inputs(self) -> dict[str, str]:
+        found = {self.choices.weight: "number"} if self.choices.weight else {}
+        kind = self.target.type()
+        return found if kind is None else found | {self.target.name: kind}
+
+    def text_columns(self) -> tuple[str, ...]:
+        return (self.target.name,)
+
+    def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
+        for name in (*self.encoder.columns(), self.target.name):
+            if name not in table.column_names:
+                raise BadData(f"{place(0)}: there is no column '{name}', which the model needs.")
+        y, there = self.target.read(table, place, skip=self.choices.skip_unlabelled)
+        weight = weights(table, place, self.choices.weight) * there
+        x, encoder, unseen = encoder.encode(table, place, learn=True)
+        return Rows(table, x, y, weight, encoder, unseen)
+
+    def inputs(self, table: pa.Table, place: Place) -> tuple[Any, Unseen]:
+        table = self._completed(table, place)
+        x, _, unseen = self.encoder.encode(table, place, learn=False)
+        return x, unseen
+
+    def learned(self, rows: Rows, start: int) -> "SupervisedModel":
+        """The model after a piece, whose blocks are each predicted and then learned."""
+        if self.has_begun() and rows.x.shape[1] > self.estimator.n_features_in_:
+            self.widen(rows.x.shape[1])
+        model, first, n = self, 0, len(rows.y)
+        while first < n:
+            size = block_size(model.record.rows, self.first_rows(), n - first)
+            model = model._learned_block(rows.part(first, first + size))
+            first += size
+        record = model.record
+        if self._samples():
+            sample = record.sample.add((rows.x, rows.y, rows.weight), start)
+            record = record._replace(sample=sample)
+        return model._replace(encoder=rows.encoder, record=record)
+
+    def finished(self) -> "SupervisedModel":
+        """The model at the end: with the diagnosis if asked for, without rows unless they stay."""
+        found = self.diagnosed() if self.choices.diagnose else None
+        record = self.record._replace(diagnosis=found)
+        return self._replace(record=record if self.choices.keep_rows else record.without_rows())
+
+    def has_begun(self) -> bool:
+        """Whether the estimator has seen a row."""
+        return hasattr(self.estimator, "n_features_in_")
+
+    def evidence(self) -> float | None:
+        """The progressive log evidence of the rows as they came, where the estimator has it."""
+        curve = self.record.curve
+        if len(curve.total) and hasattr(self.estimator, "elbo_"):
+            return float(curve.total[-1])  # of the stream, whatever the passes after it changed
+        found = getattr(self.estimator, "log_evidence_", None)
+        return None if found is None else found - self.unit_log_density()
+
+    def unit_log_density(self) -> float:
+        """What log densities of the rows change by where the target is standardised."""
+        return self.record.weight * float(np.log(self.target_scale()))
+
+    def target_scale(self) -> float:
+        """The unit of the target in which the estimator learns."""
+        zero, one = self.target.restored(np.array([0.0, 1.0]))
+        return float(one - zero)
+
+    def _learned_block(self, rows: Rows) -> "SupervisedModel":
+        """The model after a block of rows, which is predicted first, with a point of the learning curve."""
+        if not np.any(rows.weight > 0):
+            return self
+        record = self._score_block(rows) if self.has_begun() else self.record
+        self._partial_fit(rows)
+        record = record.learned(self.target, rows.y, rows.weight)
+        after = self._replace(record=record)
+        evidence = after.evidence()
+        if evidence is None:
+            return after
+        curve = record.curve.add(record.weight, evidence)
+        return after._replace(record=record._replace(curve=curve))
+
+    def _partial_fit(self, rows: Rows) -> None:
+        extra = {}
+        if isinstance(self.target, Classes):
+            extra["classes"] = np.arange(len(self.target.labels))
+        x = rows.x if self.widens() else dense(rows.x)
+        x, y, weight = padded(x, rows.y, rows.weight)
+        self.estimator.partial_fit(x, y, sample_weight=weight, **extra)
+
+    def score(self, x: Any, y: np.ndarray, at: np.ndarray) -> Record:
+        """The record with predictions of rows of x and y, at positions `at` of the stream.
+
+        Few rows are padded, so that one size is compiled.
+        """
+        n = len(y)
+        x, y_padded, _ = padded(x, y, y)
+        made = self.prediction(x)
+        inside = None if made.inside is None else made.inside(y_padded)[:n]
+        return self.record.predicted(self.target, made.mean[:n], inside, y, at)
+
+    def _score_block(self, rows: Rows) -> Record:
+        """The record with predictions of some of the rows of a block that is still to be learned."""
+        learned = self.record.rows
+        inputs = self.encoder.numbers.width + len(self.encoder.groups)
+        which = scored_rows(learned, rows.weight, inputs)
+        if not len(which):
+            return self.record
+        record = self.score(rows.x[which], rows.y[which], learned + which)
+        if not self.choices.keep_rows:
+            return record
+        columns = self.encoder.columns()
+        examples = make_examples(self.prediction, rows, which, self.target, columns)
+        return record._replace(examples=examples)
+
+    def _samples(self) -> bool:
+        """Whether rows are drawn for the diagnosis."""
+        return (self.choices.keep_rows or self.choices.diagnose) and self.has_diagnosis()
+
+    def _completed(self, table: pa.Table, place: Place) -> pa.Table:
+        """The table with columns it lacks as missing, where missing values are imputed."""
+        for name in self.encoder.columns():
+            if name in table.column_names:
+                continue
+            if self.choices.missing != "impute":
+                raise BadData(
+                    f"{place(0)}: there is no column '{name}', which the model needs; only a model fitted "
+                    "with --missing impute can do without."
+                )
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
+        return table
+
     def predicted(self, table: pa.Table, place: Place, level: float) -> RowPredictions:
         x, unseen = self.inputs(table, place)
-        found = self.prediction(x, level)
+        made = self.prediction(x)
+        notation = self.notation.get(self.target.name, "number")
+        scored = score_predictions(made.mean, table, self.target, notation)
         measure = "log_loss" if isinstance(self.target, Classes) else "mean_squared_error"
-        scored = self._scored(table, found.mean)
-        return RowPredictions(self._prediction_table(found), unseen, *scored, measure)
+        return RowPredictions(prediction_table(made, self.target, level), unseen, *scored, measure)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -104,10 +291,10 @@ class SupervisedModel(SupervisedLearner):
                 raise ValueError(
                     "classes have no standard deviation; predict_interval gives that of probabilities."
                 )
-            likeliest = self.in_pieces(frame, lambda x: np.argmax(self.expected(x), axis=1))
+            likeliest = self.in_pieces(frame, lambda x: np.argmax(self.prediction(x).mean, axis=1))
             return self.classes_[likeliest]
         if not return_std:
-            return self.in_pieces(frame, self.expected)
+            return self.in_pieces(frame, lambda x: self.prediction(x).mean)
         table = self.predict_table(frame)
         return table["mean"].to_numpy(), table["sd"].to_numpy()
 
@@ -117,7 +304,7 @@ class SupervisedModel(SupervisedLearner):
             raise AttributeError(
                 f"'{self.target.name}' is a number; use predict, not predict_proba."
             )
-        return self.in_pieces(frame, self.expected)
+        return self.in_pieces(frame, lambda x: self.prediction(x).mean)
 
     def predict_interval(self, frame: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """The ends of the intervals that `kalvi predict` writes; of classes, a column for each."""
@@ -208,44 +395,3 @@ class SupervisedModel(SupervisedLearner):
             more = "/..." if len(labels) > MOST_NAMED else ""
             known += f", classes {'/'.join(labels[:MOST_NAMED])}{more}"
         return f"<kalvi {NAMES[self.model]} of {self.target.name}: {known}>"
-
-    def _prediction_table(self, found: Prediction) -> pa.Table:
-        """The columns of the predictions."""
-        mean, spread = found
-        if not isinstance(self.target, Classes):
-            assert spread is not None  # numbers have intervals
-            ends = {"sd": spread.std, "lower": spread.lower, "upper": spread.upper}
-            return pa.table({"mean": mean} | ends)
-        labels = self.target.labels
-        likeliest = np.array(labels, object)[np.argmax(mean, axis=1)]
-        columns: dict[str, Any] = {"predicted": pa.array(likeliest.tolist(), pa.string())}
-        columns |= {f"p_{label}": mean[:, k] for k, label in enumerate(labels)}
-        if spread is not None:
-            for name, part in zip(("sd", "lower", "upper"), of_each_class(spread), strict=True):
-                columns |= {f"{name}_{label}": part[:, k] for k, label in enumerate(labels)}
-        return pa.table(columns)
-
-    def _scored(self, table: pa.Table, mean: np.ndarray) -> tuple[int, float]:
-        """How many rows have a target that the model can judge, and the sum of their losses."""
-        name = self.target.name
-        if name not in table.column_names or not pa.types.is_string(table[name].type):
-            return 0, 0.0
-        y, there = self.target.judged(table[name], self.notation.get(name, "number"))
-        n = int(there.sum())
-        if not n:
-            return 0, 0.0
-        if isinstance(self.target, Classes):
-            return n, n * metrics.log_loss(mean[there], y[there])
-        return n, float(np.sum((mean[there] - y[there]) ** 2))
-
-
-def of_each_class(spread: Spread) -> Spread:
-    """A column for each class; of two classes, the first mirrors the second, which is all that is given."""
-    if spread.std.ndim == 2:
-        return spread
-    std, lower, upper = spread
-    return Spread(
-        np.column_stack([std, std]),
-        np.column_stack([1 - upper, lower]),
-        np.column_stack([1 - lower, upper]),
-    )

@@ -117,12 +117,8 @@ class RowModel(TableModel):
         """Whether so many rows, once streamed, are passed over again up to the optimum."""
 
     @abstractmethod
-    def climbed(self, pieces: list[Rows]) -> "RowModel":
-        """The model after further passes over the streamed rows, to the optimum."""
-
-    @abstractmethod
-    def fitted(self, pieces: list[Rows]) -> "RowModel":
-        """The model of all rows at once."""
+    def learn_together(self, pieces: list[Rows]) -> "RowModel":
+        """The model of all rows at once: after further passes over them, if they were streamed."""
 
     @abstractmethod
     def finished(self) -> "RowModel":
