@@ -201,7 +201,7 @@ def test_users_may_say_what_columns_are(frame, tmp_path, form):
         *("--as", "x=number", "--as", "said=drop", "--as", "one=category"),
     )
     model = kalvi.load(tmp_path / "m")
-    kinds = {column["name"]: column["kind"] for column in model.encoder.described()}
+    kinds = {column["name"]: column["kind"] for column in model.encoder.describe()}
     assert kinds == {"x": "number", "zip": "number", "day": "time", "one": "category"}
     ok("predict", tmp_path / "m", path, "-o", tmp_path / "p.csv", "-q")
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from kalvi.columns.encoder import FREE, Encoder, EncoderSettings, kinds_of
-from kalvi.columns.slots import hashed
+from kalvi.columns.slots import hash_text
 from kalvi.readers.files import BadData
 
 rng = np.random.default_rng(0)
@@ -58,14 +58,14 @@ def test_pieces_give_what_the_whole_does():
         parts.append(dense(x))
     np.testing.assert_array_equal(np.concatenate(parts), dense(whole.x))
     size = FRAME["size"]
-    for about in (encoder.described()[0], whole.encoder.described()[0]):
+    for about in (encoder.describe()[0], whole.encoder.describe()[0]):
         np.testing.assert_allclose(
             [about["mean"], about["std"], about["least"], about["most"]],
             [size.mean(), size.std(ddof=0), size.min(), size.max()],
             rtol=1e-12,
         )
     counts = FRAME["colour"].value_counts()
-    assert dict(map(tuple, encoder.described()[2]["commonest"])) == counts.to_dict()
+    assert dict(map(tuple, encoder.describe()[2]["commonest"])) == counts.to_dict()
 
 
 def test_levels_that_come_later_get_places_and_widen_the_rows():
@@ -100,7 +100,7 @@ def test_levels_that_are_fixed_share_the_place_of_new_ones():
     assert x.shape[1] == after.width == start.width == 3
     assert pd.DataFrame(x, columns=after.names())["a=(new level)"].tolist() == [1, 0, 1]
     assert unseen == {"a": {"z": 1, "w": 1}}
-    assert after.described()[0]["commonest"] == [["x", 1], ["y", 0]]
+    assert after.describe()[0]["commonest"] == [["x", 1], ["y", 0]]
 
 
 def test_hashed_levels():
@@ -112,7 +112,7 @@ def test_hashed_levels():
     for row, pair in zip(rows, [("a=x", "b=x"), ("a=y", "b=x")], strict=True):
         expected = np.zeros(2**10)
         for text in pair:
-            expected[hashed(text, 10)] += 1
+            expected[hash_text(text, 10)] += 1
         np.testing.assert_array_equal(row, expected)
 
 
@@ -131,7 +131,7 @@ def test_missing_values_are_imputed_and_marked():
     assert found["b"].tolist() == [1, 0, 0, 1]
     assert found["b is missing"].tolist() == [0, 0, 1, 0]
     assert found["a=(missing)"].tolist() == [0, 1, 0, 0]
-    assert [c["missing"] for c in encoder.described()] == [2, 1, 1]
+    assert [c["missing"] for c in encoder.describe()] == [2, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_column_that_did_not_vary_takes_its_unit_when_it_does():
     x, last, _ = after.encode(moved, place, learn=True)
     np.testing.assert_allclose(x[:, 0], np.array([0, 2, 2]) / np.std([7, 9, 9]))
     np.testing.assert_allclose(x[:, 1], [-1, 1, 0])
-    about = last.described()[0]
+    about = last.describe()[0]
     np.testing.assert_allclose(
         [about["mean"], about["std"]], [np.mean([7] * 4 + [9] * 2), np.std([7] * 4 + [9] * 2)]
     )
@@ -167,7 +167,7 @@ def test_any_scale_of_numbers(scale):
     table = pa.table({"a": values * scale})
     x, encoder, _ = begin(table).encode(table, place, learn=True)
     np.testing.assert_allclose(x[:, 0], (values - values.mean()) / values.std(), rtol=1e-9)
-    np.testing.assert_allclose(encoder.described()[0]["std"], values.std() * scale, rtol=1e-9)
+    np.testing.assert_allclose(encoder.describe()[0]["std"], values.std() * scale, rtol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, 1e301])
@@ -218,8 +218,8 @@ def test_hashed_sparse_rows():
     table = sparse_table([{5: 1.5, 10**12: 2.0}, {}])
     x, _, _ = begin(table, hash_bits=12).encode(table, place, learn=True)
     expected = np.zeros(2**12)
-    expected[hashed("x[5]", 12)] += 1.5
-    expected[hashed(f"x[{10**12}]", 12)] += 2.0
+    expected[hash_text("x[5]", 12)] += 1.5
+    expected[hash_text(f"x[{10**12}]", 12)] += 2.0
     np.testing.assert_array_equal(dense(x), [expected, np.zeros(2**12)])
 
 
@@ -257,15 +257,15 @@ def test_shards_joined_by_name():
     start = begin(one.slice(0, 2))
     first = start.encode(one, place, learn=True).encoder
     second = start.encode(two, place, learn=True).encoder
-    both = first.joined(second)
+    both = first.merged_with(second)
     whole = start.encode(pa.concat_tables([one, two]), place, learn=True).encoder
-    for a, b in zip(both.described(), whole.described(), strict=True):
+    for a, b in zip(both.describe(), whole.describe(), strict=True):
         for key, value in a.items():
             expected = pytest.approx(b[key], rel=1e-12) if isinstance(value, float) else b[key]
             assert value == expected
     names = np.array(both.names())
     for shard in (first, second):
-        places = shard.places_in(both)
+        places = shard.slots_in(both)
         own = np.array(shard.names())
         assert len(set(places)) == len(own)
         assert (names[places][own != FREE] == own[own != FREE]).all()

@@ -55,12 +55,12 @@ def test_hashed_words_have_the_same_lengths():
     x = dense(encoder.encode(table(TEXTS), str, learn=True).x)
     assert x.shape[1] == 2**12
     np.testing.assert_allclose((x**2).sum(axis=1), [1, 1, 1, 0, 1, 1])
-    assert encoder.described()[0]["kind"] == "text"
+    assert encoder.describe()[0]["kind"] == "text"
 
 
 def test_shards_are_joined_by_words():
     one, two = begun(TEXTS[:2]), begun(TEXTS[1:3])
-    both = one.encode(table(TEXTS[:2]), str, learn=True).encoder.joined(
+    both = one.encode(table(TEXTS[:2]), str, learn=True).encoder.merged_with(
         two.encode(table(TEXTS[1:3]), str, learn=True).encoder
     )
     (group,) = both.groups
@@ -68,7 +68,7 @@ def test_shards_are_joined_by_words():
     assert (counts["bad"], counts["good"], counts["cents"]) == (2, 1, 1)
     names = both.names()
     for encoder in (one, two):
-        for name, place in zip(encoder.names(), encoder.places_in(both), strict=True):
+        for name, place in zip(encoder.names(), encoder.slots_in(both), strict=True):
             assert names[place] == name or name == "(free)"
 
 

@@ -47,11 +47,11 @@ def test_an_older_encoder_is_as_if_begun_today(name, tmp_path):
     kalvi.save(tmp_path / "again", kalvi.load(FOLDER / f"{name}.kalvi"))
     found, expected = kalvi.load(tmp_path / "again"), encoder(**SETTINGS[name])
     assert found.names() == expected.names()
-    assert found.described() == expected.described()
+    assert found.describe() == expected.describe()
     for learn in (False, True):
         one, two = (e.encode(rows(later=True), str, learn=learn) for e in (found, expected))
         np.testing.assert_array_equal(one.x, two.x)
-        assert one.unseen == two.unseen
+        assert one.new_keys == two.new_keys
         assert one.encoder.names() == two.encoder.names()
     for one, two in zip(found.groups, expected.groups, strict=True):
         for a, b in zip(one.shares(), two.shares(), strict=True):

@@ -135,5 +135,5 @@ def test_row_groups_before_the_skipped_rows_are_not_read(tmp_path, monkeypatch):
         return iterate(self, *args, **options)
 
     monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", spy)
-    assert next(source.pieces(5, skip=30)).place(0) == "a.parquet, row 31"
+    assert next(source.pieces(5, skip=30)).locate(0) == "a.parquet, row 31"
     assert read == [4, 5, 6, 7, 8, 9]

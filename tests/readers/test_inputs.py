@@ -98,4 +98,4 @@ def test_a_named_pipe_is_read_like_standard_input(tmp_path):
     (piece,) = source.pieces(5)
     source.close()
     assert piece.table.to_pydict() == {"x": [1.0, 3.0], "y": [2.0, 4.0]}
-    assert piece.place(1) == "pipe.csv, row 2"
+    assert piece.locate(1) == "pipe.csv, row 2"

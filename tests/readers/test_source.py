@@ -27,7 +27,7 @@ def test_every_format_gives_the_same_rows_and_places(name, ending, tmp_path):
     assert [piece.table.num_rows for piece in pieces] == [11, 11, 11, 7]
     assert [piece.start for piece in pieces] == [0, 11, 22, 33]
     assert pa.concat_tables(piece.table for piece in pieces).equals(rows)
-    assert pieces[2].place(4) == f"a.{name}{ending}, row 27"
+    assert pieces[2].locate(4) == f"a.{name}{ending}, row 27"
 
 
 @pytest.mark.parametrize("name", files.WRITERS)
@@ -43,7 +43,7 @@ def test_parts_of_a_directory_are_one_stream(name, tmp_path):
         assert pa.concat_tables(piece.table for piece in pieces).equals(rows)
         assert source.sample.equals(rows[:14])
         assert source.n_rows == (40 if name in ("parquet", "feather") else None)
-        assert [pieces[2].place(i).split(", ") for i in (0, 1, 3)] == [
+        assert [pieces[2].locate(i).split(", ") for i in (0, 1, 3)] == [
             [f"part-0.{name}", "row 13"],
             [f"part-1.{name}", "row 1"],
             [f"part-2.{name}", "row 1"],
@@ -62,7 +62,7 @@ def test_skip_begins_after_so_many_rows(name, skip, tmp_path):
     assert [piece.start for piece in pieces] == list(range(skip, 40, 8))
     assert all(p.table.equals(e) for p, e in zip(pieces, expected, strict=True))
     if 14 <= skip < 40:
-        assert pieces[0].place(0) == f"b.{name}, row {skip - 13}"
+        assert pieces[0].locate(0) == f"b.{name}, row {skip - 13}"
 
 
 def test_data_that_end_before_the_place_to_go_on_from(tmp_path):
@@ -81,7 +81,7 @@ def test_standard_input_is_recognised_and_read_once(name, monkeypatch, tmp_path)
     assert source.fingerprint() == [{"path": "-"}]
     pieces = list(source.pieces(12, skip=2))
     assert pa.concat_tables(piece.table for piece in pieces).equals(rows[2:])
-    assert pieces[1].place(0) == "standard input, row 15"
+    assert pieces[1].locate(0) == "standard input, row 15"
     if name not in ("parquet", "feather"):  # those were copied to a temporary file
         assert source.fraction() is None
         with pytest.raises(BadData, match="standard input: can be read only once"):
@@ -104,7 +104,7 @@ def test_sparse_formats_agree(tmp_path):
                 dense[i, pair["index"]] = pair["value"]
         np.testing.assert_allclose(dense, x.toarray(), rtol=1e-12)
         np.testing.assert_array_equal([row["y"] for row in rows], y)
-        assert pieces[1].place(3) == f"{path.name}, row 20"
+        assert pieces[1].locate(3) == f"{path.name}, row 20"
 
 
 def test_fraction_grows_with_the_bytes_and_fingerprints_tell_files_apart(tmp_path, monkeypatch):

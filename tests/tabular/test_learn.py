@@ -187,7 +187,7 @@ def test_shards_merge_to_the_model_of_all(file, frame, tmp_path):
     q, p = both.estimator.posterior_, whole.estimator.posterior_
     np.testing.assert_allclose(q.mean, p.mean, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(q.cov, p.cov, rtol=1e-9, atol=1e-12)
-    about, all_ = both.encoder.described(), whole.encoder.described()
+    about, all_ = both.encoder.describe(), whole.encoder.describe()
     assert sorted(map(tuple, about[1]["commonest"])) == sorted(map(tuple, all_[1]["commonest"]))
 
 
@@ -203,7 +203,7 @@ def test_effects_against_the_mean_of_their_column(file, tmp_path):
     model = fit(file, tmp_path / "m", target="sold", drop=("price",))
     q = model.estimator.posterior_
     names = [*model.encoder.names(), "intercept"]
-    counts = dict(map(tuple, model.encoder.described()[1]["commonest"]))
+    counts = dict(map(tuple, model.encoder.describe()[1]["commonest"]))
     about = model.describe("m")
     for effect in [*about["effects"], {"name": "intercept", **about["intercept"][0]}]:
         row = np.zeros(len(names))

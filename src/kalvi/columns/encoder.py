@@ -1,11 +1,12 @@
 """A table as rows of x: numbers first, then whether they are missing, then the slots of keys.
 
-A slot is a column of x; keys are the levels, words and indices of the other columns. The width of x has
-some room for keys to come: their coefficients keep the prior until a row has them. Where the room is used
-up the encoder returns rows of a larger width, and the model is widened before it learns.
+A slot is a column of x; keys are the levels, words and indices of the other columns. Rows of x are a little
+wider than the keys so far need: the coefficients of free slots keep the prior until a key takes them. When
+none is free, the encoder returns wider rows, and the model is widened before it learns from them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -15,9 +16,9 @@ import scipy.sparse as sp
 
 from kalvi.columns.keyed import KeyedColumn
 from kalvi.columns.keys import Indices, Key, KeyedRows, Keys, Levels, Words
-from kalvi.columns.numbers import ColumnMoments, NumberColumns, Place
+from kalvi.columns.numbers import ColumnMoments, NumberColumns
 from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
-from kalvi.readers.files import BadData
+from kalvi.readers.files import BadData, RowLocator
 
 FREE = "(free)"
 KINDS = {"double": "number", "bool": "flag", "string": "category"}
@@ -26,7 +27,7 @@ KEYS: dict[str, Keys] = {"category": Levels(), "text": Words(), "sparse": Indice
 DENSE_WIDTH = 128
 """Rows of x up to this wide are made dense whatever their columns."""
 ROOM, STEP = 0.06, 8
-"""The share of slots kept free for keys to come, and what widths are multiples of."""
+"""The share of slots kept free for new keys, and the number of which widths are multiples."""
 
 
 class EncoderSettings(NamedTuple):
@@ -39,11 +40,11 @@ class EncoderSettings(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Rows of x, the encoder after them, and counts of keys that it did not know, by column."""
+    """Rows of x, the encoder after them, and by column how many rows had keys that it did not know."""
 
     x: Any
     encoder: "Encoder"
-    unseen: dict[str, dict[str, int]]
+    new_keys: dict[str, dict[str, int]]
 
 
 class Encoder(NamedTuple):
@@ -61,9 +62,9 @@ class Encoder(NamedTuple):
         kinds: dict[str, str],
         sample: pa.Table,
         settings: EncoderSettings,
-        place: Place = lambda row: f"row {row + 1}",
+        locate: RowLocator = lambda row: f"row {row + 1}",
     ) -> "Encoder":
-        """For columns of these kinds, with units and keys from the first rows."""
+        """An encoder for columns of these kinds, with units and keys from the first rows."""
         dense = {name: kind for name, kind in kinds.items() if kind not in KEYS}
         numbers = NumberColumns.begin(dense, sample.schema)
         used = start = numbers.width + settings.impute * len(dense)
@@ -74,26 +75,27 @@ class Encoder(NamedTuple):
             slots = _first_slots(keys, bits, start, used)
             keyed.append(KeyedColumn(name, keys, slots))
             used += slots.unknown is not None
-        numbers = numbers.settled(numbers.raw(sample, place))
+        numbers = numbers.with_units(numbers.raw(sample, locate))
         encoder = cls(numbers, tuple(keyed), settings, used, used)
         known = encoder.with_slots_for([rows.keys for rows in encoder._keyed_rows(sample)])
         return known._replace(width=known.used if settings.fixed else known.roomy_width())
 
-    def encode(self, table: pa.Table, place: Place, *, learn: bool) -> Encoded:
+    def encode(self, table: pa.Table, locate: RowLocator, *, learn: bool) -> Encoded:
         """The rows of x; with `learn` they are counted, and new keys get slots unless fixed."""
-        table = self._of_our_kinds(table, place)
-        raw = self.numbers.raw(table, place)
+        table = self._check_types(table, locate)
+        raw = self.numbers.raw(table, locate)
         if not self.settings.impute:
-            self._check_missing(table, raw, place)
-        after = self._replace(numbers=self.numbers.settled(raw)) if learn else self
-        keyed, unseen = self._keyed_rows(table), {}
+            self._check_missing(table, raw, locate)
+        after = self._replace(numbers=self.numbers.with_units(raw)) if learn else self
+        keyed, new_keys = self._keyed_rows(table), {}
         if learn and not self.settings.fixed:
             after = after.with_slots_for([rows.keys for rows in keyed])
         else:
-            unseen = self._unseen(keyed)
-        z = after.numbers.standardised(raw, place)
+            pairs = zip(self.groups, keyed, strict=True)
+            new_keys = {g.name: new for g, rows in pairs if (new := g.count_new(rows))}
+        z = after.numbers.standardise(raw, locate)
         x = after.matrix_of(z, raw, keyed)
-        return Encoded(x, after.with_counts_of(z, raw, keyed) if learn else self, unseen)
+        return Encoded(x, after.with_counts(z, raw, keyed) if learn else self, new_keys)
 
     def names(self) -> list[str]:
         """The name of each slot; free ones are called FREE."""
@@ -106,90 +108,96 @@ class Encoder(NamedTuple):
                 names[slot] = name
         return names
 
-    def joined(self, other: "Encoder") -> "Encoder":
+    def merged_with(self, other: "Encoder") -> "Encoder":
         """A copy with the keys of another of the same columns and units, and its rows counted as well."""
-        wide = self.with_slots_for([group.slots.known() for group in other.groups])
-        groups = (a.joined(b) for a, b in zip(wide.groups, other.groups, strict=True))
+        counts = [group.slots.rows_by_key() for group in other.groups]
+        wide = self.with_slots_for([keys for keys, _ in counts])
+        groups = (
+            own.with_counts(*found, group.rows, group.missing)
+            for own, found, group in zip(wide.groups, counts, other.groups, strict=True)
+        )
         numbers = self.numbers._replace(
             rows=self.numbers.rows + other.numbers.rows,
             moments=self.numbers.moments.join(other.numbers.moments),
         )
         return wide._replace(numbers=numbers, groups=tuple(groups))
 
-    def places_in(self, wide: "Encoder") -> np.ndarray:
-        """The slots of this one in a wider one that has all of its keys; free ones stay free."""
-        places = np.full(self.width, -1)
+    def slots_in(self, wide: "Encoder") -> np.ndarray:
+        """Of each slot, its slot in a wider encoder that has all keys of this one; free ones stay free."""
+        found = np.full(self.width, -1)
         for own, other in zip(self.groups, wide.groups, strict=True):
             where = other.slots.by_key()
             for key, slot in own.slots.by_key().items():
-                places[slot] = where[key]
+                found[slot] = where[key]
         front = self.numbers.width + self.settings.impute * len(self.numbers.names)
-        places[:front] = np.arange(front)
-        spare = np.setdiff1d(np.arange(wide.width), places)
-        free = np.flatnonzero(places < 0)
-        places[free] = spare[: len(free)]
-        return places
+        found[:front] = np.arange(front)
+        spare = np.setdiff1d(np.arange(wide.width), found)
+        free = np.flatnonzero(found < 0)
+        found[free] = spare[: len(free)]
+        return found
 
-    def forgetful(self) -> "Encoder":
+    def without_counts(self) -> "Encoder":
         """A copy with the same slots and units that has counted no row."""
         none = self.numbers._replace(rows=0, moments=ColumnMoments.none(self.numbers.width))
-        return self._replace(numbers=none, groups=tuple(g.uncounted() for g in self.groups))
+        return self._replace(numbers=none, groups=tuple(g.without_counts() for g in self.groups))
 
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of the table that are read."""
         return (*self.numbers.names, *(group.name for group in self.groups))
 
-    def described(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, Any]]:
         """For each column its kind and a summary of its entries."""
-        return [*self.numbers.described(), *(group.described() for group in self.groups)]
+        return [*self.numbers.describe(), *(group.describe() for group in self.groups)]
 
     def fixed(self) -> bool:
         """Whether no key can ever need a new slot."""
-        return all(group.count() is None for group in self.groups)
+        return all(group.slots.count() is None for group in self.groups)
 
-    def _of_our_kinds(self, table: pa.Table, place: Place) -> pa.Table:
+    def _check_types(self, table: pa.Table, locate: RowLocator) -> pa.Table:
         """The table, if its columns have the known types; a column without entries may have any."""
-        kinds = {**dict(self.numbers.types()), **{g.name: g.keys.type for g in self.groups}}
-        for name, kind in kinds.items():
+        types = {**dict(self.numbers.types()), **{g.name: g.keys.type for g in self.groups}}
+        for name, known in types.items():
             column = table[name]
-            if column.type == kind or (kind == pa.bool_() and column.type == pa.float64()):
+            if column.type == known or (known == pa.bool_() and column.type == pa.float64()):
                 continue
             if column.null_count < len(column):
                 raise BadData(
-                    f"{place(0)}: column '{name}' is {column.type} here, but the model knows it as {kind}."
+                    f"{locate(0)}: column '{name}' is {column.type} here, but the model knows it as "
+                    f"{known}."
                 )
             where = table.column_names.index(name)
-            table = table.set_column(where, name, pa.nulls(len(column), kind))
+            table = table.set_column(where, name, pa.nulls(len(column), known))
         return table
 
-    def _check_missing(self, table: pa.Table, raw: np.ndarray, place: Place) -> None:
-        absent = self.numbers.absent(raw)
+    def _check_missing(self, table: pa.Table, raw: np.ndarray, locate: RowLocator) -> None:
+        absent = self.numbers.is_missing(raw)
         nulls = {g.name: table[g.name].is_null().to_numpy() for g in self.groups}
         columns = {**dict(zip(self.numbers.names, absent.T, strict=True)), **nulls}
         for name, missing in columns.items():
             if missing.any():
                 raise BadData(
-                    f"{place(int(np.argmax(missing)))}: column '{name}' is missing; fill it in (it is "
+                    f"{locate(int(np.argmax(missing)))}: column '{name}' is missing; fill it in (it is "
                     "empty, or a marker such as ? or NA), drop the column, or have missing values imputed "
                     "and marked (--missing impute)."
                 )
 
     def _keyed_rows(self, table: pa.Table) -> list[KeyedRows]:
-        return [group.read(table) for group in self.groups]
+        return [group.keys.read(table[group.name]) for group in self.groups]
 
     def with_slots_for(self, keys: list[Sequence[Key]]) -> "Encoder":
         """A copy with slots for the new ones among the keys of each column."""
         used, found = self.used, []
         for group, own in zip(self.groups, keys, strict=True):
-            found.append(group.grown(own, used))
-            used += (found[-1].count() or 0) - (group.count() or 0)
+            slots = group.slots.with_slots_for(own, used)
+            found.append(replace(group, slots=slots))
+            used += (slots.count() or 0) - (group.slots.count() or 0)
         if used > self.settings.max_width:
             self._refuse_width(found)
         grown = self._replace(groups=tuple(found), used=used)
         return grown if used <= self.width else grown._replace(width=grown.roomy_width())
 
     def _refuse_width(self, found: list[KeyedColumn]) -> None:
-        sizes = {group.name: group.count() or 0 for group in found}
+        sizes = {group.name: group.slots.count() or 0 for group in found}
         most = max(sizes, key=lambda name: sizes[name])
         raise BadData(
             f"the columns need more than {self.settings.max_width} places, {sizes[most]} of them for "
@@ -197,20 +205,16 @@ class Encoder(NamedTuple):
         )
 
     def roomy_width(self) -> int:
-        """The width with room for keys to come, where there may be any."""
+        """The width with some slots free for new keys, unless there can be none."""
         if self.fixed():
             return self.used
         return -(-int(self.used * (1 + ROOM) + 1) // STEP) * STEP
-
-    def _unseen(self, keyed: list[KeyedRows]) -> dict[str, dict[str, int]]:
-        pairs = zip(self.groups, keyed, strict=True)
-        return {group.name: new for group, rows in pairs if (new := group.unseen(rows))}
 
     def matrix_of(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> Any:
         """The rows of x, from standardised and raw numbers and from keys."""
         dense = [np.nan_to_num(z, nan=0.0)]
         if self.settings.impute:
-            dense.append(self.numbers.absent(raw).astype(float))
+            dense.append(self.numbers.is_missing(raw).astype(float))
         front = np.column_stack(dense)
         if not self.groups:
             return front
@@ -226,10 +230,13 @@ class Encoder(NamedTuple):
         rows, slots = np.append(numbers[0], rows), np.append(numbers[1], slots)
         return sp.csr_array((np.append(front, values), (rows, slots)), shape=shape)
 
-    def with_counts_of(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> "Encoder":
-        """A copy that has counted these rows."""
-        counted = (g.counted(rows) for g, rows in zip(self.groups, keyed, strict=True))
-        return self._replace(numbers=self.numbers.seen(z, raw), groups=tuple(counted))
+    def with_counts(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> "Encoder":
+        """A copy that counts these rows as well."""
+        groups = (
+            group.with_counts(rows.keys, rows.tally(), rows.n, rows.missing())
+            for group, rows in zip(self.groups, keyed, strict=True)
+        )
+        return self._replace(numbers=self.numbers.with_counts(z, raw), groups=tuple(groups))
 
 
 def _first_slots(keys: Keys, bits: int | None, start: int, used: int) -> Slots:
@@ -242,7 +249,7 @@ def _first_slots(keys: Keys, bits: int | None, start: int, used: int) -> Slots:
 def kinds_of(
     schema: pa.Schema, features: tuple[str, ...], drop: tuple[str, ...], taken: set[str]
 ) -> dict[str, str]:
-    """The kind of each column that is read: those that match `features` (all if none), less `drop`."""
+    """Column → kind, of the columns that match `features` (all if it is empty) but not `drop`."""
     for pattern in features:
         if not any(fnmatchcase(name, pattern) for name in schema.names):
             raise ValueError(
@@ -260,7 +267,7 @@ def kinds_of(
 
 
 def is_chosen(name: str, features: tuple[str, ...], drop: tuple[str, ...]) -> bool:
-    """Whether a column is read: it matches `features` (or there are none), and not `drop`."""
+    """Whether a column matches `features` (or that is empty) and does not match `drop`."""
     chosen = not features or any(fnmatchcase(name, pattern) for pattern in features)
     return chosen and not any(fnmatchcase(name, pattern) for pattern in drop)
 

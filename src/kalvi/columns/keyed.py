@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-import pyarrow as pa
 
 from kalvi.columns.keys import Key, KeyedRows, Keys
 from kalvi.columns.slots import Slots
@@ -46,34 +45,23 @@ class KeyedColumn(eqx.Module):
             np.append(own.values, np.sqrt(squares[new])),
         )
 
-    def grown(self, keys: Sequence[Key], first: int) -> "KeyedColumn":
-        """A copy with slots from `first` on for new keys."""
-        return replace(self, slots=self.slots.grown(keys, first))
+    def with_counts(
+        self, keys: Sequence[Key], counts: np.ndarray, rows: int, missing: int
+    ) -> "KeyedColumn":
+        """A copy that counts further rows: `counts` by key, `rows` in all, `missing` without an entry."""
+        slots = self.slots.with_counts(keys, counts)
+        return replace(self, slots=slots, rows=self.rows + rows, missing=self.missing + missing)
 
-    def counted(self, rows: KeyedRows) -> "KeyedColumn":
-        """A copy that has counted these rows."""
-        total, missing = self.rows + rows.n, self.missing + rows.missing()
-        return replace(self, slots=self.slots.counted(rows), rows=total, missing=missing)
-
-    def joined(self, other: "KeyedColumn") -> "KeyedColumn":
-        """A copy that has counted the rows of another, which has the same keys or some of them."""
-        total, missing = self.rows + other.rows, self.missing + other.missing
-        return replace(self, slots=self.slots.joined(other.slots), rows=total, missing=missing)
-
-    def uncounted(self) -> "KeyedColumn":
+    def without_counts(self) -> "KeyedColumn":
         """A copy that has counted no row."""
-        return replace(self, slots=self.slots.uncounted(), rows=0, missing=0)
+        return replace(self, slots=self.slots.without_counts(), rows=0, missing=0)
 
-    def unseen(self, rows: KeyedRows) -> dict[str, int]:
-        """How many rows have keys without a slot, for people."""
-        return self.keys.unseen(rows, self._find(rows) < 0)
-
-    def count(self) -> int | None:
-        """The number of keys with a slot of their own; None where slots are never added."""
-        return self.slots.count()
+    def count_new(self, rows: KeyedRows) -> dict[str, int]:
+        """How many rows have keys without a slot, by the words in which people are told."""
+        return self.keys.count_new(rows, self._find(rows) < 0)
 
     def labels(self) -> dict[int, str]:
-        """Slot → what it is called."""
+        """Slot → its name."""
         found = self.slots.labels(self._label)
         unknown = self.slots.unknown
         return found if unknown is None else {**found, unknown: f"{self.name}{NEW_LEVEL}"}
@@ -82,14 +70,10 @@ class KeyedColumn(eqx.Module):
         """Slots of which a row has exactly one, and the share of the rows that has each."""
         return self.slots.shares() if self.keys.exclusive else (np.zeros(0, int), np.zeros(0))
 
-    def described(self) -> dict[str, Any]:
-        """The kind of the column and what was seen of it."""
+    def describe(self) -> dict[str, Any]:
+        """The kind of the column and a summary of its entries."""
         about = {"name": self.name, "missing": self.missing, "kind": self.keys.kind}
-        return about | self.slots.described(self.keys)
-
-    def read(self, table: pa.Table) -> KeyedRows:
-        """The column's entries in a table."""
-        return self.keys.read(table[self.name])
+        return about | self.slots.describe(self.keys)
 
     def _label(self, key: Key) -> str:
         return self.keys.label(self.name, key)

@@ -22,7 +22,7 @@ MISSING = "(missing)"
 NEW_WORDS, NEW_INDICES = "(new words)", "(new indices)"
 BETWEEN_WORDS = r"[^\p{L}\p{N}]+"
 COMMONEST = 5
-"""So many keys of a column are named in descriptions."""
+"""The number of keys that the description of a column names."""
 
 Key = str | int
 
@@ -50,9 +50,8 @@ class Keys(eqx.Module):
 
     kind: eqx.AbstractClassVar[str]  # what descriptions of a model call the column
     noun: eqx.AbstractClassVar[str]  # under which they say how many keys there are
-    type: eqx.AbstractClassVar[pa.DataType]  # of the column in a table
-    textual: eqx.AbstractClassVar[bool]  # whether keys are texts, which may be new in predictions
-    exclusive: eqx.AbstractClassVar[bool]  # whether a row has exactly one key
+    textual: ClassVar[bool] = True  # whether keys are texts, which may be new in predictions
+    exclusive: ClassVar[bool] = False  # whether a row has exactly one key
 
     @abstractmethod
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
@@ -60,13 +59,18 @@ class Keys(eqx.Module):
 
     @abstractmethod
     def label(self, name: str, key: Key) -> str:
-        """What a key of the column `name` is called among the columns of x."""
+        """The name of a key of the column `name` among the columns of x."""
 
     @abstractmethod
-    def unseen(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
+    def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         """Counts of what is `new` among the keys, by the words in which people are told."""
 
-    def described(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the column in a table."""
+        return TEXT if self.textual else SPARSE
+
+    def describe(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
         """How many keys there are, and of texts the commonest, with the number of rows that have each."""
         if not self.textual:
             return {self.noun: len(keys)}
@@ -79,21 +83,16 @@ class Levels(Keys):
 
     kind: ClassVar[str] = "category"
     noun: ClassVar[str] = "levels"
-    type: ClassVar[pa.DataType] = TEXT
-    textual: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
-        text = pc.fill_null(column.cast(TEXT), MISSING).combine_chunks()
-        coded = text.dictionary_encode()
-        codes = coded.indices.to_numpy(zero_copy_only=False).astype(int)
-        n = len(codes)
-        return KeyedRows(n, np.arange(n), codes, np.ones(n), coded.dictionary.to_pylist())
+        codes, levels = _encode(pc.fill_null(column.cast(TEXT), MISSING).combine_chunks())
+        return KeyedRows(len(codes), np.arange(len(codes)), codes, np.ones(len(codes)), levels)
 
     def label(self, name: str, key: Key) -> str:
         return f"{name}={key}"
 
-    def unseen(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
+    def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         found = zip(rows.keys, rows.tally().tolist(), new, strict=True)
         return {level: n for level, n, is_new in found if n and is_new}
 
@@ -103,29 +102,23 @@ class Words(Keys):
 
     kind: ClassVar[str] = "text"
     noun: ClassVar[str] = "words"
-    type: ClassVar[pa.DataType] = TEXT
-    textual: ClassVar[bool] = True
-    exclusive: ClassVar[bool] = False
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
         text = pc.utf8_lower(column.cast(TEXT)).combine_chunks()
-        blank = pc.fill_null(text, "")
-        lists = pc.split_pattern_regex(blank, BETWEEN_WORDS)
+        lists = pc.split_pattern_regex(pc.fill_null(text, ""), BETWEEN_WORDS)
         flat, rows = lists.flatten(), pc.list_parent_indices(lists)
-        missing = pc.is_null(text).take(rows)
-        flat = pc.if_else(missing, MISSING, flat)
+        flat = pc.if_else(pc.is_null(text).take(rows), MISSING, flat)
         there = pc.not_equal(flat, "")
-        coded = flat.filter(there).dictionary_encode()
-        codes = coded.indices.to_numpy(zero_copy_only=False).astype(int)
+        codes, words = _encode(flat.filter(there))
         rows = rows.filter(there).to_numpy(zero_copy_only=False).astype(int)
-        words, n = coded.dictionary.to_pylist(), len(text)
         rows, codes = np.divmod(np.unique(rows * max(len(words), 1) + codes), max(len(words), 1))
-        return KeyedRows(n, rows, codes, 1 / np.sqrt(np.bincount(rows, minlength=n)[rows]), words)
+        lengths = np.bincount(rows, minlength=len(text))
+        return KeyedRows(len(text), rows, codes, 1 / np.sqrt(lengths[rows]), words)
 
     def label(self, name: str, key: Key) -> str:
         return f"{name}: {key}"
 
-    def unseen(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
+    def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         n = len(np.unique(rows.rows[new[rows.codes]]))
         return {NEW_WORDS: n} if n else {}
 
@@ -135,26 +128,27 @@ class Indices(Keys):
 
     kind: ClassVar[str] = "sparse"
     noun: ClassVar[str] = "width"
-    type: ClassVar[pa.DataType] = SPARSE
     textual: ClassVar[bool] = False
-    exclusive: ClassVar[bool] = False
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
         whole = column.combine_chunks()
         lengths = whole.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         flat = whole.flatten()
-        coded = flat.field("index").dictionary_encode()
-        return KeyedRows(
-            len(column),
-            np.repeat(np.arange(len(column)), lengths),
-            coded.indices.to_numpy(zero_copy_only=False).astype(int),
-            flat.field("value").to_numpy(zero_copy_only=False).astype(float),
-            coded.dictionary.to_pylist(),
-        )
+        codes, indices = _encode(flat.field("index"))
+        values = flat.field("value").to_numpy(zero_copy_only=False).astype(float)
+        rows = np.repeat(np.arange(len(column)), lengths)
+        return KeyedRows(len(column), rows, codes, values, indices)
 
     def label(self, name: str, key: Key) -> str:
         return f"{name}[{key}]"
 
-    def unseen(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
+    def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         n = int(new[rows.codes].sum())
         return {NEW_INDICES: n} if n else {}
+
+
+def _encode(entries: pa.Array) -> tuple[np.ndarray, list[Any]]:
+    """The different entries as they first come, and the position of each entry among them."""
+    coded = entries.dictionary_encode()
+    codes = coded.indices.to_numpy(zero_copy_only=False).astype(int)
+    return codes, coded.dictionary.to_pylist()

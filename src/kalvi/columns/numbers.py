@@ -2,32 +2,31 @@
 
 A coefficient must mean one thing from the first row to the last, so the units of a column (its centre and
 its deviation) are those of the first rows and stay. A column that does not vary there is written as zero
-until it does and takes its unit then: no row has said anything of its coefficient before. The moments of
-all rows are followed in these units beside.
+until it does, and takes its unit then: no row before that says anything about its coefficient. The moments
+of all rows so far are kept in these units.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from kalvi.readers.files import BadData
+from kalvi.readers.files import BadData, RowLocator
 
 LARGEST = 1e300
-"""NumberColumns beyond this are refused: their squares in any unit could not be compared."""
+"""Numbers of larger size are refused, because their squares might overflow."""
 FAR = 1e9
-"""So many deviations from the first rows a number is taken for a mistake of units."""
+"""A number more deviations than this from the mean of the first rows is refused as a mistake of units."""
 STILL = 8 * float(np.finfo(float).eps)
-"""A deviation below this share of the largest number is rounding."""
+"""A deviation below this share of the largest number is rounding error."""
 SECONDS = 1e-6
+"""The length in seconds of a microsecond, the unit of times in tables."""
 UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
-
-Place = Callable[[int], str]
 
 
 class ColumnMoments(NamedTuple):
-    """Of each slot over all rows so far: how many values, their mean, squared deviations and extremes."""
+    """For each slot, over all rows so far: the number of values, their mean, the sum of their squared
+    deviations, and their extremes."""
 
     count: np.ndarray
     mean: np.ndarray
@@ -41,7 +40,7 @@ class ColumnMoments(NamedTuple):
         return cls(zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, z: np.ndarray, raw: np.ndarray) -> "ColumnMoments":
-        """A copy with further rows: z in units of the columns, raw as they came, NaN where missing."""
+        """A copy with further rows: z in units of the columns, raw as in the table, NaN where missing."""
         there = ~np.isnan(raw)
         n = there.sum(axis=0).astype(float)
         held = np.where(there, z, 0.0)
@@ -103,62 +102,47 @@ class NumberColumns(NamedTuple):
         """The first slot of each column."""
         return [int(s) for s in np.cumsum([0, *self.widths])[:-1]]
 
-    def raw(self, table: pa.Table, place: Place) -> np.ndarray:
-        """The numbers as they came, NaN where missing; infinite and huge ones are refused."""
+    def raw(self, table: pa.Table, locate: RowLocator) -> np.ndarray:
+        """The numbers as in the table, NaN where missing; infinite and huge ones are refused."""
         found = np.empty((table.num_rows, self.width))
         for name, kind, start, width in zip(
             self.names, self.kinds, self.starts(), self.widths, strict=True
         ):
             found[:, start : start + width] = _numbers(table[name], kind, width)
-        flags = np.array([kind == "flag" for kind in self.kinds], bool).repeat(self.widths)
-        odd = np.argwhere(flags & (found != 0) & (found != 1) & ~np.isnan(found))
-        if odd.size:
-            row, slot = odd[0]
-            raise BadData(
-                f"{place(int(row))}: column '{self._column(int(slot))}' is {found[row, slot]:g}, but the "
-                "model knows it as true or false (1 or 0)."
-            )
-        bad = np.argwhere(np.abs(found) > LARGEST)
-        if bad.size:
-            row, slot = bad[0]
-            raise BadData(
-                f"{place(int(row))}: column '{self._column(int(slot))}' is {found[row, slot]:g}; "
-                "numbers must be finite. Leave the field empty if the value is not known."
-            )
+        odd = self._is_flag() & (found != 0) & (found != 1) & ~np.isnan(found)
+        self._refuse(odd, found, locate, ", but the model knows it as true or false (1 or 0).")
+        finite = "; numbers must be finite. Leave the field empty if the value is not known."
+        self._refuse(np.abs(found) > LARGEST, found, locate, finite)
         return found
 
-    def settled(self, raw: np.ndarray) -> "NumberColumns":
-        """A copy with units for the columns that had none and vary in these rows."""
+    def with_units(self, raw: np.ndarray) -> "NumberColumns":
+        """A copy in which columns that had no unit and vary in these rows have one."""
         if not np.isnan(self.scale).any() or not len(raw):
             return self
         mean, std = units(raw)
         centre = np.where(np.isnan(self.centre), mean, self.centre)
         away = np.nanmax(np.abs(raw - centre), axis=0, initial=0.0)
         moved = np.where(std > 0, std, np.where(away > STILL * np.abs(centre), away, np.nan))
-        fixed = np.array([kind == "flag" for kind in self.kinds], bool).repeat(self.widths)
-        centre, moved = np.where(fixed, 0.0, centre), np.where(fixed, 1.0, moved)
+        flag = self._is_flag()
+        centre, moved = np.where(flag, 0.0, centre), np.where(flag, 1.0, moved)
         return self._replace(centre=centre, scale=np.where(np.isnan(self.scale), moved, self.scale))
 
-    def standardised(self, raw: np.ndarray, place: Place) -> np.ndarray:
+    def standardise(self, raw: np.ndarray, locate: RowLocator) -> np.ndarray:
         """The numbers in units of their columns; NaN where missing, 0 while a column has no unit."""
         scale = np.where(np.isnan(self.scale), np.inf, self.scale)
         centre = np.where(np.isnan(self.centre), 0.0, self.centre)
         z = (raw - centre) / scale
-        bad = np.argwhere(np.abs(z) > FAR)
-        if bad.size:
-            row, slot = bad[0]
-            raise BadData(
-                f"{place(int(row))}: column '{self._column(int(slot))}' is {raw[row, slot]:g}, more than "
-                f"{FAR:.0e} deviations from the first rows ({centre[slot]:g} ± {scale[slot]:g}); "
-                "check its units, or drop the column."
-            )
+        far = f", more than {FAR:.0e} deviations from the first rows ({{}} ± {{}}); "
+        remedy = "check its units, or drop the column."
+        self._refuse(np.abs(z) > FAR, raw, locate, far + remedy, centre, scale)
         return z
 
-    def seen(self, z: np.ndarray, raw: np.ndarray) -> "NumberColumns":
+    def with_counts(self, z: np.ndarray, raw: np.ndarray) -> "NumberColumns":
+        """A copy that counts further rows: z in units of the columns, raw as in the table."""
         return self._replace(rows=self.rows + len(raw), moments=self.moments.add(z, raw))
 
-    def absent(self, raw: np.ndarray) -> np.ndarray:
-        """Whether each column is missing, row by row."""
+    def is_missing(self, raw: np.ndarray) -> np.ndarray:
+        """A mask of the entries that are missing, a column each, however many slots it has."""
         ends = zip(self.starts(), self.widths, strict=True)
         return np.column_stack(
             [np.isnan(raw[:, s : s + width]).any(axis=1) for s, width in ends] or [raw[:, :0] > 0]
@@ -171,14 +155,14 @@ class NumberColumns(NamedTuple):
             named += [f"{name}[{i}]" for i in range(width)] if kind == "vector" else [name]
         return named
 
-    def described(self) -> list[dict[str, Any]]:
-        """For each column: its kind and what was seen of it."""
+    def describe(self) -> list[dict[str, Any]]:
+        """For each column its kind and a summary of its entries."""
         return [
-            self._described(*column)
+            self._describe(*column)
             for column in zip(self.names, self.kinds, self.starts(), self.widths, strict=True)
         ]
 
-    def _described(self, name: str, kind: str, start: int, width: int) -> dict[str, Any]:
+    def _describe(self, name: str, kind: str, start: int, width: int) -> dict[str, Any]:
         count = int(self.moments.count[start])
         about = {"name": name, "kind": kind, "missing": self.rows - count}
         if kind == "vector":
@@ -198,12 +182,28 @@ class NumberColumns(NamedTuple):
             "most": float(self.moments.most[start]),
         }
 
-    def _column(self, slot: int) -> str:
-        return self.slot_names()[slot]
+    def _is_flag(self) -> np.ndarray:
+        """A mask of the slots of flags."""
+        return np.array([kind == "flag" for kind in self.kinds], bool).repeat(self.widths)
+
+    def _refuse(
+        self,
+        bad: np.ndarray,
+        raw: np.ndarray,
+        locate: RowLocator,
+        reason: str,
+        *details: np.ndarray,
+    ) -> None:
+        """Refuse the first number at which the mask is true; {} in the reason are details of its slot."""
+        if bad.any():
+            row, slot = np.argwhere(bad)[0]
+            what = f"column '{self.slot_names()[slot]}' is {raw[row, slot]:g}"
+            why = reason.format(*(f"{values[slot]:g}" for values in details))
+            raise BadData(f"{locate(int(row))}: {what}{why}")
 
 
 def in_words(kind: str, mean: float, std: float) -> str:
-    """The mean and deviation of a column for people: "12.4 ± 3.1", "2020-05-17 ± 8.2 days", "always 1"."""
+    """The mean and deviation of a column in words: "12.4 ± 3.1", "2020-05-17 ± 8.2 days", "always 1"."""
     if kind != "time":
         return f"{mean:.4g} ± {std:.3g}" if std else f"always {mean:.6g}"
     when = str(np.datetime64(int(mean), "s")).replace("T", " ").removesuffix(" 00:00:00")
@@ -215,7 +215,7 @@ def in_words(kind: str, mean: float, std: float) -> str:
 
 
 def _numbers(column: pa.ChunkedArray, kind: str, width: int) -> np.ndarray:
-    """A column as numbers, one row each, NaN where missing."""
+    """The numbers of a column of the table, NaN where missing: as many columns as it has slots."""
     if kind == "vector":
         return _vectors(column, width)
     if kind == "time":
@@ -235,7 +235,7 @@ def _vectors(column: pa.ChunkedArray, width: int) -> np.ndarray:
 
 
 def units(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each column of numbers; NaN without any, zero where they do not vary."""
+    """Mean and deviation of each column without its NaN; NaN and 0 where it has no numbers."""
     there = ~np.isnan(raw)
     n = np.maximum(there.sum(axis=0), 1)
     held = np.where(there, raw, 0.0)

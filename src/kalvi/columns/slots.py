@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.columns.keys import Key, KeyedRows, Keys
+from kalvi.columns.keys import Key, Keys
 
 Label = Callable[[Key], str]
 
@@ -33,7 +33,7 @@ class Slots(eqx.Module):
         """The slot of each key, −1 where it has none."""
 
     @abstractmethod
-    def grown(self, keys: Sequence[Key], first: int) -> "Slots":
+    def with_slots_for(self, keys: Sequence[Key], first: int) -> "Slots":
         """A copy with slots from `first` on for new keys, in their order."""
 
     @abstractmethod
@@ -41,35 +41,31 @@ class Slots(eqx.Module):
         """The number of keys with a slot of their own; None where slots are never added."""
 
     @abstractmethod
-    def known(self) -> Sequence[Key]:
-        """The keys that have slots of their own."""
-
-    @abstractmethod
     def by_key(self) -> dict[Any, int]:
         """Key → slot; the unknown slot is that of None."""
 
     @abstractmethod
     def labels(self, label: Label) -> dict[int, str]:
-        """Slot → what it is called."""
+        """Slot → its name."""
+
+    @abstractmethod
+    def rows_by_key(self) -> tuple[Sequence[Key], np.ndarray]:
+        """The keys whose rows are counted, and the number of rows with each."""
 
     @abstractmethod
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of keys whose rows are counted, and the share of the rows that has each."""
 
     @abstractmethod
-    def described(self, keys: Keys) -> dict[str, Any]:
-        """What a person wants to know of the keys, which were read as `keys` says."""
+    def describe(self, keys: Keys) -> dict[str, Any]:
+        """A summary for people of the keys, which were read as `keys` says."""
 
     @abstractmethod
-    def counted(self, rows: KeyedRows) -> "Slots":
-        """A copy that has counted these rows."""
+    def with_counts(self, keys: Sequence[Key], counts: np.ndarray) -> "Slots":
+        """A copy that counts further rows: so many with each of these keys."""
 
     @abstractmethod
-    def joined(self, other: Any) -> "Slots":
-        """A copy that has counted the rows of another, which has the same keys or some of them."""
-
-    @abstractmethod
-    def uncounted(self) -> "Slots":
+    def without_counts(self) -> "Slots":
         """A copy that has counted no row."""
 
 
@@ -90,7 +86,7 @@ class OwnSlots(Slots):
     def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
         return np.append(self.slots, -1)[self._positions(keys)]
 
-    def grown(self, keys: Sequence[Key], first: int) -> "OwnSlots":
+    def with_slots_for(self, keys: Sequence[Key], first: int) -> "OwnSlots":
         new: Any = tuple(keys[int(i)] for i in np.flatnonzero(self._positions(keys) < 0))
         if not new:
             return self
@@ -104,9 +100,6 @@ class OwnSlots(Slots):
     def count(self) -> int | None:
         return len(self.keys)
 
-    def known(self) -> Sequence[Key]:
-        return self.keys
-
     def by_key(self) -> dict[Any, int]:
         found = dict(zip(self.keys, self.slots.tolist(), strict=True))
         return found if self.unknown is None else {**found, None: self.unknown}
@@ -114,28 +107,25 @@ class OwnSlots(Slots):
     def labels(self, label: Label) -> dict[int, str]:
         return {slot: label(key) for key, slot in self.by_key().items() if key is not None}
 
+    def rows_by_key(self) -> tuple[Sequence[Key], np.ndarray]:
+        return self.keys, self.counts
+
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         return self.slots, self.counts / max(self.counts.sum(), 1)
 
-    def described(self, keys: Keys) -> dict[str, Any]:
-        return {**keys.described(self.keys, self.counts), "hashed": False}
+    def describe(self, keys: Keys) -> dict[str, Any]:
+        return {**keys.describe(self.keys, self.counts), "hashed": False}
 
-    def counted(self, rows: KeyedRows) -> "OwnSlots":
-        return self._with_counts(rows.keys, rows.tally())
+    def with_counts(self, keys: Sequence[Key], counts: np.ndarray) -> "OwnSlots":
+        total, at = self.counts.copy(), self._positions(keys)
+        total[at[at >= 0]] += counts[at >= 0]
+        return replace(self, counts=total)
 
-    def joined(self, other: "OwnSlots") -> "OwnSlots":
-        return self._with_counts(other.keys, other.counts)
-
-    def uncounted(self) -> "OwnSlots":
+    def without_counts(self) -> "OwnSlots":
         return replace(self, counts=np.zeros_like(self.counts))
 
-    def _with_counts(self, keys: Sequence[Key], more: np.ndarray) -> "OwnSlots":
-        counts, at = self.counts.copy(), self._positions(keys)
-        counts[at[at >= 0]] += more[at >= 0]
-        return replace(self, counts=counts)
-
     def _positions(self, keys: Sequence[Key]) -> np.ndarray:
-        """Where the keys stand among our own, −1 where they do not."""
+        """The position of each key in `self.keys`, −1 where it is not there."""
         if not self.keys or not keys:
             return np.full(len(keys), -1)
         found = pc.index_in(pa.array(keys), value_set=pa.array(self.keys))
@@ -150,16 +140,13 @@ class HashedSlots(Slots):
     unknown: int | None = None
 
     def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
-        return self.start + np.array([hashed(label(key), self.bits) for key in keys], int)
+        return self.start + np.array([hash_text(label(key), self.bits) for key in keys], int)
 
-    def grown(self, keys: Sequence[Key], first: int) -> "HashedSlots":
+    def with_slots_for(self, keys: Sequence[Key], first: int) -> "HashedSlots":
         return self
 
     def count(self) -> int | None:
         return None
-
-    def known(self) -> Sequence[Key]:
-        return ()
 
     def by_key(self) -> dict[Any, int]:
         return {i: self.start + i for i in range(2**self.bits)}
@@ -167,23 +154,23 @@ class HashedSlots(Slots):
     def labels(self, label: Label) -> dict[int, str]:
         return {slot: f"(hash {i})" for i, slot in self.by_key().items()}
 
+    def rows_by_key(self) -> tuple[Sequence[Key], np.ndarray]:
+        return (), np.zeros(0, int)
+
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0, int), np.zeros(0)
 
-    def described(self, keys: Keys) -> dict[str, Any]:
+    def describe(self, keys: Keys) -> dict[str, Any]:
         return {"bits": self.bits, "hashed": True}
 
-    def counted(self, rows: KeyedRows) -> "HashedSlots":
+    def with_counts(self, keys: Sequence[Key], counts: np.ndarray) -> "HashedSlots":
         return self
 
-    def joined(self, other: "HashedSlots") -> "HashedSlots":
-        return self
-
-    def uncounted(self) -> "HashedSlots":
+    def without_counts(self) -> "HashedSlots":
         return self
 
 
-def hashed(text: str, bits: int) -> int:
+def hash_text(text: str, bits: int) -> int:
     """A number below 2^bits that is the same on every machine."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> (64 - bits)

@@ -7,13 +7,13 @@ import equinox as eqx
 import numpy as np
 import pyarrow as pa
 
-from kalvi.columns.numbers import FAR, LARGEST, Place
-from kalvi.readers.files import BadData
+from kalvi.columns.numbers import FAR, LARGEST
+from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.notation import FALSE, TRUE, Notation, parse
 
 MOST_CLASSES = 100
 NO_LABEL = ("?", "-", "--", ".", "na", "nan", "-nan", "nat", "n/a", "n.a.", "#n/a", "null")
-"""Entries of a target of labels that stand for none, unless --classes names them."""
+"""Entries of a target of labels that count as missing, unless --classes names them."""
 FLAGS = dict.fromkeys(TRUE, "true") | dict.fromkeys(FALSE, "false")
 
 
@@ -30,8 +30,10 @@ class Target(eqx.Module):
     def complaint(self, value: str) -> str:
         """Why a value is impossible, and what to do."""
 
-    def read(self, table: pa.Table, place: Place, *, skip: bool) -> tuple[np.ndarray, np.ndarray]:
-        """y, and a mask of the rows that have one; rows without are refused unless `skip`."""
+    def read(
+        self, table: pa.Table, locate: RowLocator, *, skip: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """y as it is learned, and a mask of the rows that have one; others are refused unless `skip`."""
         column = table[self.name]
         y, bad = self.codes(column)
         there = ~np.asarray(column.is_null(nan_is_null=True).to_numpy(), bool) & ~np.isnan(y)
@@ -40,7 +42,7 @@ class Target(eqx.Module):
             marker = column[row].as_py()
             shown = "missing" if marker is None or marker != marker else f"missing ('{marker}')"
             raise BadData(
-                f"{place(row)}: the target '{self.name}' is {shown}; fill it in, or have "
+                f"{locate(row)}: the target '{self.name}' is {shown}; fill it in, or have "
                 "such rows left out (--skip-unlabelled)."
             )
         bad = bad & there
@@ -48,26 +50,26 @@ class Target(eqx.Module):
             row = int(np.argmax(bad))
             value = label(column[row].as_py())
             raise BadData(
-                f"{place(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint(value)}"
+                f"{locate(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint(value)}"
             )
         return np.where(there, y, 0.0), there
 
     @abstractmethod
-    def judged(
+    def read_for_scoring(
         self, column: pa.ChunkedArray, word: str = "number"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """y in the units of predictions, and a mask of the rows that have one.
+        """y in original units, from a column of text, and a mask of the rows that have one.
 
-        The column is text; `word` says how its numbers are written (`readers.notation`).
+        `word` says how numbers are written (`readers.notation`).
         """
 
     @abstractmethod
-    def restored(self, y: np.ndarray) -> np.ndarray:
-        """y in the units of predictions, from what `read` returned."""
+    def in_original_units(self, y: np.ndarray) -> np.ndarray:
+        """The y that `read` returned, in the units of the table, which predictions have."""
 
     @abstractmethod
     def type(self) -> str | None:
-        """How the column must be read in other files: "number", "category", or None: as it looks."""
+        """The type with which other files are read: "number", "category", or None to infer it."""
 
 
 class Classes(Target):
@@ -76,13 +78,13 @@ class Classes(Target):
     labels: tuple[str, ...]
     text: bool = True  # whether the labels are text, not numbers
 
-    def judged(
+    def read_for_scoring(
         self, column: pa.ChunkedArray, word: str = "number"
     ) -> tuple[np.ndarray, np.ndarray]:
         order = {text: i for i, text in enumerate(self.labels)}
         coded = column.combine_chunks().dictionary_encode()
         texts = coded.dictionary.to_pylist()
-        read = _read(pa.chunked_array([coded.dictionary]), word).to_pylist()
+        read = _parse_numbers(pa.chunked_array([coded.dictionary]), word).to_pylist()
         values = [
             order.get(text, order.get(FLAGS.get(text, "") if value is None else label(value), -1))
             for text, value in zip(texts, read, strict=True)
@@ -100,7 +102,7 @@ class Classes(Target):
         numbers = np.array([float(label) for label in self.labels])
         return numbers.astype(int) if np.all(numbers == numbers.astype(int)) else numbers
 
-    def restored(self, y: np.ndarray) -> np.ndarray:
+    def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y
 
     def type(self) -> str | None:
@@ -124,7 +126,21 @@ class Classes(Target):
         )
 
 
-class Numbers(Target):
+class NumericTarget(Target):
+    """A column of numbers."""
+
+    def read_for_scoring(
+        self, column: pa.ChunkedArray, word: str = "number"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        y = numbers(_parse_numbers(column, word))
+        there = np.isfinite(y)
+        return np.where(there, y, 0.0), there
+
+    def type(self) -> str | None:
+        return "number"
+
+
+class Numbers(NumericTarget):
     """Numbers of any size, learned in deviations from the mean of the first rows."""
 
     centre: float = 0.0
@@ -135,16 +151,8 @@ class Numbers(Target):
         z = (y - self.centre) / self.scale
         return z, (np.abs(y) > LARGEST) | (np.abs(z) > FAR)
 
-    def judged(
-        self, column: pa.ChunkedArray, word: str = "number"
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return _judged_numbers(column, word)
-
-    def restored(self, y: np.ndarray) -> np.ndarray:
+    def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y * self.scale + self.centre
-
-    def type(self) -> str | None:
-        return "number"
 
     def complaint(self, value: str) -> str:
         return (
@@ -152,36 +160,22 @@ class Numbers(Target):
         )
 
 
-class Counts(Target):
+class Counts(NumericTarget):
     """Counts: 0, 1, 2, …"""
 
     def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
         y = numbers(column)
         return y, (y < 0) | (y > LARGEST) | (y != np.floor(y))
 
-    def judged(
-        self, column: pa.ChunkedArray, word: str = "number"
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return _judged_numbers(column, word)
-
-    def restored(self, y: np.ndarray) -> np.ndarray:
+    def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y
-
-    def type(self) -> str | None:
-        return "number"
 
     def complaint(self, value: str) -> str:
         return "it must be a count, 0, 1, 2 and so on. Use --model linear for other numbers."
 
 
-def _judged_numbers(column: pa.ChunkedArray, word: str) -> tuple[np.ndarray, np.ndarray]:
-    y = numbers(_read(column, word))
-    there = np.isfinite(y)
-    return np.where(there, y, 0.0), there
-
-
-def _read(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
-    """Text as numbers, missing where it is no number; `word` says how they are written."""
+def _parse_numbers(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
+    """The numbers in a column of text, null at other entries; `word` says how they are written."""
     return parse(column, Notation.of(word)).values
 
 
@@ -191,7 +185,7 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def is_missing_label(value: Any) -> bool:
-    """Whether an entry among labels marks a missing one; words such as none may be labels."""
+    """Whether an entry of a column of labels counts as missing; words such as none may be labels."""
     return isinstance(value, str) and value.strip().lower() in NO_LABEL
 
 

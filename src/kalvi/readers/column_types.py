@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.errors import BadData, listed
+from kalvi.readers.errors import BadData, list_names
 
 NUMBER = pa.float64()
 FLAG = pa.bool_()
@@ -83,7 +83,7 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
             raise BadData(f"{where}: column {i + 1} has no name; give it one in the header.")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise BadData(
-            f"{where}: column {listed(twice)} appears more than once; rename one of them."
+            f"{where}: column {list_names(twice)} appears more than once; rename one of them."
         )
     return names
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import csv as pacsv
 
 from kalvi.readers.column_types import TEXT, check_names
-from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten
+from kalvi.readers.errors import FAILURES, BadData, first_failure, name_row, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -134,7 +134,7 @@ class _Body:
     def _table(self, block: bytes, options: _Options) -> pa.Table:
         def where(at: int) -> str:
             whole = self._lexer.ends(block[:at])
-            return place(self._source.name, self._blocks.rows + max(len(whole), 1))
+            return name_row(self._source.name, self._blocks.rows + max(len(whole), 1))
 
         check_text(block, where)
         if not self._blocks.whole and not self._lexer.is_closed(block):
@@ -151,7 +151,7 @@ class _Body:
         ends = self._lexer.ends(block)
         bad = first_failure(len(ends), lambda n: options.parse(block[: ends[n - 1]]))
         fields = self._fields(block[ends[bad - 1] if bad else 0 : ends[bad]].lstrip(b"\r\n"))
-        where = place(self._source.name, self._blocks.rows + bad + 1)
+        where = name_row(self._source.name, self._blocks.rows + bad + 1)
         if len(fields) != len(self.names):
             many, needed = f"{len(fields):,} field{'s' * (len(fields) != 1)}", len(self.names)
             return BadData(f"{where}: has {many} where the header has {needed:,}.")

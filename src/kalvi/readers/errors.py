@@ -31,7 +31,7 @@ LONGEST = 40
 """So many characters of an offending value are shown."""
 
 
-def place(name: str, row: int) -> str:
+def name_row(name: str, row: int) -> str:
     """How messages name a data row of a file: from 1, a header not counted."""
     return f"{name}, row {row:,}"
 
@@ -42,7 +42,7 @@ def shorten(value: object) -> str:
     return repr(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 
-def listed(names: list[str], most: int = 5) -> str:
+def list_names(names: list[str], most: int = 5) -> str:
     """The first few of many names."""
     shown = ", ".join(shorten(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

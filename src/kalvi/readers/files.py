@@ -5,11 +5,13 @@ Imports nothing large, so that a missing file is refused at once.
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kalvi.readers.formats import COMPRESSED_ENDINGS, ENDINGS
 
+RowLocator = Callable[[int], str]
+"""Names the i-th row of a table as messages do: "flights.csv, row 123"."""
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 

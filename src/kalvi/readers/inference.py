@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalvi.readers.column_types import FLAG, NUMBER, TEXT, TIME, type_in_words
-from kalvi.readers.errors import FAILURES, BadData, listed, shorten
+from kalvi.readers.errors import FAILURES, BadData, list_names, shorten
 from kalvi.readers.layout import Column, ColumnLayout, ColumnReason, ReadOptions
 from kalvi.readers.notation import (
     CURRENCIES,
@@ -80,7 +80,7 @@ def infer_layout(
         if name not in declared.names and options.strict:
             raise BadData(
                 f"{first}: has no column {shorten(name)} to read as a {word}; it has "
-                f"{listed(declared.names)}."
+                f"{list_names(declared.names)}."
             )
     columns = (
         _text_column(field.name, text[field.name], options, first)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import json as pajson
 
 from kalvi.readers.column_types import FLAG, NUMBER, SPARSE, TEXT, check_names, vector
-from kalvi.readers.errors import FAILURES, BadData, place, shorten
+from kalvi.readers.errors import FAILURES, BadData, name_row, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions, wrong_type
@@ -112,7 +112,7 @@ def _add_first_rows(
         for block in line_blocks(source, last=False):
             for line in lines(block):
                 row, count, size = row + 1, count + 1, size + len(line)
-                where = place(source.name, row)
+                where = name_row(source.name, row)
                 for name, value in _object(line, where).items():
                     if name not in options.drop:
                         column = columns.setdefault(name, _Column())
@@ -171,7 +171,7 @@ def _parse_located(block: bytes, layout: ColumnLayout, name: str, start: int) ->
         return _parse(block, layout)
     except FAILURES:
         rows = [
-            _row(line, layout, place(name, start + i + 1)) for i, line in enumerate(lines(block))
+            _row(line, layout, name_row(name, start + i + 1)) for i, line in enumerate(lines(block))
         ]
         kinds = {n: TEXT if kind in SIMPLE else kind for n, kind in layout.parse_types().items()}
         return pa.Table.from_pylist(rows, schema=pa.schema(kinds.items()))

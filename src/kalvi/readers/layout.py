@@ -18,12 +18,12 @@ from kalvi.readers.column_types import (
     is_text,
     type_in_words,
 )
-from kalvi.readers.errors import FAILURES, BadData, first_failure, listed, shorten
+from kalvi.readers.errors import FAILURES, BadData, first_failure, list_names, shorten
+from kalvi.readers.files import RowLocator
 from kalvi.readers.notation import Notation, parse
 
 QUOTED = 5
 """At most this many different invalid entries of a column are quoted."""
-Locate = Callable[[int], str]
 
 
 def refuse_invalid(name: str) -> str:
@@ -112,11 +112,13 @@ class ColumnLayout:
         """Refuse a file that does not have the same columns, in any order."""
         here, known = set(names), {*self.columns, *self.drop}
         if absent := [name for name in self.columns if name not in here]:
-            raise BadData(f"{where}: has no column {listed(absent)}, which {self._first} has.")
+            raise BadData(f"{where}: has no column {list_names(absent)}, which {self._first} has.")
         if extra := [name for name in names if name not in known]:
-            raise BadData(f"{where}: has a column {listed(extra)}, which {self._first} has not.")
+            raise BadData(
+                f"{where}: has a column {list_names(extra)}, which {self._first} has not."
+            )
 
-    def convert(self, table: pa.Table, locate: Locate) -> pa.Table:
+    def convert(self, table: pa.Table, locate: RowLocator) -> pa.Table:
         """The table with the columns and types of the schema; `locate(i)` names its i-th row."""
         arrays = []
         for name, column in self.columns.items():
@@ -128,7 +130,7 @@ class ColumnLayout:
         return pa.table(arrays, schema=self.schema)
 
     def _parse(
-        self, column: Column, notation: Notation, text: pa.ChunkedArray, locate: Locate
+        self, column: Column, notation: Notation, text: pa.ChunkedArray, locate: RowLocator
     ) -> pa.ChunkedArray:
         """The values of a column of text; an invalid entry is refused, or noted and missing."""
         name = column.field.name
@@ -163,7 +165,7 @@ class ColumnLayout:
         ]
 
 
-def _check_zeros(name: str, column: pa.ChunkedArray, locate: Locate) -> None:
+def _check_zeros(name: str, column: pa.ChunkedArray, locate: RowLocator) -> None:
     """Refuse a label in a column that looked like whole numbers."""
     zeros = pc.match_substring_regex(column, r"^\s*0\d+\s*$")
     if pc.any(zeros).as_py():
@@ -175,7 +177,7 @@ def _check_zeros(name: str, column: pa.ChunkedArray, locate: Locate) -> None:
         )
 
 
-def _cast(field: pa.Field, column: pa.ChunkedArray, locate: Locate) -> pa.ChunkedArray:
+def _cast(field: pa.Field, column: pa.ChunkedArray, locate: RowLocator) -> pa.ChunkedArray:
     """A column that is not text, in the type of the layout."""
     try:
         return cast(column, field.type)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import csv as pacsv
 
 from kalvi.readers.column_types import NUMBER, SPARSE
-from kalvi.readers.errors import FAILURES, BadData, first_failure, place, shorten, succeeds
+from kalvi.readers.errors import FAILURES, BadData, first_failure, name_row, shorten, succeeds
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -96,7 +96,7 @@ def _parse_located(block: bytes, name: str, start: int) -> pa.Table:
     except FAILURES as error:
         every = lines(block)
         bad = first_failure(len(every), lambda n: _parse(b"\n".join(every[:n])))
-        raise BadData(f"{place(name, start + bad + 1)}: {_fault(every[bad])}.") from error
+        raise BadData(f"{name_row(name, start + bad + 1)}: {_fault(every[bad])}.") from error
 
 
 def _fault(line: bytes) -> str:

@@ -92,7 +92,7 @@ def _names(piece: Piece, column: str) -> np.ndarray:
     values = piece.table.column(column)
     if values.null_count:
         row = values.is_null().index(True).as_py()
-        raise BadData(f"{piece.place(row)}: has no name in column {shorten(column)}.")
+        raise BadData(f"{piece.locate(row)}: has no name in column {shorten(column)}.")
     names = values.to_numpy()
     return names.astype(str) if values.type == TEXT else names
 
@@ -103,12 +103,12 @@ def _entries(piece: Piece, column: str) -> np.ndarray:
     if pa.types.is_fixed_size_list(values.type):
         if values.null_count:
             row = values.is_null().index(True).as_py()
-            raise BadData(f"{piece.place(row)}: has no entries.")
+            raise BadData(f"{piece.locate(row)}: has no entries.")
         flat = pc.list_flatten(values).to_numpy().reshape(len(values), -1)  # pyright: ignore
         return _binary(flat, np.isnan(flat), piece, column)
     if values.type not in (NUMBER, FLAG):
         row = values.is_valid().index(True).as_py()
-        raise _refusal(piece.place(row), column, values[row].as_py())
+        raise _refusal(piece.locate(row), column, values[row].as_py())
     missing = values.is_null().to_numpy(zero_copy_only=False)[:, None]
     numbers = values.cast(NUMBER).fill_null(0).to_numpy()[:, None]
     return _binary(numbers, missing, piece, column)
@@ -119,7 +119,7 @@ def _binary(numbers: np.ndarray, missing: np.ndarray, piece: Piece, column: str)
     bad = (numbers != 0) & (numbers != 1) & ~missing
     if bad.any():
         row, i = np.argwhere(bad)[0]
-        raise _refusal(piece.place(int(row)), column, f"{numbers[row, i]:g}")
+        raise _refusal(piece.locate(int(row)), column, f"{numbers[row, i]:g}")
     return np.where(missing, MISSING, numbers == 1).astype(np.int8)
 
 
@@ -140,7 +140,7 @@ def _sparse(source: Source, unstored: str | None) -> Matrix:
         row = np.repeat(np.arange(len(rows)), lengths)
         bad = np.flatnonzero((value != 0) & (value != 1))
         if len(bad):
-            raise _refusal(piece.place(int(row[bad[0]])), name, f"{value[bad[0]]:g}")
+            raise _refusal(piece.locate(int(row[bad[0]])), name, f"{value[bad[0]]:g}")
         places.append((row + start, index, value))
         width, start = max(width, int(index.max(initial=-1)) + 1), start + len(rows)
     row, col, value = (np.concatenate([part[i] for part in places]) for i in range(3))
@@ -188,7 +188,7 @@ def _long(source: Source, unstored: str | None) -> Matrix:
     if twice.any():
         at = int(order[1:][twice].min())
         where = next(
-            piece.place(at - piece.start) for piece in reversed(pieces) if piece.start <= at
+            piece.locate(at - piece.start) for piece in reversed(pieces) if piece.start <= at
         )
         raise BadData(f"{where}: names a row and column that were named before.")
     how = unstored or ("missing" if (value == 0).any() else "zero")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import place
+from kalvi.readers.errors import name_row
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.text_blocks import line_blocks
@@ -41,7 +41,7 @@ class Reader(abc.ABC):
         """Tables in the types of the layout, each with the number of rows of the file before it."""
         for start, table in self.parsed(source, layout, skip=skip, last=last):
             if table.num_rows:
-                where = lambda i, s=start: place(source.name, s + i + 1)  # noqa: E731
+                where = lambda i, s=start: name_row(source.name, s + i + 1)  # noqa: E731
                 yield start, layout.convert(table, where)
         source.check_unchanged()
 

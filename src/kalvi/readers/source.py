@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kalvi.readers.columnar import TableInput, TableReader
-from kalvi.readers.errors import BadData, place
+from kalvi.readers.errors import BadData, name_row
 from kalvi.readers.files import Data, expand
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions, refuse_invalid
@@ -21,10 +21,10 @@ class Piece(NamedTuple):
     start: int
     parts: tuple[tuple[int, str, int], ...]
 
-    def place(self, i: int) -> str:
+    def locate(self, i: int) -> str:
         """Where its i-th row is ("flights.csv, row 123")."""
         offset, name, row = next(part for part in reversed(self.parts) if part[0] <= i)
-        return place(name, row + i - offset + 1)
+        return name_row(name, row + i - offset + 1)
 
 
 class Source:

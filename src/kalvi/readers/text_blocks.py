@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import BadData, place, refusing
+from kalvi.readers.errors import BadData, name_row, refusing
 from kalvi.readers.inputs import Input
 
 BLOCK = 2**22
@@ -41,7 +41,7 @@ class Blocks:
             else:  # twice as much each time, so that the whole is looked at a few times only
                 carry, want = data, min(max(len(data), BLOCK), LONGEST_LINE - len(data))
             if len(carry) >= LONGEST_LINE:
-                where, limit = place(source.name, self.rows + 1), f"{LONGEST_LINE >> 20} MiB"
+                where, limit = name_row(source.name, self.rows + 1), f"{LONGEST_LINE >> 20} MiB"
                 raise BadData(f"{where}: is longer than {limit}; is a quote not closed?")
         source.check_unchanged()
         if carry:
@@ -55,7 +55,7 @@ def line_blocks(source: Input, *, last: bool) -> Iterator[bytes]:
     for block in blocks:
 
         def where(at: int, block: bytes = block) -> str:
-            return place(source.name, blocks.rows + max(len(lines(block[:at])), 1))
+            return name_row(source.name, blocks.rows + max(len(lines(block[:at])), 1))
 
         check_text(block, where)
         yield block

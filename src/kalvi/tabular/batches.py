@@ -67,10 +67,10 @@ class FileStream:
         layout = {"intercept": self._options["intercept"], "dtype": self._options["dtype"]}
         for piece in source.pieces(size):
             y, there = self.target.read(
-                piece.table, piece.place, skip=self._options["skip_unlabelled"]
+                piece.table, piece.locate, skip=self._options["skip_unlabelled"]
             )
-            weight = weights(piece.table, piece.place, self._options["weight"]) * there
-            x, encoder, _ = encoder.encode(piece.table, piece.place, learn=True)
+            weight = weights(piece.table, piece.locate, self._options["weight"]) * there
+            x, encoder, _ = encoder.encode(piece.table, piece.locate, learn=True)
             with matching_precision(layout["dtype"]):
                 (batch,) = streams.array_batches(x, y, weight, block_size=size, **layout)
             yield batch

@@ -65,7 +65,7 @@ def intercepts(estimator: Any, encoder: Encoder, target: Target) -> list[dict[st
     """The intercept of each class: of an average row, and of one with 0 in every number."""
     if not estimator.fit_intercept:
         return []
-    zero, _ = target.restored(np.array([0.0, 1.0]))
+    zero, _ = target.in_original_units(np.array([0.0, 1.0]))
     mean, std = _moments(estimator, target, _intercept_rows(encoder))
     pairs = (mean + zero).reshape(-1, 2), std.reshape(-1, 2)
     return [
@@ -157,7 +157,7 @@ def _moments(estimator: Any, target: Target, rows: Any) -> tuple[np.ndarray, np.
         mean, variance, _ = predict_rows(noiseless, q, wide, layout)
         means.append(mean)
         stds.append(np.sqrt(variance))
-    zero, one = target.restored(np.array([0.0, 1.0]))
+    zero, one = target.in_original_units(np.array([0.0, 1.0]))
     return np.concatenate(means) * (one - zero), np.concatenate(stds) * (one - zero)
 
 

@@ -15,10 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kalvi import __version__
 from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
-from kalvi.columns.numbers import Place
 from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.numerics.precision import matching_precision
-from kalvi.readers.files import BadData
+from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.rules.factor_analysis.factor_model import hidden_moments
 from kalvi.streams import run
@@ -147,18 +146,18 @@ class FactorModel(RowModel, FactorFields):
         """The name of each number of a row."""
         return self.encoder.numbers.slot_names()
 
-    def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
-        self._check_columns(table, place)
-        _, encoder, unseen = encoded = encoder.encode(table, place, learn=True)
-        x = self._numbers(encoded.x, encoder, table, place)
+    def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
+        self._check_columns(table, locate)
+        _, encoder, unseen = encoded = encoder.encode(table, locate, learn=True)
+        x = self._numbers(encoded.x, encoder, table, locate)
         n = table.num_rows
         return Rows(table, x, np.zeros(n), np.ones(n), encoder, unseen)
 
-    def inputs(self, table: pa.Table, place: Place) -> tuple[Any, Unseen]:
+    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
         """Rows of numbers to find the factors of; numbers have no levels that could be new."""
-        self._check_columns(table, place)
-        encoded = self.encoder.encode(table, place, learn=False)
-        return self._numbers(encoded.x, self.encoder, table, place), {}
+        self._check_columns(table, locate)
+        encoded = self.encoder.encode(table, locate, learn=False)
+        return self._numbers(encoded.x, self.encoder, table, locate), {}
 
     def learned(self, rows: Rows, start: int) -> "FactorModel":
         """The model after a piece, whose blocks are each scored and then learned."""
@@ -208,9 +207,9 @@ class FactorModel(RowModel, FactorFields):
         record = self.record._replace(densities=self._densities())
         return self._replace(record=record.without_rows())
 
-    def predicted(self, table: pa.Table, place: Place, level: float) -> RowPredictions:
+    def predicted(self, table: pa.Table, locate: RowLocator, level: float) -> RowPredictions:
         """The expected factors of each row, and its log density."""
-        x, _ = self.inputs(table, place)
+        x, _ = self.inputs(table, locate)
         scores, density = self.estimator.transform(x), self.estimator.score_samples(x)
         columns = {f"factor_{k + 1}": scores[:, k] for k in range(scores.shape[1])}
         found = pa.table(columns | {"log_density": density})
@@ -220,7 +219,7 @@ class FactorModel(RowModel, FactorFields):
         return {
             "model": self.model,
             "rows": self.record.rows,
-            "columns": self.encoder.described(),
+            "columns": self.encoder.describe(),
             "left_out": dict(self.left_out),
         }
 
@@ -284,7 +283,7 @@ class FactorModel(RowModel, FactorFields):
         learned, estimator = self.record.rows > 0, self.estimator
         still = [
             column["name"]
-            for column in self.encoder.described()
+            for column in self.encoder.describe()
             if learned and column["kind"] == "number" and not column.get("std", 0.0)
         ]
         found = [f"'{name}' never varies; leave it out with --drop {name}." for name in still]
@@ -296,26 +295,26 @@ class FactorModel(RowModel, FactorFields):
         return found
 
     def _numbers(
-        self, x: np.ndarray, encoder: Encoder, table: pa.Table, place: Place
+        self, x: np.ndarray, encoder: Encoder, table: pa.Table, locate: RowLocator
     ) -> np.ndarray:
         """The numbers in their units, or as they came; the centre of the first rows where missing."""
         numbers = encoder.numbers
         if not self.choices.raw:
             return x[:, : numbers.width]  # without the indicators of what was missing
-        raw = numbers.raw(table, place)
+        raw = numbers.raw(table, locate)
         bad = np.argwhere(np.abs(raw) > LARGEST)
         if bad.size:
             row, slot = bad[0]
             raise BadData(
-                f"{place(int(row))}: column '{self.names()[slot]}' is {raw[row, slot]:g}, too large "
+                f"{locate(int(row))}: column '{self.names()[slot]}' is {raw[row, slot]:g}, too large "
                 "for --raw; leave that out, or scale the column."
             )
         return np.where(np.isnan(raw), np.nan_to_num(numbers.centre), raw)
 
-    def _check_columns(self, table: pa.Table, place: Place) -> None:
+    def _check_columns(self, table: pa.Table, locate: RowLocator) -> None:
         for name in self.columns():
             if name not in table.column_names:
-                raise BadData(f"{place(0)}: there is no column '{name}', which the model needs.")
+                raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
 
 
 def _estimator(choices: FactorChoices) -> FactorAnalysis:

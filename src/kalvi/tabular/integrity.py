@@ -109,7 +109,7 @@ def encoder_rules(encoder: Encoder) -> Rules:
     for group in encoder.groups:
         for what, right in group_rules(group, front, bits):
             yield f"'{group.name}': {what}", right
-        if group.count() is not None:
+        if group.slots.count() is not None:
             taken.append(np.array(list(group.slots.by_key().values()), int))
     places = np.sort(np.concatenate(taken))
     given = front + hashed + np.arange(len(places))

@@ -75,7 +75,7 @@ def new_job(
 ) -> Job:
     """The job of a run that begins with a source that was just opened."""
     piece = int(np.clip(PIECE_NUMBERS // max(model.encoder.width, 1), 256, PIECE_ROWS))
-    dense = all(group.count() is None for group in model.encoder.groups)
+    dense = model.encoder.fixed()
     return Job(
         run=secrets.token_hex(8),
         out=str(out),
@@ -311,7 +311,7 @@ def _numbers(
     encoder = model.encoder
     for piece in source.pieces(job.piece, skip=0 if again else job.done):
         rows, end = (
-            model.read(piece.table, piece.place, encoder),
+            model.read(piece.table, piece.locate, encoder),
             piece.start + piece.table.num_rows,
         )
         if end > job.done:

@@ -152,7 +152,7 @@ class LinearRegressionModel(LinearModel):
 
     def prediction(self, x: Any) -> Prediction:
         mean, std = self.estimator.predict(x, return_std=True)
-        restored = self.target.restored(mean)
+        restored = self.target.in_original_units(mean)
         return Prediction(
             restored,
             lambda level: intervals.normal(restored, self.target_scale() * std, level),

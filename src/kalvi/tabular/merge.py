@@ -28,8 +28,8 @@ def merged(
         check_apart(models, names)
     encoder = first.encoder
     for model in models[1:]:
-        encoder = encoder.joined(model.encoder)
-    places = [model.encoder.places_in(encoder) for model in models]
+        encoder = encoder.merged_with(model.encoder)
+    places = [model.encoder.slots_in(encoder) for model in models]
     estimators = [model.estimator for model in models]
     estimator = merge_models(estimators, places, encoder.width, again=again)
     record = _record([model.record for model in models])

@@ -149,7 +149,7 @@ class Record(NamedTuple):
             checks = self.checks.add_classes(mean, y)
             losses = class_losses(mean, y)
         else:
-            y, scores = target.restored(y), self.scores or NumberScores.none()
+            y, scores = target.in_original_units(y), self.scores or NumberScores.none()
             assert inside is not None  # numbers have intervals
             checks = self.checks.add_numbers(inside.sum(axis=0).astype(float), len(y))
             losses = (y - mean) ** 2
@@ -160,7 +160,7 @@ class Record(NamedTuple):
         """The record with rows that were learned, predicted or not."""
         scores: Any = self.scores
         if not isinstance(target, Classes):
-            scores = (scores or NumberScores.none()).after(target.restored(y[weight > 0]))
+            scores = (scores or NumberScores.none()).after(target.in_original_units(y[weight > 0]))
         return self._replace(
             rows=self.rows + int(np.sum(weight > 0)),
             weight=self.weight + float(weight.sum()),

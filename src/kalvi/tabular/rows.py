@@ -7,9 +7,8 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from kalvi.columns.encoder import Encoder
-from kalvi.columns.numbers import Place
 from kalvi.columns.targets import numbers
-from kalvi.readers.files import BadData
+from kalvi.readers.files import BadData, RowLocator
 
 
 class Rows(NamedTuple):
@@ -49,18 +48,18 @@ def dense(x: Any) -> np.ndarray:
     return x if isinstance(x, np.ndarray) else x.toarray()
 
 
-def weights(table: pa.Table, place: Place, name: str | None) -> np.ndarray:
+def weights(table: pa.Table, locate: RowLocator, name: str | None) -> np.ndarray:
     """The weight of each row: 1, or a column of them."""
     if name is None:
         return np.ones(table.num_rows)
     if name not in table.column_names or not pa.types.is_floating(table[name].type):
-        raise BadData(f"{place(0)}: the weight '{name}' must be a column of numbers.")
+        raise BadData(f"{locate(0)}: the weight '{name}' must be a column of numbers.")
     weight = numbers(table[name])
     bad = ~(np.isfinite(weight) & (weight >= 0))
     if bad.any():
         row = int(np.argmax(bad))
         raise BadData(
-            f"{place(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
+            f"{locate(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
         )
     return weight
 

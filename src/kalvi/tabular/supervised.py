@@ -13,9 +13,8 @@ from sklearn.exceptions import NotFittedError
 
 from kalvi import __version__
 from kalvi.columns.encoder import Encoder, kinds_of
-from kalvi.columns.numbers import Place
 from kalvi.columns.targets import Classes, Target
-from kalvi.readers.files import BadData
+from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.tabular import effects, integrity
 from kalvi.tabular.choices import Choices
@@ -132,7 +131,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         estimator = self.new_estimator(self.target, self.encoder.width, self.choices.parameters)
         return self._replace(
             choices=self.choices._replace(keep_rows=keep_rows, diagnose=diagnose),
-            encoder=self.encoder.forgetful(),
+            encoder=self.encoder.without_counts(),
             estimator=estimator,
             record=Record.none(),
         )
@@ -149,18 +148,18 @@ class SupervisedModel(RowModel, SupervisedFields):
     def text_columns(self) -> tuple[str, ...]:
         return (self.target.name,)
 
-    def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
+    def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
         for name in (*self.encoder.columns(), self.target.name):
             if name not in table.column_names:
-                raise BadData(f"{place(0)}: there is no column '{name}', which the model needs.")
-        y, there = self.target.read(table, place, skip=self.choices.skip_unlabelled)
-        weight = weights(table, place, self.choices.weight) * there
-        x, encoder, unseen = encoder.encode(table, place, learn=True)
+                raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
+        y, there = self.target.read(table, locate, skip=self.choices.skip_unlabelled)
+        weight = weights(table, locate, self.choices.weight) * there
+        x, encoder, unseen = encoder.encode(table, locate, learn=True)
         return Rows(table, x, y, weight, encoder, unseen)
 
-    def inputs(self, table: pa.Table, place: Place) -> tuple[Any, Unseen]:
-        table = self._completed(table, place)
-        x, _, unseen = self.encoder.encode(table, place, learn=False)
+    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
+        table = self._completed(table, locate)
+        x, _, unseen = self.encoder.encode(table, locate, learn=False)
         return x, unseen
 
     def learned(self, rows: Rows, start: int) -> "SupervisedModel":
@@ -202,7 +201,7 @@ class SupervisedModel(RowModel, SupervisedFields):
 
     def target_scale(self) -> float:
         """The unit of the target in which the estimator learns."""
-        zero, one = self.target.restored(np.array([0.0, 1.0]))
+        zero, one = self.target.in_original_units(np.array([0.0, 1.0]))
         return float(one - zero)
 
     def _learned_block(self, rows: Rows) -> "SupervisedModel":
@@ -256,21 +255,21 @@ class SupervisedModel(RowModel, SupervisedFields):
         """Whether rows are drawn for the diagnosis."""
         return (self.choices.keep_rows or self.choices.diagnose) and self.has_diagnosis()
 
-    def _completed(self, table: pa.Table, place: Place) -> pa.Table:
+    def _completed(self, table: pa.Table, locate: RowLocator) -> pa.Table:
         """The table with columns it lacks as missing, where missing values are imputed."""
         for name in self.encoder.columns():
             if name in table.column_names:
                 continue
             if self.choices.missing != "impute":
                 raise BadData(
-                    f"{place(0)}: there is no column '{name}', which the model needs; only a model fitted "
+                    f"{locate(0)}: there is no column '{name}', which the model needs; only a model fitted "
                     "with --missing impute can do without."
                 )
             table = table.append_column(name, pa.nulls(table.num_rows, pa.float64()))
         return table
 
-    def predicted(self, table: pa.Table, place: Place, level: float) -> RowPredictions:
-        x, unseen = self.inputs(table, place)
+    def predicted(self, table: pa.Table, locate: RowLocator, level: float) -> RowPredictions:
+        x, unseen = self.inputs(table, locate)
         made = self.prediction(x)
         notation = self.notation.get(self.target.name, "number")
         scored = score_predictions(made.mean, table, self.target, notation)
@@ -325,7 +324,7 @@ class SupervisedModel(RowModel, SupervisedFields):
             "rows": self.record.rows,
             "target": self.target.name,
             "classes": self.labels() or None,
-            "columns": self.encoder.described(),
+            "columns": self.encoder.describe(),
         }
 
     def describe(self, name: str, *, diagnose: bool = False) -> dict[str, Any]:

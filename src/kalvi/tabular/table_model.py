@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kalvi.columns.encoder import Encoder
-from kalvi.columns.numbers import Place
+from kalvi.readers.files import RowLocator
 from kalvi.readers.notation import WORDS
 from kalvi.readers.source import Source, open_data
 from kalvi.tabular import sources
@@ -105,7 +105,7 @@ class RowModel(TableModel):
     notation: dict[str, str]  # columns that are written in other than the plain way
 
     @abstractmethod
-    def read(self, table: pa.Table, place: Place, encoder: Encoder) -> Rows:
+    def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
         """A piece of the stream as numbers; what it cannot be is refused with its place."""
 
     @abstractmethod
@@ -141,17 +141,17 @@ class RowModel(TableModel):
         """What is known before a pass, in plain JSON: the model, its rows so far and its columns."""
 
     @abstractmethod
-    def inputs(self, table: pa.Table, place: Place) -> tuple[Any, Unseen]:
+    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
         """Rows of x for predictions, and levels that are new."""
 
     @abstractmethod
-    def predicted(self, table: pa.Table, place: Place, level: float) -> RowPredictions:
+    def predicted(self, table: pa.Table, locate: RowLocator, level: float) -> RowPredictions:
         """What the model says of some rows."""
 
     def column_types(self) -> dict[str, str]:
         """How the columns of other files must be read: their words, as in `readers.notation`."""
         encoder = self.encoder
-        kinds = {group.name: group.described()["kind"] for group in encoder.groups}
+        kinds = {group.name: group.keys.kind for group in encoder.groups}
         kinds |= dict(zip(encoder.numbers.names, encoder.numbers.kinds, strict=True))
         known = {name: kind for name, kind in kinds.items() if kind in WORDS}
         return known | self.types_beside_inputs() | self.notation
@@ -211,7 +211,7 @@ class RowModel(TableModel):
         ignored = tuple(name for name in source.schema.names if name not in known)
         outcome, total = Outcome(0, ignored, {}, 0, None, "", self._absent(source)), 0.0
         for piece in source.pieces(PIECE):
-            found = self.predicted(piece.table, piece.place, level)
+            found = self.predicted(piece.table, piece.locate, level)
             total += found.total
             count = outcome.labelled + found.labelled
             outcome = outcome._replace(
@@ -244,7 +244,7 @@ class RowModel(TableModel):
         try:
             with guarded(WHOSE):
                 for piece in source.pieces(PIECE):
-                    x, new = self.inputs(piece.table, piece.place)
+                    x, new = self.inputs(piece.table, piece.locate)
                     unseen = add_counts(unseen, new)
                     parts.append(answer(x))
             _warn(Outcome(0, (), unseen, 0, None, "", self._absent(source)), stacklevel=4)

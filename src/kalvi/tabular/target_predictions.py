@@ -48,7 +48,7 @@ def score_predictions(
     """How many rows have a target to compare the predictions with, and the sum of their losses."""
     if target.name not in table.column_names or not pa.types.is_string(table[target.name].type):
         return 0, 0.0
-    y, there = target.judged(table[target.name], notation)
+    y, there = target.read_for_scoring(table[target.name], notation)
     n = int(there.sum())
     if not n:
         return 0, 0.0
