@@ -101,7 +101,7 @@ def narrowed(model, factor: float):
     """The same model, its precision multiplied."""
     q = model.state_.posterior.rescale(jnp.asarray(factor))
     state = eqx.tree_at(lambda s: s.posterior, model.state_, q)
-    model.fit_ = model.fit_.settled_at(state, model.fit_.n_rows, model.fit_.optimum)
+    model.fit_ = model.fit_.with_state(state, model.fit_.n_rows, model.fit_.optimum)
     return model
 
 

@@ -12,10 +12,10 @@ from sklearn.utils.validation import _check_sample_weight
 @contextmanager
 def name_bad_entry(**arrays: Any) -> Iterator[None]:
     """Add to scikit-learn's complaint about NaN or infinity where the first such entry is."""
-    refuse_lazy(**arrays)
     try:
         yield
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
+        refuse_lazy(**arrays)
         if "contains NaN" not in str(error) and "contains infinity" not in str(error):
             raise
         places = [_first_bad(name, array) for name, array in arrays.items()]

@@ -29,6 +29,13 @@ need few calls, only three shapes are compiled, and blocks that pad the last par
 FIRST_BLOCK, SMALL_SHAPE = 8, 32
 """Growing blocks begin with so many rows; those up to the second are padded to it, larger ones to the
 largest, so that a schedule compiles two shapes."""
+BLOCK_BYTES = 2**29
+"""A block of dense rows for a low-rank posterior takes at most this much memory."""
+PREDICTORS_AT_ONCE = 96
+"""Predictors of several classes that a block of rows for a full covariance has."""
+LARGEST_BLOCK, MANY = 256, 4096
+"""Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
+about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
 class Schedule(NamedTuple):
@@ -40,6 +47,22 @@ class Schedule(NamedTuple):
 
     largest: int
     growing: bool = True
+
+    @classmethod
+    def for_full_covariance(cls, width: int, outputs: int) -> "Schedule":
+        """Blocks that cost least a row, for so many parameters of each predictor."""
+        few = 16 if width < 256 else 32
+        size = few if outputs == 1 else max(PREDICTORS_AT_ONCE // outputs, 1)
+        return cls(size, growing=False)
+
+    @classmethod
+    def for_low_rank(cls, rank: int, width: int, outputs: int, itemsize: int) -> "Schedule":
+        """Growing blocks that fit in memory and cost least a row."""
+        fitting = BLOCK_BYTES // (itemsize * width * outputs**2)
+        size = 1 << (max(fitting, 1).bit_length() - 1)
+        cheap = LARGEST_BLOCK if width < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
+        most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
+        return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
     def size(self, seen: int) -> int:
         """The block that begins after `seen` rows: a power of two while it grows."""

@@ -24,7 +24,7 @@ from kalvi.evaluation.psis import FEWEST, Diagnosis, diagnosis, psis
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.precision import matching_precision
-from kalvi.predictors import Predictor
+from kalvi.predictors import Predictor, linear_predictor
 from kalvi.rules.base import Batch, weigh_rows
 from kalvi.streams import run
 
@@ -60,6 +60,7 @@ def log_ratios(
 ) -> Float[np.ndarray, " s"]:
     """log r of draws of a fit's posterior, in float64 and in as many pieces as memory asks for."""
     likelihood = fit.family.fitted_likelihood(fit.predicting.best, fit.settings.dtype)
+    predictor = linear_predictor(likelihood.outputs)
     layout: dict[str, Any] = {**fit.settings.layout, "dtype": np.float64}
     with matching_precision(np.float64):
         posterior, prior = _in_double(fit.current.posterior), _in_double(fit.fitted_prior())
@@ -67,7 +68,7 @@ def log_ratios(
         for theta in _draws(posterior, n_draws, key):
             total = run.call(_densities, prior, theta) - run.call(_densities, posterior, theta)
             for batch in streams.array_batches(*rows, block_size=ROWS, **layout):
-                total = total + run.call(_log_likelihoods, likelihood, fit.predictor, theta, batch)
+                total = total + run.call(_log_likelihoods, likelihood, predictor, theta, batch)
             parts.append(np.asarray(total))
     return np.concatenate(parts)
 

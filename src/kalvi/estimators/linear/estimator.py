@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from warnings import warn
 
 import numpy as np
-from sklearn.base import RegressorMixin, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -16,13 +16,12 @@ from kalvi.estimators.input_checks import checked_weights, name_bad_entry, requi
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum, Rows
-from kalvi.estimators.linear.restoring import restored
+from kalvi.estimators.linear.restoring import restore_fit
 from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSettings
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.evaluation.psis import Diagnosis
 from kalvi.gaussians import Gaussian
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.rvga import Streaming
 
 SAME_WEIGHT = 1e-6
 """Total weights that differ by less than this share are those of the same rows."""
@@ -152,12 +151,12 @@ class LinearEstimator(PickledInParts):
         settings, family = self.settings(), self.family()
         with matching_precision(self.dtype):
             if "fit_" in vars(self):
-                known = self.fit_.known_ahead
-                before = replace(self.fit_, settings=settings, family=family, ahead=known)
+                before = self.fit_.with_parameters(settings, family)
             else:
                 before = LinearFit.begin(settings, family, x.shape[1])
             self.fit_ = before.learn(rows)
-        self._warn_of_state(self.fit_.best(self.fit_.state))
+        for problem in family.problems(self.fit_.best_member(self.fit_.state)):
+            _warn(problem)
         return self
 
     def warn_of_problems(self) -> None:
@@ -168,10 +167,7 @@ class LinearEstimator(PickledInParts):
                 f"the variational bound had not converged after {found.passes} passes "
                 f"(elbo_gap_ = {found.gap:.2g} nats)."
             )
-        self._warn_of_state(self.fit_.current.best)
-
-    def _warn_of_state(self, state: Streaming) -> None:
-        for problem in self.fit_.family.problems(state):
+        for problem in self.fit_.family.problems(self.fit_.current.best):
             _warn(problem)
 
     # checks ----------------------------------------------------------------------------------------
@@ -180,7 +176,23 @@ class LinearEstimator(PickledInParts):
         """Refuse parameters that mean nothing, whatever the rows."""
         given = self.get_params()
         check_parameters(given, self.constraints)
-        self.settings().check(exact=self.conjugate and self.rank is None)
+        schemes = ", ".join(VARIATIONAL)
+        exact = self.conjugate and self.rank is None
+        if self.passes not in ("auto", 1) and not exact and not self.has_optimum():
+            raise ValueError(
+                f"passes={self.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
+                f"of the schemes {schemes}; use passes='auto' or 1."
+            )
+        if self.method == "klprox" and not (self.has_optimum() and self.rank is None):
+            raise ValueError(
+                "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
+                f"{schemes}; use method='rvga' for others."
+            )
+        if self.prior is not None and not isinstance(self.prior, Gaussian):
+            raise TypeError(
+                "prior must be a Gaussian, such as another model's posterior_; "
+                f"got {type(self.prior).__name__}."
+            )
         if self.prior is not None and given.get("noise_scale") == "auto":
             raise ValueError(
                 "prior= is in the units of y and needs noise_scale to be a number, "
@@ -343,7 +355,7 @@ class LinearEstimator(PickledInParts):
         given = getattr(self, "feature_names_in_", range(self.n_features_in_))
         names = [name if isinstance(name, str) else f"x{name}" for name in given]
         names += ["intercept"] * bool(self.fit_.settings.fit_intercept)
-        if self.fit_.family.outputs == 1:
+        if self.fit_.family.likelihood.outputs == 1:
             return names
         return [f"{label}: {name}" for label in vars(self)["classes_"] for name in names]
 
@@ -353,7 +365,7 @@ class LinearEstimator(PickledInParts):
         """Make a fit of its parts; the arrays stay NumPy's until more rows are learned."""
         self._check_restored()
         self.check_settings()
-        return restored(self, parts, self.settings(), self.family())
+        return restore_fit(self, parts, self.settings(), self.family())
 
     def _check_restored(self) -> None:
         """Refuse labels that no fit has left."""
@@ -378,33 +390,3 @@ def learned_alone(model: LinearEstimator, x: Any, y: Any, sample_weight: Any) ->
 
 def _warn(text: str) -> None:
     warn(text, ConvergenceWarning, stacklevel=2)
-
-
-class LinearRegressor(RegressorMixin, LinearEstimator):
-    """What the regressors share: numbers as targets, predictions with a standard deviation."""
-
-    @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> "LinearRegressor":
-        """Forget everything and learn from a table."""
-        X, y = self._check_rows(X, y, reset=True)
-        return self._learn_table(X, self._targets(y), sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None) -> "LinearRegressor":
-        """Learn from further rows."""
-        X, y = self._check_rows(X, y, reset="fit_" not in vars(self))
-        return self._learn_more(X, self._targets(y), sample_weight)
-
-    def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, noise included."""
-        mean, variance, _ = self._predict(X)
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    @property
-    def coef_(self) -> np.ndarray:
-        return np.asarray(self._fitted("coef_").on_host.posterior.mean)[: self.n_features_in_]
-
-    @property
-    def intercept_(self) -> float:
-        fit = self._fitted("intercept_")
-        return float(fit.on_host.posterior.mean[-1]) if fit.settings.fit_intercept else 0.0

@@ -29,17 +29,8 @@ class Family:
     """
 
     likelihood: Likelihood
-    noise_scale: float | str | None = None  # of normal noise, "auto" where it is learned
-
-    @property
-    def learns_noise(self) -> bool:
-        """Whether the scale of the noise is learned."""
-        return self.noise_scale == "auto"
-
-    @property
-    def outputs(self) -> int:
-        """How many predictors a row has."""
-        return self.likelihood.outputs
+    noise_scale: float | None = None  # of normal noise, where it is given
+    learns_noise: bool = False
 
     @property
     def scales(self) -> np.ndarray:
@@ -58,7 +49,7 @@ class Family:
 
     def noise_variance(self, state: Streaming) -> float:
         """The variance of normal noise, given or learned."""
-        if isinstance(self.noise_scale, float):
+        if self.noise_scale is not None:
             return self.noise_scale**2
         return float(state.innovations) / max(float(state.rows), NO_NOISE) or NO_NOISE**2
 

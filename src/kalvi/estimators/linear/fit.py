@@ -20,7 +20,7 @@ from kalvi.estimators.progress import with_progress
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.numerics.namespaces import is_jax, on_device, on_host
 from kalvi.numerics.precision import matching_precision
-from kalvi.predictors import Predictor, linear_predictor
+from kalvi.predictors import linear_predictor
 from kalvi.rules.base import Batch, Rule
 from kalvi.rules.grid import SideBySide, stack, take
 from kalvi.rules.rvga import RVGA, Streaming
@@ -56,7 +56,7 @@ class Optimum(NamedTuple):
     converged: bool
 
 
-class Reading(NamedTuple):
+class FitResults(NamedTuple):
     """What results are read from."""
 
     state: Any  # a Streaming, or those of a grid of prior scales
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
     posterior: Gaussian  # its posterior in the user's units
 
 
-class Ahead(NamedTuple):
+class LookAhead(NamedTuple):
     """A state of low rank with its first waiting rows absorbed, in a full covariance.
 
     A block of rows is projected onto the rank when it is full. Until then predictions are made from what
@@ -89,35 +89,34 @@ class LinearFit:
     n_features: int
     state: Any  # Streaming, with a leading axis over the grid when the prior scale is sought
     buffer: streams.Buffer
+    on_grid: bool = False  # whether several prior scales are streamed side by side
     optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
     member: int | None = None  # of the grid, if an ascent has gone on with it
     klprox_scale: Any = None  # the prior scale of a fit that began at the optimum
-    ahead: Ahead | None = None  # what is known of the waiting rows
+    ahead: LookAhead | None = None  # what is known of the waiting rows
     with_waiting: Any = None  # of a file: the state after the waiting rows
     without_projection: Any = None  # of a file: the same for predictions
 
     @classmethod
     def begin(cls, settings: LinearSettings, family: Family, n_features: int) -> "LinearFit":
         """Before the first row."""
-        empty = cls(settings, family, n_features, None, streams.Buffer())
+        grid = settings.seeks_scale
+        empty = cls(settings, family, n_features, None, streams.Buffer(), on_grid=grid)
         return replace(empty, state=empty.rule.init(empty.prior()))
 
     # what is run -----------------------------------------------------------------------------------
 
-    @property
-    def on_grid(self) -> bool:
-        """Whether the stream runs with several prior scales side by side."""
-        return self.settings.seeks_scale and self.klprox_scale is None
-
-    @property
-    def predictor(self) -> Predictor:
-        """How coefficients and a row make its predictors."""
-        return linear_predictor(self.family.outputs)
-
-    @property
+    @cached_property
     def schedule(self) -> streams.Schedule:
-        """How many rows are absorbed at once."""
-        return self.settings.schedule(self.n_features, self.family.outputs)
+        """How many rows are absorbed at once: as many as the user said, or as suits the parameters."""
+        given, outputs = self.settings, self.family.likelihood.outputs
+        if given.block_size != "auto":
+            return streams.Schedule(int(given.block_size), growing=False)
+        width = self.n_features + bool(given.fit_intercept)
+        if given.rank is None:
+            return streams.Schedule.for_full_covariance(width, outputs)
+        itemsize = np.dtype(given.dtype).itemsize
+        return streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
 
     @property
     def rule(self) -> Rule:
@@ -129,64 +128,72 @@ class LinearFit:
             forgetting=None if given.forgetting == 1 else given.forgetting,
             process_noise=None if given.process_noise == 0 else float(given.process_noise),
             block_size=self.schedule.largest,
-            predictor=self.predictor,
+            predictor=linear_predictor(self.family.likelihood.outputs),
         )
         return SideBySide(rule) if self.on_grid else rule
 
     def prior(self, n_features: int | None = None) -> Any:
         """The prior of the stream, one for each scale of a grid; for more features if asked."""
         width = self.n_features if n_features is None else n_features
+        outputs = self.family.likelihood.outputs
         scales = self.family.scales if self.on_grid else [self.settings.prior_scale]
-        made = [self.settings.make_prior(scale, width, self.family.outputs) for scale in scales]
+        made = [self.settings.make_prior(scale, width, outputs) for scale in scales]
         return stack(made) if self.on_grid else made[0]
 
     def structure(self) -> dict[str, Any]:
         """The settings that must not change while a stream goes on."""
-        return self.settings.structure(self.on_grid)
+        given = self.settings
+        waits = {} if given.rank is None else {"block_size": given.block_size}
+        sought = given.seeks_scale and self.klprox_scale is None
+        return waits | {
+            "rank": given.rank,
+            "fit_intercept": bool(given.fit_intercept),
+            "dtype": np.dtype(given.dtype).name,
+            "prior_scale": "auto" if sought else "given",
+        }
 
     # learning --------------------------------------------------------------------------------------
 
     def learn(self, rows: Rows) -> "LinearFit":
         """The fit after further rows; those that fill no block of a low rank wait."""
-        batches, after = self._cut(rows)
-        state = self.streamable(self.state)
-        if after.seen != self.buffer.seen or after is self.buffer:  # otherwise no block is full
-            state = self._run(state, batches, rows[0].shape[0])
+        layout, buffer, state = self.settings.layout, self.buffer, self.state
+        if self.settings.rank is None:  # blocks do not change the posterior, so no row waits
+            size = self.schedule.largest
+            batches = streams.array_batches(*rows, block_size=size, **layout)
+        else:
+            batches, buffer = buffer.push(drop_zero_weight(*rows), self.schedule, **layout)
+        if self.settings.rank is None or buffer.seen > self.buffer.seen:  # some block is full
+            if self.settings.verbose:
+                state = self._run_with_bar(batches, rows[0].shape[0])
+            else:
+                state = run.resume(self.rule, state, batches)
         return replace(
             self,
             state=state,
-            buffer=after,
+            buffer=buffer,
             optimum=None,
             member=None,
-            ahead=self.known_ahead,
             with_waiting=None,
             without_projection=None,
         )
 
-    def _cut(self, rows: Rows) -> tuple[Iterator[Batch], streams.Buffer]:
-        """The batches that the rows complete, and the buffer after them."""
-        layout = self.settings.layout
-        if (
-            self.settings.rank is None
-        ):  # however the rows are cut into blocks, the posterior is the same
-            size = self.schedule.largest
-            return streams.array_batches(*rows, block_size=size, **layout), self.buffer
-        return self.buffer.push(drop_zero_weight(*rows), self.schedule, **layout)
-
-    def _run(self, state: Any, batches: Iterator[Batch], n_rows: int) -> Any:
-        if not self.settings.verbose:
-            return run.resume(self.rule, state, batches)
-
-        def tell(state: Any) -> None:
-            best = self.best(state)
+    def _run_with_bar(self, batches: Iterator[Batch], n_rows: int) -> Any:
+        def show_loss(state: Any) -> None:
+            best = self.best_member(state)
             loss = -float(best.log_evidence) / max(float(best.rows), 1)
             bar.set_postfix(log_loss=f"{loss:.4f}", refresh=False)
 
         with tqdm(total=n_rows, unit=" rows", unit_scale=True) as bar:
             counted = with_progress(batches, bar, n_rows)
-            return run.resume(self.rule, state, counted, after_block=tell)
+            return run.resume(self.rule, self.state, counted, after_block=show_loss)
 
-    def streamable(self, state: Any) -> Any:
+    def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
+        """The fit ready to learn further rows with these parameters."""
+        known = self.__dict__.get("_ahead", self.ahead)
+        state = self.resumable(self.state)
+        return replace(self, settings=settings, family=family, state=state, ahead=known)
+
+    def resumable(self, state: Any) -> Any:
         """A state of JAX arrays whose posterior has the structure that a stream goes on with."""
         state = on_device(state)
         if self.settings.rank is not None:
@@ -200,25 +207,25 @@ class LinearFit:
         the result is what learning from the wider rows would have given, with a low rank up to its
         projection, which counts the features.
         """
-        state, prior = self.streamable(self.state), self.prior(n_features)
-        places = self.parameter_places(np.arange(self.n_features), n_features)
+        state, prior = self.resumable(self.state), self.prior(n_features)
+        places = self.parameter_indices(np.arange(self.n_features), n_features)
         embed = eqx.filter_vmap(_embed, in_axes=(0, 0, None)) if self.on_grid else _embed
         state = eqx.tree_at(lambda s: s.posterior, state, embed(state.posterior, prior, places))
         return replace(
             self,
             n_features=n_features,
             state=state,
-            buffer=_widened(self.buffer, n_features),
+            buffer=_widen_buffer(self.buffer, n_features),
             ahead=None,
             with_waiting=None,
             without_projection=None,
         )
 
-    def parameter_places(self, features: np.ndarray, n_features: int) -> Any:
+    def parameter_indices(self, features: np.ndarray, n_features: int) -> Any:
         """Where the parameters of features, the intercept last, are among those of more features."""
         intercept = bool(self.settings.fit_intercept)
         own = np.append(features, [n_features] * intercept).astype(int)
-        outputs, width = range(self.family.outputs), n_features + intercept
+        outputs, width = range(self.family.likelihood.outputs), n_features + intercept
         return jnp.asarray(np.concatenate([own + width * k for k in outputs]))
 
     def at(self, posterior: Updatable, prior: Any, rows: Rows, optimum: Optimum) -> "LinearFit":
@@ -229,9 +236,9 @@ class LinearFit:
         best = self.family.update_noise(best, prior, rows, bool(self.settings.fit_intercept))
         if self.on_grid:
             best = jax.tree.map(lambda many, one: many.at[index].set(one), state, best)
-        return self.settled_at(best, int(np.sum(rows[2] > 0)), optimum, index)
+        return self.with_state(best, int(np.sum(rows[2] > 0)), optimum, index)
 
-    def settled_at(
+    def with_state(
         self, state: Any, n_rows: int, optimum: Optimum | None, member: int | None = None
     ) -> "LinearFit":
         """A fit with this state, of which no row waits."""
@@ -249,53 +256,48 @@ class LinearFit:
     # results ---------------------------------------------------------------------------------------
 
     @cached_property
-    def current(self) -> Reading:
+    def current(self) -> FitResults:
         """The fit with the waiting rows absorbed as a block."""
         with matching_precision(self.settings.dtype):
             rest = self.buffer.rest(self.schedule, **self.settings.layout)
             state = self.state if rest is None else run.resume(self.rule, self.state, [rest])
-            return self.read(on_device(state))
+            return self.results_of(on_device(state))
 
     @cached_property
-    def on_host(self) -> Reading:
+    def on_host(self) -> FitResults:
         """The same as NumPy arrays, without JAX if they came out of a file; JAX's if on an accelerator."""
         state = self.state if self.buffer.waiting is None else self.with_waiting
         if state is None or is_jax(state):
             state = on_host(self.current.state)
-        return self.current if is_jax(state) else self.read(state)
+        return self.current if is_jax(state) else self.results_of(state)
 
     @cached_property
-    def predicting(self) -> Reading:
+    def predicting(self) -> FitResults:
         """What predictions are made from: as `on_host`, but rows that wait are not projected."""
         if self.buffer.waiting is None or not self.may_look_ahead:
             return self.on_host
         if self.without_projection is not None:
-            return self.read(self.without_projection)
+            return self.results_of(self.without_projection)
         with matching_precision(self.settings.dtype):
-            return self.read(on_host(self._ahead.state))
+            return self.results_of(on_host(self._ahead.state))
 
     @property
     def may_look_ahead(self) -> bool:
         """Whether there are so few parameters that waiting rows are absorbed in a full covariance."""
         return self.state.posterior.mean.shape[-1] <= MOST_AHEAD
 
-    @property
-    def known_ahead(self) -> Ahead | None:
-        """What was found out about the waiting rows, if any result needed it."""
-        return self.__dict__.get("_ahead", self.ahead)
-
     @cached_property
-    def _ahead(self) -> Ahead:
+    def _ahead(self) -> LookAhead:
         """The state with all waiting rows, from what is known of the first of them."""
         known = self.ahead
         if known is None or known.base is not self.state:
-            known = Ahead(self.state, 0, self._in_full(on_device(self.state)))
+            known = LookAhead(self.state, 0, self._in_full(on_device(self.state)))
         rows = self.buffer.since(known.count, self.schedule, self.settings.layout)
         if rows is None:
             return known
         rule = self.rule
         count = known.count + int(np.sum(np.asarray(rows.weight) > 0))
-        return Ahead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
+        return LookAhead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
 
     def _in_full(self, state: Any) -> Any:
         """The state with a full covariance; of a grid, each of its members."""
@@ -304,16 +306,16 @@ class LinearFit:
         dense = [member.to_dense() for member in members]
         return eqx.tree_at(lambda s: s.posterior, state, stack(dense) if self.on_grid else dense[0])
 
-    def read(self, state: Any) -> Reading:
+    def results_of(self, state: Any) -> FitResults:
         """A state, its best member, and the posterior in the user's units."""
-        best = self.best(state)
-        return Reading(state, best, self.in_units(best.posterior, best))
+        best = self.best_member(state)
+        return FitResults(state, best, self.in_units(best.posterior, best))
 
     def in_units(self, q: Any, state: Streaming) -> Gaussian:
         """A Gaussian of the stream in the user's units."""
         return self.family.in_units(q, state, self.settings.dtype)
 
-    def best(self, state: Any) -> Streaming:
+    def best_member(self, state: Any) -> Streaming:
         """The member of the grid with the most evidence; the state itself if there is no grid."""
         return take(state, self.best_index(state)) if self.on_grid else state
 
@@ -340,7 +342,8 @@ class LinearFit:
 
     def fitted_prior(self) -> Gaussian:
         """The prior with the scale that was found, in the units of the posterior."""
-        prior = self.settings.make_prior(self.prior_scale, self.n_features, self.family.outputs)
+        outputs = self.family.likelihood.outputs
+        prior = self.settings.make_prior(self.prior_scale, self.n_features, outputs)
         return self.in_units(prior, self.current.best)
 
     @property
@@ -367,7 +370,7 @@ class LinearFit:
 
     def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the linear predictor of each row; of several, their covariances."""
-        q, outputs = self.predicting.posterior, self.family.outputs
+        q, outputs = self.predicting.posterior, self.family.likelihood.outputs
         return predictor_laws(q, outputs, x, self.settings.layout)
 
 
@@ -383,7 +386,7 @@ def _embed(posterior: Any, prior: Any, places: Any) -> Any:
     return posterior.embed(prior, places)
 
 
-def _widened(buffer: streams.Buffer, n_features: int) -> streams.Buffer:
+def _widen_buffer(buffer: streams.Buffer, n_features: int) -> streams.Buffer:
     """The waiting rows with zeros for the new features."""
     if buffer.waiting is None:
         return buffer

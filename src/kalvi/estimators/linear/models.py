@@ -3,16 +3,46 @@
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.constraints import Constraint, one_of
 from kalvi.estimators.decorators import all_or_nothing, documented
-from kalvi.estimators.linear.estimator import LinearEstimator, LinearRegressor
+from kalvi.estimators.linear.estimator import LinearEstimator
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.settings import CONSTRAINTS, PARAMETERS, SCALE, SCHEMES
 from kalvi.likelihoods import Bernoulli, Normal, Poisson
 from kalvi.likelihoods.vector import Softmax
+
+
+class LinearRegressor(RegressorMixin, LinearEstimator):
+    """What the regressors share: numbers as targets, predictions with a standard deviation."""
+
+    @all_or_nothing
+    def fit(self, X, y, sample_weight=None) -> "LinearRegressor":
+        """Forget everything and learn from a table."""
+        X, y = self._check_rows(X, y, reset=True)
+        return self._learn_table(X, self._targets(y), sample_weight)
+
+    @all_or_nothing
+    def partial_fit(self, X, y, sample_weight=None) -> "LinearRegressor":
+        """Learn from further rows."""
+        X, y = self._check_rows(X, y, reset="fit_" not in vars(self))
+        return self._learn_more(X, self._targets(y), sample_weight)
+
+    def predict(self, X, return_std: bool = False):
+        """The mean of y and, if asked, its standard deviation, noise included."""
+        mean, variance, _ = self._predict(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return np.asarray(self._fitted("coef_").on_host.posterior.mean)[: self.n_features_in_]
+
+    @property
+    def intercept_(self) -> float:
+        fit = self._fitted("intercept_")
+        return float(fit.on_host.posterior.mean[-1]) if fit.settings.fit_intercept else 0.0
 
 
 @documented(PARAMETERS)
@@ -94,7 +124,7 @@ class LinearRegression(LinearRegressor):
 
     def family(self) -> Family:
         if self.noise_scale == "auto":
-            return Family(Normal(np.ones((), self.dtype)), "auto")
+            return Family(Normal(np.ones((), self.dtype)), learns_noise=True)
         scale = float(self.noise_scale)
         return Family(Normal(np.asarray(scale**2, self.dtype)), scale)
 
@@ -196,7 +226,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     def _coefficients(self, name: str) -> np.ndarray:
         fit = self._fitted(name)
-        return np.asarray(fit.on_host.posterior.mean).reshape(fit.family.outputs, -1)
+        return np.asarray(fit.on_host.posterior.mean).reshape(fit.family.likelihood.outputs, -1)
 
     def family(self) -> Family:
         classes = len(self.classes_)

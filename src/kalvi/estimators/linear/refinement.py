@@ -20,7 +20,7 @@ from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.natural_gradient import MEMORY
-from kalvi.predictors import Predictor
+from kalvi.predictors import Predictor, linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch
 from kalvi.rules.grid import take
@@ -44,7 +44,7 @@ GAP = 1e-12
 
 def climbs(settings: LinearSettings, family: Family, n_rows: int, n_features: int) -> bool:
     """Whether `fit` goes on to the optimum after one pass over a table of this size."""
-    square = (family.outputs * n_features) ** 2 if settings.rank is None else 0
+    square = (family.likelihood.outputs * n_features) ** 2 if settings.rank is None else 0
     numbers = n_rows * n_features + 3 * MEMORY * square
     small = numbers * np.dtype(settings.dtype).itemsize <= REVISIT_BYTES
     wanted = small if settings.pass_limit is None else settings.pass_limit > 1
@@ -65,8 +65,9 @@ def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[An
     """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
     batch = streams.whole_batch(*rows, **fit.settings.layout)
     most = jnp.asarray(fit.settings.pass_limit or MOST_PASSES)
-    parts = fit.family.likelihood, fit.predictor, prior, batch, start, most
-    found: VGA = run.call(_maximise, *parts)
+    likelihood = fit.family.likelihood
+    predictor = linear_predictor(likelihood.outputs)
+    found: VGA = run.call(_maximise, likelihood, predictor, prior, batch, start, most)
     return found.posterior, _optimum(found)
 
 
@@ -74,7 +75,8 @@ def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple
     """The best Gaussian of the rank of `start`."""
     settings = fit.settings
     most = settings.pass_limit or MOST_LOW_RANK
-    rule = Revisit(Model(fit.predictor, fit.family.likelihood))
+    likelihood = fit.family.likelihood
+    rule = Revisit(Model(linear_predictor(likelihood.outputs), likelihood))
     state: RevisitState = rule.init(prior, start=start)
     size = visited_rows(start.dim)
     with tqdm(total=most, unit=" passes", disable=not settings.verbose) as bar:
@@ -102,16 +104,17 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
     """
     scales = list(family.scales) if settings.seeks_scale else [settings.prior_scale]
     n, n_features = rows[0].shape
+    outputs = family.likelihood.outputs
     batch = streams.whole_batch(*rows, **settings.layout)
     several = settings.verbose and len(scales) > 1
     empty = LinearFit(settings, family, n_features, None, streams.Buffer())
-    few_rows = family.outputs == 1 and n < batch.x.shape[1]
+    few_rows = outputs == 1 and n < batch.x.shape[1]
     ascend: Callable = _in_function_space if few_rows else _in_weight_space
     most = jnp.asarray(settings.pass_limit or MOST_PASSES)
     best: LinearFit | None = None
     most_evidence, start = -np.inf, None
     for scale in tqdm(scales, unit=" priors", disable=not several):
-        prior = settings.make_variances(scale, n_features, family.outputs)
+        prior = settings.make_prior(scale, n_features, outputs, variances=True)
         found: WeightOptimum = run.call(ascend, family.likelihood, prior, batch, start, most)
         posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
         start = posterior.compact()
@@ -121,7 +124,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
             most_evidence = evidence
             optimum = _optimum(found)._replace(elbo=evidence)
             at_scale = replace(empty, klprox_scale=scale)
-            best = at_scale.settled_at(state, int(np.sum(rows[2] > 0)), optimum)
+            best = at_scale.with_state(state, int(np.sum(rows[2] > 0)), optimum)
     assert best is not None
     return best
 
@@ -129,7 +132,8 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
 def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: Rows) -> Streaming:
     """What a stream would have left: the bound is the evidence of the rows."""
     total = jnp.asarray(rows[2].sum(), elbo.dtype)
-    rule = RVGA(fit.family.likelihood, predictor=fit.predictor)
+    likelihood = fit.family.likelihood
+    rule = RVGA(likelihood, predictor=linear_predictor(likelihood.outputs))
     state = rule.init(posterior)
     state = eqx.tree_at(lambda s: (s.log_evidence, s.rows), state, (elbo, total))
     state = fit.family.update_noise(state, prior, rows, bool(fit.settings.fit_intercept))

@@ -19,7 +19,7 @@ STRUCTURAL = {"rank", "fit_intercept", "dtype", "prior_scale"}
 """What a file says of the structure of its state."""
 
 
-def restored(
+def restore_fit(
     model: Any, parts: dict[str, Any], settings: LinearSettings, family: Family
 ) -> LinearFit:
     """The fit that these are parts of; what no fit has left is refused."""
@@ -28,7 +28,8 @@ def restored(
     optimum = [parts[name] for name in OPTIMUM if name in parts]
     _check_kinds(model, kept, structure, optimum)
     found = Optimum(*optimum) if len(optimum) > 1 else None
-    fit = LinearFit(settings, family, model.n_features_in_, **kept, optimum=found)
+    grid = settings.seeks_scale and kept["klprox_scale"] is None
+    fit = LinearFit(settings, family, model.n_features_in_, **kept, on_grid=grid, optimum=found)
     _check_sizes(model, fit, structure)
     return fit
 
@@ -45,7 +46,7 @@ def _check_kinds(model: Any, kept: dict[str, Any], structure: Any, optimum: list
 
 def _check_sizes(model: Any, fit: LinearFit, structure: dict[str, Any]) -> None:
     state, stored, unprojected = fit.state, fit.with_waiting, fit.without_projection
-    dim = (fit.n_features + structure["fit_intercept"]) * fit.family.outputs
+    dim = (fit.n_features + structure["fit_intercept"]) * fit.family.likelihood.outputs
     size = state.posterior.mean.shape[-1] == dim
     require_consistent(size, model, "n_features_in_ and state_")
     alike = stored is None or _alike(stored, state)

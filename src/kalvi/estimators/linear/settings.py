@@ -15,11 +15,10 @@ from kalvi.estimators.constraints import (
     number,
     one_of,
 )
-from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
+from kalvi.gaussians import Dense, Diagonal, LowRankPrecision, Updatable
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import on_device
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
-from kalvi.streams import FIRST_BLOCK, SMALL_SHAPE, Schedule
 
 PARAMETERS = """rank : int or None, default None
         None keeps the full covariance, d² numbers. An integer keeps a precision of that rank plus a
@@ -75,14 +74,6 @@ VARIATIONAL = ("implicit", "explicit", "mirror_prox")
 """Schemes whose common fixed point is the variational optimum that further passes reach."""
 INTERCEPT_WIDTH = 10.0
 """The intercept's prior is this much wider than a coefficient's."""
-
-BLOCK_BYTES = 2**29
-"""A block of dense rows for a low-rank posterior takes at most this much memory."""
-PREDICTORS_AT_ONCE = 96
-"""Predictors of several classes that a block of rows for a full covariance has."""
-LARGEST_BLOCK, MANY = 256, 4096
-"""Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
-about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
 SCALE = Constraint(
@@ -153,63 +144,15 @@ class LinearSettings:
         """How many passes over a table there may be; None for as many as the optimum takes."""
         return None if self.passes == "auto" else int(self.passes)
 
-    def check(self, *, exact: bool) -> None:
-        """Refuse parameters that mean nothing beside the others.
-
-        `exact` says that one pass is at the optimum already.
-        """
-        schemes = ", ".join(VARIATIONAL)
-        if self.passes not in ("auto", 1) and not exact and not self.has_optimum:
-            raise ValueError(
-                f"passes={self.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
-                f"of the schemes {schemes}; use passes='auto' or 1."
-            )
-        if self.method == "klprox" and not (self.has_optimum and self.rank is None):
-            raise ValueError(
-                "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
-                f"{schemes}; use method='rvga' for others."
-            )
-        if self.prior is not None and not isinstance(self.prior, Gaussian):
-            raise TypeError(
-                "prior must be a Gaussian, such as another model's posterior_; "
-                f"got {type(self.prior).__name__}."
-            )
-
-    def width(self, n_features: int) -> int:
-        """Parameters of one predictor."""
-        return n_features + bool(self.fit_intercept)
-
-    def structure(self, on_grid: bool) -> dict[str, Any]:
-        """The parameters that a state's shape depends on, or how its rows wait."""
-        waits = {} if self.rank is None else {"block_size": self.block_size}
-        return waits | {
-            "rank": self.rank,
-            "fit_intercept": bool(self.fit_intercept),
-            "dtype": np.dtype(self.dtype).name,
-            "prior_scale": "auto" if on_grid else "given",
-        }
-
-    def schedule(self, n_features: int, outputs: int) -> Schedule:
-        """Blocks of the given size, or of sizes that suit the number of parameters."""
-        if self.block_size != "auto":
-            return Schedule(int(self.block_size), growing=False)
-        dim = self.width(n_features)
-        if self.rank is None:
-            few = 16 if dim < 256 else 32
-            size = few if outputs == 1 else max(PREDICTORS_AT_ONCE // outputs, 1)
-            return Schedule(size, growing=False)
-        fitting = BLOCK_BYTES // (np.dtype(self.dtype).itemsize * dim * outputs**2)
-        size = 1 << (max(fitting, 1).bit_length() - 1)
-        cheap = LARGEST_BLOCK if dim < MANY else max(2 << self.rank.bit_length(), SMALL_SHAPE)
-        most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
-        return Schedule(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
-
-    def make_prior(self, scale: Any, n_features: int, outputs: int) -> Updatable:
+    def make_prior(
+        self, scale: Any, n_features: int, outputs: int, *, variances: bool = False
+    ) -> Updatable:
         """The Gaussian over the coefficients, the intercept last, for one value of the prior scale.
 
-        All predictors of a row have the same prior.
+        All predictors of a row have the same prior. `variances` asks for variances alone where the prior
+        itself is not given.
         """
-        dim = self.width(n_features)
+        dim = n_features + bool(self.fit_intercept)
         if self.rank is not None and self.rank > dim * outputs:
             raise ValueError(
                 f"rank={self.rank} exceeds the {dim * outputs} parameters; "
@@ -217,7 +160,12 @@ class LinearSettings:
             )
         if self.prior is not None:
             return self._given_prior(on_device(self.prior), dim * outputs)
-        mean, std = self._prior_numbers(scale, n_features, outputs)
+        mean = _per_feature("prior_mean", self.prior_mean, n_features, dim, 0.0)
+        intercept = INTERCEPT_WIDTH * float(np.max(scale))
+        std = _per_feature("prior_scale", scale, n_features, dim, intercept)
+        mean, std = (np.tile(a, outputs).astype(self.dtype) for a in (mean, std))
+        if variances:
+            return Diagonal(sharding.rows(mean), sharding.rows(std**2))
         if self.rank is None:
             return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
         sharding.check_splits(len(mean), "this model")
@@ -225,23 +173,6 @@ class LinearSettings:
             return Diagonal(sharding.rows(mean), sharding.rows(std**2))
         factor = sharding.zeros((len(mean), self.rank), mean.dtype)
         return LowRankPrecision(sharding.rows(mean), factor, sharding.rows(std**-2))
-
-    def make_variances(self, scale: Any, n_features: int, outputs: int) -> Updatable:
-        """The same prior as variances alone, unless the prior itself was given."""
-        if self.prior is not None:
-            return self.make_prior(scale, n_features, outputs)
-        mean, std = self._prior_numbers(scale, n_features, outputs)
-        return Diagonal(sharding.rows(mean), sharding.rows(std**2))
-
-    def _prior_numbers(
-        self, scale: Any, n_features: int, outputs: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        dim = self.width(n_features)
-        mean = _per_feature("prior_mean", self.prior_mean, n_features, dim, 0.0)
-        intercept = INTERCEPT_WIDTH * float(np.max(scale))
-        std = _per_feature("prior_scale", scale, n_features, dim, intercept)
-        mean, std = (np.tile(a, outputs).astype(self.dtype) for a in (mean, std))
-        return mean, std
 
     def _given_prior(self, prior: Any, dim: int) -> Updatable:
         if prior.dim != dim:

@@ -52,11 +52,11 @@ def merge_fits(
     whole = replace(first, n_features=first.n_features if n_features is None else n_features)
     with matching_precision(first.settings.dtype):
         prior = whole.prior()
-        states = [fit.streamable(fit.current.best) for fit in fits]
+        states = [fit.resumable(fit.current.best) for fit in fits]
         posteriors = [state.posterior for state in states]
         if places is not None:
             posteriors = [
-                q.embed(prior, whole.parameter_places(where, whole.n_features))
+                q.embed(prior, whole.parameter_indices(where, whole.n_features))
                 for q, where in zip(posteriors, places, strict=True)
             ]
         check(posteriors, prior)
@@ -66,7 +66,7 @@ def merge_fits(
         state = jax.tree.map(lambda *parts: sum(parts), *counts)
         posterior = proper(run.call(combined, tuple(posteriors), prior))
         state = eqx.tree_at(lambda s: s.posterior, state, posterior, is_leaf=lambda x: x is None)
-    return whole.settled_at(state, sum(fit.n_rows for fit in fits), None)
+    return whole.with_state(state, sum(fit.n_rows for fit in fits), None)
 
 
 def merge_models(
@@ -129,7 +129,7 @@ def check_mergeable(model: LinearEstimator) -> None:
 def begin_ascent(fit: LinearFit, known: Gaussian | None) -> Ascent:
     """An ascent from the posterior of a fit; from its prior, or from what was `known` before its rows."""
     with matching_precision(fit.settings.dtype):
-        state = fit.streamable(fit.current.best)
+        state = fit.resumable(fit.current.best)
         return state.posterior.ascent(fit.prior() if known is None else known)
 
 
@@ -161,11 +161,11 @@ def end_ascent(fit: LinearFit, ascent: Ascent) -> LinearFit:
     """The fit with the posterior where the ascent is; its evidence stays that of the stream."""
     with matching_precision(fit.settings.dtype):
         posterior, gap = run.call(_reached, ascent)
-        state = fit.streamable(fit.current.best)
+        state = fit.resumable(fit.current.best)
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
     close = float(gap) <= CLOSE * posterior.dim
     optimum = Optimum(1 + int(ascent.passes), float(ascent.elbo), float(gap), close)
-    return fit.settled_at(state, fit.n_rows, optimum)
+    return fit.with_state(state, fit.n_rows, optimum)
 
 
 def _turn(ascent: Ascent, sums: Sums) -> Ascent:
