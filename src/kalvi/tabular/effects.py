@@ -150,7 +150,7 @@ def _moments(estimator: Any, target: Target, rows: Any) -> tuple[np.ndarray, np.
     q, width = estimator.fit_.on_host.posterior, rows.shape[1]
     layout = {"intercept": False, "dtype": estimator.dtype}
     means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))
-    for k in range(estimator.fit_.family.outputs):
+    for k in range(estimator.fit_.family.likelihood.outputs):
         wide = sp.csr_array(
             (rows.data, rows.indices + k * width, rows.indptr), shape=(rows.shape[0], q.dim)
         )
