@@ -111,7 +111,7 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     revisit.RevisitState: lambda: _revisit().init(_precision(), start=_precision()),
     ascents.NaturalAscent: lambda: _revisit().init(_dense(), start=_dense()).ascent,
     ascents.QuasiNewtonAscent: lambda: _precision().ascent(_precision()),
-    ascents.Sums: lambda: ascents.no_sums(_dense()),
+    ascents.RowSums: lambda: ascents.zero_sums(_dense()),
     klprox.ProximalState: lambda: klprox.KLProximal(Bernoulli()).init(_dense()),
     recursive.RecursiveFAState: lambda: recursive.RecursiveFA().init(_covariance()),
     online.OnlineEMState: lambda: online.OnlineEM().init(_covariance()),

@@ -27,7 +27,7 @@ def climb(likelihood, prior, start, batches, passes=60, tolerance=1e-9):
     """The last state, and the bound of the best Gaussian after each pass."""
     rule, bounds = revisit(likelihood), []
     state = rule.init(prior, start=start)
-    while state.ascent.going(tolerance) and len(bounds) < passes:
+    while state.ascent.should_continue(tolerance) and len(bounds) < passes:
         state = run.call(Revisit.turn, rule, run.resume(rule, state, batches))
         bounds.append(float(state.ascent.elbo))
     return state, bounds

@@ -49,7 +49,7 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, ch
 from kalvi.estimators.linear import shards
 from kalvi.estimators.linear.estimator import LinearEstimator
 from kalvi.estimators.linear.settings import VARIATIONAL
-from kalvi.gaussians.ascents import no_sums
+from kalvi.gaussians.ascents import zero_sums
 
 
 class Pass:
@@ -162,8 +162,8 @@ class Refinement:
 
     def visit(self) -> Visit:
         """The next pass: run it over all rows, then give the accumulator to `turn`."""
-        visited = self.ascent.visited
-        nothing = jax.tree.map(np.asarray, no_sums(visited))
+        visited = self.ascent.proposal
+        nothing = jax.tree.map(np.asarray, zero_sums(visited))
         return Visit(shards.without_fit(self.model), visited, nothing)
 
     def turn(self, sums: Any) -> "Refinement":

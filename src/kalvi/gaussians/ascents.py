@@ -1,14 +1,14 @@
-"""From what the rows say at one Gaussian to the next one: the ascent of the variational bound.
+"""The ascent of the variational bound: from sums over the rows at one Gaussian to the next Gaussian.
 
 The bound ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior) over q = N(μ, Λ⁻¹) is at its optimum where
 
     Λ = S(q) = Σ₀⁻¹ + Σ wᵢ Jᵢᵀ Γᵢ Jᵢ,      ∇(q) = Σ wᵢ Jᵢᵀ gᵢ − Σ₀⁻¹ (μ − μ₀) = 0,
 
-with gᵢ, Γᵢ the expected gradient and curvature of row i under the law of its predictors; of a structure
-that cannot hold S, where Λ is the best of its kind for it. An ascent proposes a Gaussian to visit
-(`visited`); a pass over the rows, in one place or in many, adds up the bound, ∇ and what the structure
-needs of S there (`Updatable.gather`); `turn` judges it and proposes the next. A proposal that lowers the
-bound is not taken.
+with gᵢ, Γᵢ the expected gradient and curvature of row i under the law of its predictors. A structure that
+cannot hold S is at its optimum where Λ is the best approximation of S that it can hold. An ascent proposes
+a Gaussian (`proposal`); a pass over the rows, on one machine or on many, sums at it the bound, ∇ and what
+the structure needs of S (`Updatable.gather`); `turn` accepts or refuses the proposal and makes the next. A
+proposal that lowers the bound is refused.
 
 `NaturalAscent`, of a full covariance, takes natural-gradient steps combined by Anderson's method
 (`numerics.natural_gradient`), in coordinates where the prior is N(0, I).
@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kalvi.gaussians.base import Gathered, Updatable
 from kalvi.gaussians.divergences import kl
 from kalvi.numerics import linalg, natural_gradient
-from kalvi.numerics.natural_gradient import Climb, Rounding, unseen
+from kalvi.numerics.natural_gradient import Climb, Rounding, bound_resolution
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
@@ -37,30 +37,30 @@ Vector = Float[Array, " d"]
 MEMORY = 8
 """Past steps that the quasi-Newton method remembers."""
 SHORTEST = 1e-3
-"""A mean step shortened to less than this share of itself ends the ascent."""
+"""The ascent ends when a step of the mean has been shortened to less than this fraction."""
 
 
-class Sums(NamedTuple):
-    """What a pass adds up over the rows at one Gaussian; sums of parts of the rows add."""
+class RowSums(NamedTuple):
+    """Sums over rows at one Gaussian; the sums of two sets of rows are added field by field."""
 
     value: Scalar  # Σ w E log p
     gradient: Vector  # Σ w Jᵀ g
-    curvature: Any  # what the structure gathers of Σ w Jᵀ Γ J
+    curvature: Any  # the part of Σ w Jᵀ Γ J that the structure gathers
     rounding: Rounding
     weight: Scalar  # Σ w
-    roughness: Scalar  # nats by which integrals that are not exact may disagree with the bound
+    roughness: Scalar  # nats by which approximate integrals may disagree with the bound
 
 
-def no_sums(q: Updatable) -> Sums:
+def zero_sums(q: Updatable) -> RowSums:
     """The sums of no rows at a Gaussian."""
     kept = jax.eval_shape(lambda q: q.gather(q.precision), q)
     curvature = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), kept)
     zero = jnp.zeros_like(q.mean)
-    return Sums(zero[0], zero, curvature, _no_rounding(zero), zero[0], zero[0])
+    return RowSums(zero[0], zero, curvature, _no_rounding(zero), zero[0], zero[0])
 
 
 class Ascent(eqx.Module):
-    """An ascent on its way."""
+    """The state of an ascent."""
 
     prior: eqx.AbstractVar[Any]
 
@@ -71,13 +71,13 @@ class Ascent(eqx.Module):
 
     @property
     @abstractmethod
-    def visited(self) -> Any:
-        """The Gaussian at which `turn` wants the sums over all rows."""
+    def proposal(self) -> Any:
+        """The Gaussian at which `turn` needs the sums over all rows."""
 
     @property
     @abstractmethod
     def passes(self) -> Int[Array, ""]:
-        """Gaussians visited so far."""
+        """How many proposals have been evaluated."""
 
     @property
     @abstractmethod
@@ -85,24 +85,24 @@ class Ascent(eqx.Module):
         """The bound at the best Gaussian so far."""
 
     @abstractmethod
-    def turn(self, sums: Sums) -> "Ascent":
-        """Judge the Gaussian that was visited, and propose the next."""
+    def turn(self, sums: RowSums) -> "Ascent":
+        """Accept or refuse the proposal, given the sums over all rows at it, and make the next."""
 
     @abstractmethod
     def gap(self) -> Scalar:
-        """The squared natural-gradient norm, twice the nats to the optimum near it, or an estimate."""
+        """The squared natural-gradient norm, or an estimate: near the optimum, twice the nats to it."""
 
     @abstractmethod
-    def going(self, tolerance: float) -> Bool[Array, ""]:
+    def should_continue(self, tolerance: float) -> Bool[Array, ""]:
         """Whether another pass may gain more than `tolerance` nats."""
 
     @abstractmethod
     def converged(self, tolerance: float) -> Bool[Array, ""]:
-        """Whether no more than `tolerance` nats, or than the bound is known to, are to be gained."""
+        """Whether the bound can rise by at most `tolerance` nats, or by its rounding error."""
 
     @abstractmethod
     def remaining(self) -> Scalar:
-        """Nats by which the bound may still rise, as far as it is known."""
+        """An estimate of the nats by which the bound may still rise."""
 
 
 class NaturalAscent(Ascent):
@@ -115,103 +115,113 @@ class NaturalAscent(Ascent):
     def begin(
         cls, prior: Any, start: Any, memory: int = natural_gradient.MEMORY
     ) -> "NaturalAscent":
-        """From a Gaussian `start`, such as the posterior of a stream; few passes need little memory."""
+        """An ascent from a Gaussian `start`, such as the posterior of a stream.
+
+        `memory` is how many past steps are combined; an ascent of few passes needs few.
+        """
         natural = whitened_natural(prior, start)
         d = start.dim
         nothing = jnp.zeros((d, d), natural.dtype)
-        still = natural_gradient.Sums(nothing[0, 0], nothing[0], nothing, _no_rounding(nothing))
+        empty = natural_gradient.WhitenedSums(
+            nothing[0, 0], nothing[0], nothing, _no_rounding(nothing)
+        )
 
-        def at(natural: Float[Array, " n"]) -> natural_gradient.Point:
-            return natural_gradient.point_at(natural, d, lambda mean, root: still)
+        def at(natural: Float[Array, " n"]) -> natural_gradient.GaussianIterate:
+            return natural_gradient.iterate_at(natural, d, lambda mean, root: empty)
 
         return cls(prior, natural_gradient.begin(at, natural, memory))
 
     @property
     def posterior(self) -> Any:
-        here = self.climb.here
+        here = self.climb.best
         root = linalg.root_from_precision(here.precision)
-        return self._in_units(here.mean, root)
+        return self._unwhiten(here.mean, root)
 
     @property
-    def visited(self) -> Any:
-        _, _, mean, root = natural_gradient.gaussian_of(self.climb.proposal, self.prior.dim)
-        return self._in_units(mean, root)
+    def proposal(self) -> Any:
+        _, _, mean, root = natural_gradient.from_natural_parameters(
+            self.climb.proposal, self.prior.dim
+        )
+        return self._unwhiten(mean, root)
 
     @property
     def elbo(self) -> Scalar:
-        return self.climb.here.elbo
+        return self.climb.best.elbo
 
     @property
     def passes(self) -> Int[Array, ""]:
         return self.climb.passes
 
-    def turn(self, sums: Sums) -> "NaturalAscent":
+    def turn(self, sums: RowSums) -> "NaturalAscent":
         root = self.prior.root
         own = root.T @ sums.gradient, root.T @ sums.curvature @ root
-        whitened = natural_gradient.Sums(sums.value, *own, sums.rounding)
-        there = natural_gradient.point_at(
+        whitened = natural_gradient.WhitenedSums(sums.value, *own, sums.rounding)
+        there = natural_gradient.iterate_at(
             self.climb.proposal, self.prior.dim, lambda mean, root: whitened
         )
-        rough = sums.roughness / jnp.where(sums.weight > 0, sums.weight, 1)
-        turned = natural_gradient.turn(self.climb, there, sums.weight, rough)
-        return NaturalAscent(self.prior, turned)
+        roughness = sums.roughness / jnp.where(sums.weight > 0, sums.weight, 1)
+        climb = natural_gradient.turn(self.climb, there, sums.weight, roughness)
+        return NaturalAscent(self.prior, climb)
 
     def gap(self) -> Scalar:
-        return self.climb.here.gap
+        return self.climb.best.gap
 
-    def going(self, tolerance: float) -> Bool[Array, ""]:
-        return self.climb.going(2 * tolerance, jnp.iinfo(jnp.int32).max)
+    def should_continue(self, tolerance: float) -> Bool[Array, ""]:
+        return self.climb.should_continue(2 * tolerance, jnp.iinfo(jnp.int32).max)
 
     def converged(self, tolerance: float) -> Bool[Array, ""]:
-        return jnp.isfinite(self.elbo) & self.climb.close(2 * tolerance)
+        return jnp.isfinite(self.elbo) & self.climb.has_converged(2 * tolerance)
 
     def remaining(self) -> Scalar:
-        return jnp.maximum(self.climb.here.gap, self.climb.here.floor) / 2
+        return jnp.maximum(self.climb.best.gap, self.climb.best.floor) / 2
 
-    def _in_units(self, mean: Vector, root: Float[Array, "d d"]) -> Any:
+    def _unwhiten(self, mean: Vector, root: Float[Array, "d d"]) -> Any:
         return type(self.prior).from_root(
             self.prior.mean + self.prior.root @ mean, self.prior.root @ root
         )
 
 
-class Visited(NamedTuple):
-    """A Gaussian and the bound there, with all that a step from it needs."""
+class EvaluatedGaussian(NamedTuple):
+    """A Gaussian, the bound at it, and what a step from it needs."""
 
     posterior: Updatable
     elbo: Scalar
     gradient: Vector  # ∇
-    target: Gathered  # of S
-    rounding: Scalar | float
+    target: Gathered  # the part of S that the structure gathers
+    rounding: Scalar | float  # the squares of the bound's terms
 
 
 class QuasiNewtonAscent(Ascent):
     """The ascent of any structure that can move its precision towards S."""
 
     prior: Updatable
-    here: Visited
+    best: EvaluatedGaussian
     candidate: Updatable
-    moved: Float[Array, "m d"]
-    turned: Float[Array, "m d"]
+    mean_steps: Float[Array, "m d"]
+    gradient_changes: Float[Array, "m d"]
     length: Scalar  # of the last step, 1 unless it was shortened
-    gained: Scalar  # nats of the last pass; infinite before there is one
+    last_gain: Scalar  # nats of the last pass; infinite before there is one
     turns: Int[Array, ""]
 
     @classmethod
     def begin(cls, prior: Updatable, start: Updatable) -> "QuasiNewtonAscent":
-        """From a Gaussian `start`; EM never fills an empty column: start from a streaming posterior."""
+        """An ascent from a Gaussian `start`.
+
+        EM never fills an empty column of a factor: start from the posterior of a stream.
+        """
         zero, one = jnp.zeros_like(start.mean), jnp.ones_like(start.mean[0])
         nothing = start.gather(prior.precision)
-        here = Visited(start, -jnp.inf * one, zero, nothing, zero[0])
+        here = EvaluatedGaussian(start, -jnp.inf * one, zero, nothing, zero[0])
         empty = jnp.zeros((MEMORY, start.dim), zero.dtype)
         none = jnp.zeros((), jnp.int32)
         return cls(prior, here, start, empty, empty, one, jnp.inf * one, none)
 
     @property
     def posterior(self) -> Updatable:
-        return self.here.posterior
+        return self.best.posterior
 
     @property
-    def visited(self) -> Updatable:
+    def proposal(self) -> Updatable:
         return self.candidate
 
     @property
@@ -220,101 +230,103 @@ class QuasiNewtonAscent(Ascent):
 
     @property
     def elbo(self) -> Scalar:
-        return self.here.elbo
+        return self.best.elbo
 
-    def turn(self, sums: Sums) -> "QuasiNewtonAscent":
-        there, old = self._judged(sums), self.here.elbo
-        rises = there.elbo >= old - unseen(old, self.here.rounding)
-        moved, turned = self._remember(there)  # also of a step that is taken back
-        here = jax.tree.map(lambda a, b: jnp.where(rises, a, b), there, self.here)
+    def turn(self, sums: RowSums) -> "QuasiNewtonAscent":
+        there, old = self._evaluate(sums), self.best.elbo
+        rises = there.elbo >= old - bound_resolution(old, self.best.rounding)
+        mean_steps, gradient_changes = self._remember(there)  # also of a refused step
+        here = jax.tree.map(lambda a, b: jnp.where(rises, a, b), there, self.best)
         length = jnp.where(rises, 1.0, self.length / 1.5)
         return QuasiNewtonAscent(
             self.prior,
             here,
-            _candidate(self.prior, here, moved, turned, length),
-            moved,
-            turned,
+            _propose(self.prior, here, mean_steps, gradient_changes, length),
+            mean_steps,
+            gradient_changes,
             length,
-            jnp.where(rises, there.elbo - old, self.gained),
-            self.turns + 1,
+            jnp.where(rises, there.elbo - old, self.last_gain),
+            self.passes + 1,
         )
 
     def gap(self) -> Scalar:
-        """That of the mean, and of the diagonal of the precision in units of itself."""
-        q, here = self.posterior, self.here
+        """The gap of the mean plus that of the precision's diagonal, relative to the diagonal."""
+        q, here = self.posterior, self.best
         change = here.target.diagonal / q.precision.diagonal() - 1
         return here.gradient @ q.covariance.matvec(here.gradient) + change @ change / 2
 
-    def going(self, tolerance: float) -> Bool[Array, ""]:
-        return (self.gained > tolerance) & (self.length > SHORTEST)
+    def should_continue(self, tolerance: float) -> Bool[Array, ""]:
+        return (self.last_gain > tolerance) & (self.length > SHORTEST)
 
     def converged(self, tolerance: float) -> Bool[Array, ""]:
-        """Whether the last pass gained no more than `tolerance` nats, or than the bound is known to."""
-        small = self.gained <= jnp.maximum(tolerance, self._known_to())
-        return jnp.isfinite(self.here.elbo) & small & (self.length > SHORTEST)
+        """Whether the last pass gained at most `tolerance` nats, or the rounding error of the bound."""
+        small = self.last_gain <= jnp.maximum(tolerance, self._resolution())
+        return jnp.isfinite(self.best.elbo) & small & (self.length > SHORTEST)
 
     def remaining(self) -> Scalar:
-        """What the last pass gained, or what the bound is known to."""
-        return jnp.maximum(self.gained, self._known_to())
+        """The gain of the last pass, at least the rounding error of the bound."""
+        return jnp.maximum(self.last_gain, self._resolution())
 
-    def _known_to(self) -> Scalar:
-        return unseen(self.here.elbo, self.here.rounding)
+    def _resolution(self) -> Scalar:
+        return bound_resolution(self.best.elbo, self.best.rounding)
 
-    def _judged(self, sums: Sums) -> Visited:
-        """What the pass found at the Gaussian it visited."""
-        q, prior = self.visited, self.prior
+    def _evaluate(self, sums: RowSums) -> EvaluatedGaussian:
+        """The proposal with its bound, gradient and target, from the sums over all rows."""
+        q, prior = self.proposal, self.prior
         away = prior.precision.matvec(q.mean - prior.mean)
         target = jax.tree.map(jnp.add, sums.curvature, q.gather(prior.precision))
         bound = sums.value - kl(q, prior)
-        return Visited(q, bound, sums.gradient - away, target, sums.rounding.bound)
+        return EvaluatedGaussian(q, bound, sums.gradient - away, target, sums.rounding.bound)
 
-    def _remember(self, there: Visited) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
-        """The steps so far and how the gradient turned along each, the newest first."""
-        step = there.posterior.mean - self.here.posterior.mean
-        turn = self.here.gradient - there.gradient
-        usable = (self.turns > 0) & jnp.all(jnp.isfinite(step) & jnp.isfinite(turn))
+    def _remember(
+        self, there: EvaluatedGaussian
+    ) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
+        """The steps of the mean and the changes of the gradient, this one first."""
+        step = there.posterior.mean - self.best.posterior.mean
+        turn = self.best.gradient - there.gradient
+        usable = (self.passes > 0) & jnp.all(jnp.isfinite(step) & jnp.isfinite(turn))
         new = (jnp.where(usable, a, 0) for a in (step, turn))
-        pairs = zip((self.moved, self.turned), new, strict=True)
-        moved, turned = (jnp.roll(old, 1, axis=0).at[0].set(a) for old, a in pairs)
-        return moved, turned
+        pairs = zip((self.mean_steps, self.gradient_changes), new, strict=True)
+        mean_steps, gradient_changes = (jnp.roll(old, 1, axis=0).at[0].set(a) for old, a in pairs)
+        return mean_steps, gradient_changes
 
 
-def whitened(prior: Any, q: Any) -> tuple[Float[Array, "d d"], Vector]:
+def whiten(prior: Any, q: Any) -> tuple[Float[Array, "d d"], Vector]:
     """Precision and mean of q in coordinates where the prior is N(0, I); both have full covariances."""
     away = jnp.linalg.solve(q.root, prior.root)
     return away.T @ away, linalg.inverse_root(prior.root).T @ (q.mean - prior.mean)
 
 
 def whitened_natural(prior: Any, q: Any) -> Float[Array, " n"]:
-    """The natural parameters of q in those coordinates."""
-    precision, mean = whitened(prior, q)
-    return natural_gradient.natural_of(precision, precision @ mean)
+    """The natural parameters of q in coordinates where the prior is N(0, I)."""
+    precision, mean = whiten(prior, q)
+    return natural_gradient.natural_parameters(precision, precision @ mean)
 
 
 def _no_rounding(like: Array) -> Rounding:
     return Rounding(jnp.zeros((), like.dtype), jnp.zeros((), like.dtype))
 
 
-def _candidate(
+def _propose(
     prior: Updatable,
-    here: Visited,
-    moved: Float[Array, "m d"],
-    turned: Float[Array, "m d"],
+    here: EvaluatedGaussian,
+    mean_steps: Float[Array, "m d"],
+    gradient_changes: Float[Array, "m d"],
     length: Scalar,
 ) -> Updatable:
     """A step of the precision towards S, and a quasi-Newton step of the given length for the mean."""
     q = here.posterior
-    # a step that was taken back is tried again with the mean alone, in case the sites moved too far
+    # a refused step is tried again with the mean alone, in case the precision moved too far
     whole = length == 1
     there = q.toward(here.target, prior)
     there = jax.tree.map(lambda a, b: jnp.where(whole, a, b), there, q)
-    step = _quasi_newton(here, moved, turned)
+    step = _quasi_newton(here, mean_steps, gradient_changes)
     return eqx.tree_at(lambda q: q.mean, there, q.mean + length * step)
 
 
-def _quasi_newton(here: Visited, moved, turned) -> Vector:
-    """The two-loop recursion, newest pair first; empty pairs do nothing."""
-    products = jnp.sum(moved * turned, axis=1)
+def _quasi_newton(here: EvaluatedGaussian, mean_steps, gradient_changes) -> Vector:
+    """The step of the mean by BFGS's two-loop recursion, newest pair first; zero pairs do nothing."""
+    products = jnp.sum(mean_steps * gradient_changes, axis=1)
     good = products > 0
     rho = jnp.where(good, 1 / jnp.where(good, products, 1), 0)
 
@@ -323,11 +335,11 @@ def _quasi_newton(here: Visited, moved, turned) -> Vector:
         a = r * (s @ v)
         return v - a * y, a
 
-    v, alphas = jax.lax.scan(down, here.gradient, (moved, turned, rho))
+    v, alphas = jax.lax.scan(down, here.gradient, (mean_steps, gradient_changes, rho))
 
     def up(v, pair):
         s, y, r, a = pair
         return v + (a - r * (y @ v)) * s, None
 
     v = here.posterior.covariance.matvec(v)
-    return jax.lax.scan(up, v, (moved, turned, rho, alphas), reverse=True)[0]
+    return jax.lax.scan(up, v, (mean_steps, gradient_changes, rho, alphas), reverse=True)[0]

@@ -181,11 +181,11 @@ def solve_implicit_vector(
     """The site of the optimal Gaussian, for a likelihood that is log-concave in f."""
     root, eps = linalg.semidefinite_root(cov), float(jnp.finfo(mean.dtype).eps)
 
-    def visit(shift: Vector, half: Matrix) -> natural_gradient.Sums:
+    def visit(shift: Vector, half: Matrix) -> natural_gradient.WhitenedSums:
         wide = root @ half
         expected = likelihood.expect(y, mean + root @ shift, wide @ wide.T)
         value, gradient, curvature = (weight * term for term in expected)
-        return natural_gradient.Sums(value, root.T @ gradient, root.T @ curvature @ root)
+        return natural_gradient.WhitenedSums(value, root.T @ gradient, root.T @ curvature @ root)
 
     here, _, _ = natural_gradient.climb_gaussian(
         visit,
@@ -194,7 +194,7 @@ def solve_implicit_vector(
         rows=weight,
         tolerance=eps**1.25,
         max_passes=VECTOR_STEPS,
-        rough=ROUGHNESS,
+        roughness=ROUGHNESS,
         memory=MEMORY,
     )
     wide = root @ linalg.root_from_precision(here.precision)

@@ -1,11 +1,11 @@
 """The ascent of a variational bound over Gaussians by natural gradients.
 
-A point has natural parameters, a bound and a target: natural parameters that are its own at the optimum.
-The plain step goes a length ρ ≤ 1 of the way to the target; ρ follows the secant of the bound's slope along
-the step. Steps are combined with the last few by Anderson's method. No step is taken that lowers the bound:
-a combined one that would is replaced by a plain one, a plain one that would is shortened. Where the
-integrals are rough, so that the bound and its gradient agree only to their error, a step that lowers the
-norm of the gradient may lower the bound by as much.
+An iterate has natural parameters, a bound and a target. The target is a vector of natural parameters too,
+and at the optimum the two agree. A plain step goes a fraction ρ ≤ 1 of the way to the target; ρ follows the
+secant of the bound's slope along the step. Steps are combined with the last few by Anderson's method. No
+step that lowers the bound is accepted: a combined step that would is replaced by a plain one, and a plain
+one is shortened. Where integrals are approximate, the bound and its gradient agree only up to the error of
+the integrals, and a step that lowers the norm of the gradient may lower the bound by that error.
 
 For a Gaussian kept as a matrix, N(m, Λ⁻¹) with h = Λ m in coordinates where the prior is N(0, I), the sums
 over the data
@@ -42,15 +42,15 @@ Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
 
 RIDGE = 1e-12
-"""Keeps Anderson's least squares solvable when past steps repeat; it changes the way, not the optimum."""
+"""Keeps Anderson's least squares solvable when past steps repeat; it changes the path, not the optimum."""
 MEMORY = 8
 """Past steps that Anderson's method combines."""
 ULPS = 8
-"""Units of the last place that the rounding of many terms is taken to add up to."""
+"""Units in the last place by which a sum of many terms is assumed to be rounded."""
 
-BOLD = 20
-"""Passes that may go to a better target than that of the natural gradient while steps to it are taken.
-It need not be reached: given the others, the optima of rows that share a latent may chase one another."""
+GREEDY_PASSES = 20
+"""Passes that may step towards the greedy target, as long as such steps are accepted. The limit is needed
+because the greedy target of a row takes the others as fixed: rows that share a latent may oscillate."""
 
 
 class Rounding(NamedTuple):
@@ -60,8 +60,8 @@ class Rounding(NamedTuple):
     gap: Scalar | float = 0.0  # Σ v (|g| + γ s)²
 
 
-class Sums(NamedTuple):
-    """What the data say of a Gaussian."""
+class WhitenedSums(NamedTuple):
+    """Sums over the data at one Gaussian, in coordinates where the prior is N(0, I)."""
 
     fit: Scalar
     gradient: Vector
@@ -69,14 +69,14 @@ class Sums(NamedTuple):
     rounding: Rounding = Rounding()
 
 
-class Place(eqx.Module):
-    """What the ascent asks of a point."""
+class AscentIterate(eqx.Module):
+    """A Gaussian on the path of the ascent, with its bound and its target."""
 
     elbo: Scalar
-    felt: Float[Array, " k"]  # the way to the target in units of the Gaussian's own deviations
+    whitened_direction: Float[Array, " k"]  # the direction in the Gaussian's standard deviations
     gap: Scalar  # the squared natural-gradient norm, or a bound on it
-    blur: Scalar  # nats that rounding may put on the bound, beside that of a sum over the rows
-    hidden: Scalar  # nats by which the bound may fall unseen, which a step may if it lowers the gap
+    rounding_error: Scalar  # of the bound, in nats; a fall within it is accepted
+    term_rounding: Scalar  # of the rows' terms; a fall within it is accepted if the gap shrinks
     floor: Scalar  # the gap that rounding leaves at the optimum
 
     @property
@@ -85,31 +85,34 @@ class Place(eqx.Module):
         """The natural parameters."""
 
     @abstractmethod
-    def way(self, bold: Bool[Array, ""]) -> Float[Array, " n"]:
-        """From them to the target; to a better one, if there is one and if bold."""
+    def direction(self, greedy: Bool[Array, ""]) -> Float[Array, " n"]:
+        """The difference between the target and the natural parameters.
+
+        If `greedy`, and if there is one, the target that suits each row best given the others is used.
+        """
 
     @property
     @abstractmethod
     def moments(self) -> tuple[Array, ...]:
-        """What the bound is a function of."""
+        """The moments of which the bound is a function."""
 
     @property
     @abstractmethod
     def slopes(self) -> tuple[Array, ...]:
-        """Its derivatives with respect to them."""
+        """The derivatives of the bound with respect to the moments."""
 
 
-Somewhere = TypeVar("Somewhere", bound=Place)
+AnyIterate = TypeVar("AnyIterate", bound=AscentIterate)
 
 
-class Point(Place):
-    """A Gaussian in natural parameters, its bound and its targets."""
+class GaussianIterate(AscentIterate):
+    """An iterate with a full precision matrix."""
 
     precision: Matrix
     shift: Vector  # h
     mean: Vector
     cov: Matrix
-    sums: Sums
+    sums: WhitenedSums
 
     @property
     def gradient(self) -> Vector:
@@ -125,7 +128,7 @@ class Point(Place):
     def natural(self) -> Float[Array, " n"]:
         return jnp.concatenate([self.shift, self.precision.ravel()])
 
-    def way(self, bold: Bool[Array, ""]) -> Float[Array, " n"]:
+    def direction(self, greedy: Bool[Array, ""]) -> Float[Array, " n"]:
         target_shift = self.target @ self.mean + self.gradient
         return jnp.concatenate([target_shift, self.target.ravel()]) - self.natural
 
@@ -146,205 +149,225 @@ def rounding_of(
     var: Float[Array, "n *cc"],
 ) -> Rounding:
     """The `Rounding` of rows, given their expected terms and the size and variance of their predictors."""
-    if (
-        gradient.ndim == 2
-    ):  # of each predictor: the sum of the sizes of its row of γ, its own variance
+    if gradient.ndim == 2:  # several predictors: sum |γ| along its rows, keep the variances alone
         curvature, var = jnp.sum(jnp.abs(curvature), axis=2), jnp.einsum("ncc->nc", var)
     terms = jnp.abs(gradient) + jnp.abs(curvature) * (1 + size + jnp.sqrt(var))
     total = (terms + jnp.abs(gradient) * size).reshape(len(value), -1).sum(axis=1)
     return Rounding(jnp.sum((jnp.abs(value) + total) ** 2), jnp.sum(var * terms**2))
 
 
-def unseen(elbo: Scalar, squares: Scalar | float) -> Scalar:
-    """Nats to which a bound is known, given the squares of its terms (`Rounding.bound`)."""
+def bound_resolution(elbo: Scalar, squares: Scalar | float) -> Scalar:
+    """The rounding error of a bound in nats, given the squares of its terms (`Rounding.bound`)."""
     size = 1 + jnp.abs(jnp.where(jnp.isfinite(elbo), elbo, 0))
     return ULPS * float(jnp.finfo(elbo.dtype).eps) * (size + jnp.sqrt(squares))
 
 
-def slack(rows: Scalar) -> Scalar:
-    """Rounding in a sum of so many terms of about one nat."""
+def sum_rounding(rows: Scalar) -> Scalar:
+    """The rounding error of a sum of `rows` terms of about one nat."""
     return ULPS * float(jnp.finfo(rows.dtype).eps) * (1 + rows)
 
 
-class Past(NamedTuple):
-    """The last accepted steps: how the natural parameters moved, and how the way to the target changed."""
+class StepHistory(NamedTuple):
+    """The last accepted steps, the newest first: the changes of parameters and of directions."""
 
-    moved: Float[Array, "k n"]
-    turned: Float[Array, "k n"]
-    felt: Float[Array, "k f"]
+    parameter_steps: Float[Array, "k n"]
+    direction_changes: Float[Array, "k n"]
+    whitened_changes: Float[Array, "k f"]
     count: Int[Array, ""]
 
 
 class Climb(eqx.Module):
-    """The best point so far, and the natural parameters of the one to visit next."""
+    """The best iterate so far, and the natural parameters of the one to evaluate next."""
 
-    here: Any  # a Place
-    past: Past
+    best: Any  # an AscentIterate
+    history: StepHistory
     length: Scalar
     passes: Int[Array, ""]
     proposal: Float[Array, " n"]
-    bold: Bool[Array, ""]
+    greedy: Bool[Array, ""]
     stuck: Bool[Array, ""]  # whether the last step did not halve the gap
 
-    def close(self, tolerance: float | Scalar) -> Bool[Array, ""]:
-        """Whether the gap is below the tolerance, or rounding."""
-        return self.here.gap <= jnp.maximum(tolerance, self.here.floor)
+    def has_converged(self, tolerance: float | Scalar) -> Bool[Array, ""]:
+        """Whether the gap is at most the tolerance, or what rounding leaves."""
+        return self.best.gap <= jnp.maximum(tolerance, self.best.floor)
 
-    def going(self, tolerance: float | Scalar, max_passes: Any) -> Bool[Array, ""]:
-        """Whether there is more to gain."""
-        # the floor is an estimate: what can still be halved is no rounding
-        done = (self.here.gap <= tolerance) | (self.stuck & self.close(tolerance))
+    def should_continue(self, tolerance: float | Scalar, max_passes: Any) -> Bool[Array, ""]:
+        """Whether another pass may raise the bound."""
+        # the floor is an estimate: a gap that can still be halved is not rounding
+        done = (self.best.gap <= tolerance) | (self.stuck & self.has_converged(tolerance))
         return (self.passes == 0) | (~done & (self.passes < max_passes) & (self.length > 1e-8))
 
 
 def begin(
-    at: Callable[[Float[Array, " n"]], Somewhere],
+    at: Callable[[Float[Array, " n"]], AnyIterate],
     start: Float[Array, " n"],
     memory: int = MEMORY,
 ) -> Climb:
-    """Before the first point, which is made where all others are: what makes points is compiled once."""
+    """The state before the first iterate.
+
+    The first iterate is evaluated in the loop, like all others, so that `at` is compiled once only.
+    """
     nowhere = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(at, start))
     length, none = jnp.ones((), start.dtype), jnp.zeros((), jnp.int32)
-    past = _nothing(nowhere, memory)
-    return Climb(nowhere, past, length, none, start, jnp.asarray(True), jnp.asarray(False))
+    history = _no_history(nowhere, memory)
+    return Climb(nowhere, history, length, none, start, jnp.asarray(True), jnp.asarray(False))
 
 
-def turn(climb: Climb, there: Place, rows: Scalar, rough: float | Scalar = 0.0) -> Climb:
-    """Judge the point that was visited, and propose the next.
+def turn(
+    climb: Climb, there: AscentIterate, rows: Scalar, roughness: float | Scalar = 0.0
+) -> Climb:
+    """Accept or refuse the iterate `there`, which was proposed last, and propose the next.
 
-    `rows` is how much data its sums are over, and `rough` the error of their integrals, relative to the
+    `rows` is the total weight of the data, and `roughness` the error of the integrals, relative to the
     bound or to a nat a row.
     """
-    here, past, length, passes, bold = (
-        climb.here,
-        climb.past,
-        climb.length,
-        climb.passes,
-        climb.bold,
-    )
+    here, history, length = climb.best, climb.history, climb.length
+    passes, greedy = climb.passes, climb.greedy
     n = 1 + rows
-    least = slack(rows) / n
-    first, combined = passes == 0, past.count > 0
+    least = sum_rounding(rows) / n
+    first, combined = passes == 0, history.count > 0
     size = n + jnp.abs(here.elbo)
-    fall = (here.elbo - there.elbo - here.blur) / size
+    fall = (here.elbo - there.elbo - here.rounding_error) / size
     closer, halved = there.gap < here.gap, there.gap < here.gap / 2
-    rising = (fall <= least) | (closer & (fall <= rough + here.hidden / size)) | first
+    rising = (fall <= least) | (closer & (fall <= roughness + here.term_rounding / size)) | first
     secant = jnp.where(first, 1.0, _secant(here, there))
     longer = jnp.clip(length * jnp.clip(secant, 0.3, 2.0), 0.01, 1.0)
     shorter = length * jnp.clip(secant, 0.1, 0.5)
-    still = bold & (rising | combined) & (passes + 1 < BOLD)
-    past = _remember(past, here, there, rising & ~first & (still | ~bold), still)
+    still = greedy & (rising | combined) & (passes + 1 < GREEDY_PASSES)
+    history = _remember(history, here, there, rising & ~first & (still | ~greedy), still)
     here = jax.tree.map(lambda a, b: jnp.where(rising, a, b), there, here)
     length = jnp.where(combined, length, jnp.where(rising, longer, shorter))
-    length = jnp.where(still == bold, length, 1.0)  # a new target, a whole step
-    step = _step(here, past, length, still)
-    return Climb(here, past, length, passes + 1, step, still, ~(halved | first))
+    length = jnp.where(still == greedy, length, 1.0)  # a new target, a whole step
+    step = _step(here, history, length, still)
+    return Climb(here, history, length, passes + 1, step, still, ~(halved | first))
 
 
 def climb(
-    at: Callable[[Float[Array, " n"]], Somewhere],
+    at: Callable[[Float[Array, " n"]], AnyIterate],
     start: Float[Array, " n"],
     *,
     rows: Scalar,
     tolerance: float | Scalar,
     max_passes: int | Int[Array, ""],
-    rough: float | Scalar = 0.0,
+    roughness: float | Scalar = 0.0,
     memory: int = MEMORY,
-) -> tuple[Somewhere, Int[Array, ""], Bool[Array, ""]]:
-    """The best point, how many were visited, and whether the gap is below the tolerance there.
+) -> tuple[AnyIterate, Int[Array, ""], Bool[Array, ""]]:
+    """The best iterate, the number of passes, and whether its gap is below the tolerance.
 
-    at(natural parameters) makes a point.
+    at(natural parameters) evaluates an iterate.
     """
     last = jax.lax.while_loop(
-        lambda climb: climb.going(tolerance, max_passes),
-        lambda climb: turn(climb, at(climb.proposal), rows, rough),
+        lambda climb: climb.should_continue(tolerance, max_passes),
+        lambda climb: turn(climb, at(climb.proposal), rows, roughness),
         begin(at, start, memory),
     )
-    return last.here, last.passes, last.close(tolerance)
+    return last.best, last.passes, last.has_converged(tolerance)
 
 
 def climb_gaussian(
-    visit: Callable[[Vector, Matrix], Sums], precision: Matrix, shift: Vector, **limits: Any
-) -> tuple[Point, Int[Array, ""], Bool[Array, ""]]:
-    """`climb` over (Λ, h); visit(mean, root) makes the sums at N(mean, root rootᵀ)."""
+    visit: Callable[[Vector, Matrix], WhitenedSums], precision: Matrix, shift: Vector, **limits: Any
+) -> tuple[GaussianIterate, Int[Array, ""], Bool[Array, ""]]:
+    """`climb` over (Λ, h); visit(mean, root) computes the sums at N(mean, root rootᵀ)."""
 
-    def at(natural: Float[Array, " n"]) -> Point:
-        return point_at(natural, len(shift), visit)
+    def at(natural: Float[Array, " n"]) -> GaussianIterate:
+        return iterate_at(natural, len(shift), visit)
 
-    return climb(at, natural_of(precision, shift), **limits)
+    return climb(at, natural_parameters(precision, shift), **limits)
 
 
-def natural_of(precision: Matrix, shift: Vector) -> Float[Array, " n"]:
+def natural_parameters(precision: Matrix, shift: Vector) -> Float[Array, " n"]:
     """(h, Λ) as one vector."""
     return jnp.concatenate([shift, precision.ravel()])
 
 
-def gaussian_of(natural: Float[Array, " n"], d: int) -> tuple[Matrix, Vector, Vector, Matrix]:
-    """Λ, h, the mean and a root of the covariance."""
+def from_natural_parameters(
+    natural: Float[Array, " n"], d: int
+) -> tuple[Matrix, Vector, Vector, Matrix]:
+    """Λ, h, the mean and a root of the covariance, from (h, Λ) as one vector."""
     precision = natural[d:].reshape(d, d)
     precision, shift = (precision + precision.T) / 2, natural[:d]
     root = linalg.root_from_precision(precision)
     return precision, shift, root @ (root.T @ shift), root
 
 
-def point_at(natural: Float[Array, " n"], d: int, visit: Callable[[Vector, Matrix], Sums]) -> Point:
-    """The point of natural parameters, with the sums that visit(mean, root) makes there."""
-    precision, shift, mean, root = gaussian_of(natural, d)
+def iterate_at(
+    natural: Float[Array, " n"], d: int, visit: Callable[[Vector, Matrix], WhitenedSums]
+) -> GaussianIterate:
+    """The iterate with these natural parameters; visit(mean, root) computes its sums over the data."""
+    precision, shift, mean, root = from_natural_parameters(natural, d)
     sums = visit(mean, root)
     log_volume = jnp.sum(jnp.log(jnp.diagonal(root)))
     divergence = (jnp.sum(root**2) + mean @ mean - len(mean)) / 2 - log_volume
     away = linalg.identity_like(precision) + sums.curvature - precision
     change = root.T @ away @ root / float(np.sqrt(2))
-    felt = jnp.concatenate([root.T @ (sums.gradient - mean), change.ravel()])
+    whitened_direction = jnp.concatenate([root.T @ (sums.gradient - mean), change.ravel()])
     elbo, exact = sums.fit - divergence, jnp.zeros_like(divergence)
     eps = ULPS * float(jnp.finfo(shift.dtype).eps)
-    hidden = exact + eps * jnp.sqrt(sums.rounding.bound)
+    term_rounding = exact + eps * jnp.sqrt(sums.rounding.bound)
     sizes = jnp.sqrt(jnp.diagonal(precision))
     inflation = jnp.sum((sizes[:, None] * root) ** 2)  # τ
     floor = eps**2 * (
         sums.rounding.gap + inflation * (sizes @ jnp.abs(mean)) ** 2 + inflation**2 / 2
     )
     law = (precision, shift, mean, root @ root.T)
-    return Point(elbo, felt, felt @ felt, exact, hidden, floor, *law, sums)
+    return GaussianIterate(
+        elbo,
+        whitened_direction,
+        whitened_direction @ whitened_direction,
+        exact,
+        term_rounding,
+        floor,
+        *law,
+        sums,
+    )
 
 
-def _nothing(here: Place, memory: int) -> Past:
+def _no_history(here: AscentIterate, memory: int) -> StepHistory:
     def empty(like: Array) -> Array:
         return jnp.zeros((memory, like.shape[0]), like.dtype)
 
     natural = empty(here.natural)
-    return Past(natural, natural, empty(here.felt), jnp.zeros((), jnp.int32))
+    return StepHistory(natural, natural, empty(here.whitened_direction), jnp.zeros((), jnp.int32))
 
 
 def _remember(
-    past: Past, here: Place, there: Place, rising: Bool[Array, ""], bold: Bool[Array, ""]
-) -> Past:
-    """The past with one more step, or nothing where the step was refused."""
+    history: StepHistory,
+    here: AscentIterate,
+    there: AscentIterate,
+    rising: Bool[Array, ""],
+    greedy: Bool[Array, ""],
+) -> StepHistory:
+    """The history with one more step; an empty history where the step was refused."""
 
     def push(rows: Float[Array, "k n"], new: Float[Array, " n"]) -> Float[Array, "k n"]:
         return jnp.where(rising, jnp.roll(rows, 1, axis=0).at[0].set(new), 0)
 
-    return Past(
-        push(past.moved, there.natural - here.natural),
-        push(past.turned, there.way(bold) - here.way(bold)),
-        push(past.felt, there.felt - here.felt),
-        jnp.where(rising, past.count + 1, 0),
+    return StepHistory(
+        push(history.parameter_steps, there.natural - here.natural),
+        push(history.direction_changes, there.direction(greedy) - here.direction(greedy)),
+        push(history.whitened_changes, there.whitened_direction - here.whitened_direction),
+        jnp.where(rising, history.count + 1, 0),
     )
 
 
-def _step(here: Place, past: Past, length: Scalar, bold: Bool[Array, ""]) -> Float[Array, " n"]:
-    """Anderson's combination of the past with the way to the target; the plain step without a past."""
-    gram = past.felt @ past.felt.T
+def _step(
+    here: AscentIterate, history: StepHistory, length: Scalar, greedy: Bool[Array, ""]
+) -> Float[Array, " n"]:
+    """The next natural parameters by Anderson's method; a plain step where the history is empty."""
+    changes = history.whitened_changes
+    gram = changes @ changes.T
     ridge = RIDGE * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny
-    share = jnp.linalg.solve(gram + ridge * linalg.identity_like(gram), past.felt @ here.felt)
-    return here.natural + length * here.way(bold) - share @ (past.moved + length * past.turned)
+    damped = gram + ridge * linalg.identity_like(gram)
+    share = jnp.linalg.solve(damped, changes @ here.whitened_direction)
+    correction = share @ (history.parameter_steps + length * history.direction_changes)
+    return here.natural + length * here.direction(greedy) - correction
 
 
-def _secant(here: Place, there: Place) -> Scalar:
-    """The share of the step at which the bound's slope along it vanishes; 2 if it does not."""
+def _secant(here: AscentIterate, there: AscentIterate) -> Scalar:
+    """The fraction of the step at which the bound's slope along it vanishes; 2 if it does not vanish."""
     moves = [b - a for a, b in zip(here.moments, there.moments, strict=True)]
 
-    def slope(at: Place) -> Scalar:
+    def slope(at: AscentIterate) -> Scalar:
         return jnp.stack([jnp.sum(s * m) for s, m in zip(at.slopes, moves, strict=True)]).sum()
 
     first, last = slope(here), slope(there)

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import Updatable
-from kalvi.gaussians.ascents import Ascent, Sums, no_sums
+from kalvi.gaussians.ascents import Ascent, RowSums, zero_sums
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch, PassRule, Rule
 from kalvi.rules.visits import sums
 
 
-class SumPass(Rule[Sums]):
+class SumPass(Rule[RowSums]):
     """One pass that sums the terms of all rows at one Gaussian; an ascent makes the next Gaussian of them.
 
     Parameters
@@ -33,11 +33,11 @@ class SumPass(Rule[Sums]):
     model: Model
     visited: Updatable
 
-    def init(self, prior: Any = None, *, key: PRNGKeyArray | None = None) -> Sums:
+    def init(self, prior: Any = None, *, key: PRNGKeyArray | None = None) -> RowSums:
         """The sums of no rows."""
-        return no_sums(self.visited)
+        return zero_sums(self.visited)
 
-    def update(self, state: Sums, batch: Batch, *, key: PRNGKeyArray | None = None) -> Sums:
+    def update(self, state: RowSums, batch: Batch, *, key: PRNGKeyArray | None = None) -> RowSums:
         return jax.tree.map(jnp.add, state, sums(self.model, self.visited, batch))
 
 
@@ -46,13 +46,13 @@ class RevisitState(eqx.Module):
 
     ascent: Ascent
     visited: Any
-    sums: Sums
+    sums: RowSums
 
     @classmethod
     def begin_pass(cls, ascent: Ascent) -> "RevisitState":
         """The state before the first row of a pass."""
-        visited = ascent.visited
-        return cls(ascent, visited, no_sums(visited))
+        visited = ascent.proposal
+        return cls(ascent, visited, zero_sums(visited))
 
     @property
     def posterior(self) -> Any:

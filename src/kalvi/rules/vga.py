@@ -62,24 +62,24 @@ def vga(
     size = min(max(ROWS_AT_ONCE // likelihood.outputs, 1), len(batch.weight))
     blocks = in_blocks(Batch(x, batch.y, batch.weight), size)
 
-    def visit(mean: Vector, root: Matrix) -> natural_gradient.Sums:
+    def visit(mean: Vector, root: Matrix) -> natural_gradient.WhitenedSums:
         q = Dense.from_root(mean, root)
 
         def add(total, block):
             found = sums(model, q, block)
-            here = natural_gradient.Sums(*found[:4])
+            here = natural_gradient.WhitenedSums(*found[:4])
             return jax.tree.map(jnp.add, total, here), None
 
         return jax.lax.scan(add, _nothing(mean), blocks)[0]
 
     natural = whitened_natural(prior, start)
     here, passes, converged = natural_gradient.climb(
-        lambda natural: natural_gradient.point_at(natural, prior.dim, visit),
+        lambda natural: natural_gradient.iterate_at(natural, prior.dim, visit),
         natural,
         rows=jnp.sum(batch.weight),
         tolerance=tolerance,
         max_passes=max_passes,
-        rough=roughness_of(likelihood),
+        roughness=roughness_of(likelihood),
     )
     posterior = Dense.from_root(
         prior.mean + prior.root @ here.mean, prior.root @ linalg.root_from_precision(here.precision)
@@ -104,7 +104,7 @@ def informed_start(
     return Dense.from_root(prior.mean, prior.root @ gained)
 
 
-def _nothing(mean: Vector) -> natural_gradient.Sums:
+def _nothing(mean: Vector) -> natural_gradient.WhitenedSums:
     zero = jnp.zeros_like(mean[0])
     matrix = jnp.zeros((mean.size,) * 2, mean.dtype)
-    return natural_gradient.Sums(zero, jnp.zeros_like(mean), matrix, Rounding(zero, zero))
+    return natural_gradient.WhitenedSums(zero, jnp.zeros_like(mean), matrix, Rounding(zero, zero))

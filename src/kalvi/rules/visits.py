@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi.gaussians import Gaussian, Updatable
-from kalvi.gaussians.ascents import Sums
+from kalvi.gaussians.ascents import RowSums
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics.natural_gradient import Rounding, rounding_of
@@ -67,13 +67,13 @@ def visit(model: Model, q: Gaussian, batch: Batch) -> BatchVisit:
     return _visit(model, q, model.predictor.linearise(q.mean, batch.x), batch)[0]
 
 
-def sums(model: Model, q: Updatable, batch: Batch) -> Sums:
+def sums(model: Model, q: Updatable, batch: Batch) -> RowSums:
     """The sums over a batch that an ascent needs; sums of several batches are added."""
     linearised = model.predictor.linearise(q.mean, batch.x)
     seen, rounding = _visit(model, q, linearised, batch)
     value, total = jnp.sum(seen.value), jnp.sum(batch.weight)
     roughness = roughness_of(model.likelihood) * total
-    return Sums(value, seen.force(), q.gather(seen), rounding, total, roughness)
+    return RowSums(value, seen.force(), q.gather(seen), rounding, total, roughness)
 
 
 def roughness_of(likelihood: Likelihood) -> float:

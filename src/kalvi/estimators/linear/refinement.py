@@ -81,7 +81,7 @@ def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple
     size = visited_rows(start.dim)
     with tqdm(total=most, unit=" passes", disable=not settings.verbose) as bar:
         ascent = state.ascent
-        while ascent.going(TOLERANCE) and int(ascent.passes) < most:
+        while ascent.should_continue(TOLERANCE) and int(ascent.passes) < most:
             batches = streams.array_batches(*rows, block_size=size, **settings.layout)
             state = run.call(Revisit.turn, rule, run.resume(rule, state, batches))
             ascent = state.ascent

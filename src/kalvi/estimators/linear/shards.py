@@ -1,7 +1,7 @@
 """Fits of parts of the rows as one, and further passes of a fit over rows that lie in many places.
 
 A pass visits rows at one Gaussian and leaves sums (`rules.visits`); a turn of an ascent
-(`gaussians.ascents`) makes the next Gaussian of them. Sums are NumPy arrays, because they travel.
+(`gaussians.ascents`) makes the next Gaussian of them. RowSums are NumPy arrays, because they travel.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from kalvi.estimators.linear.estimator import LinearEstimator
 from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
 from kalvi.estimators.linear.refinement import visited_rows
 from kalvi.gaussians import Gaussian, Updatable
-from kalvi.gaussians.ascents import Ascent, Sums
+from kalvi.gaussians.ascents import Ascent, RowSums
 from kalvi.gaussians.merging import check, check_different, check_prior, combined, proper
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
@@ -140,7 +140,7 @@ def without_fit(model: LinearEstimator) -> Any:
     return new
 
 
-def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -> Sums:
+def add_up(model: LinearEstimator, visited: Updatable, sums: RowSums, rows: Rows) -> RowSums:
     """The sums with those of further rows that the model has checked."""
     settings, likelihood = model.settings(), model.family().likelihood
     with matching_precision(settings.dtype):
@@ -151,7 +151,7 @@ def add_up(model: LinearEstimator, visited: Updatable, sums: Sums, rows: Rows) -
         return jax.tree.map(np.asarray, found)
 
 
-def turn(ascent: Ascent, sums: Sums, dtype: Any) -> Ascent:
+def turn(ascent: Ascent, sums: RowSums, dtype: Any) -> Ascent:
     """The ascent after a pass over all rows."""
     with matching_precision(dtype):
         return run.call(_turn, ascent, jax.tree.map(jnp.asarray, sums))
@@ -168,7 +168,7 @@ def end_ascent(fit: LinearFit, ascent: Ascent) -> LinearFit:
     return fit.with_state(state, fit.n_rows, optimum)
 
 
-def _turn(ascent: Ascent, sums: Sums) -> Ascent:
+def _turn(ascent: Ascent, sums: RowSums) -> Ascent:
     return ascent.turn(sums)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from kalvi.estimators.neural.problem import LearnedNetwork, Problem
 from kalvi.evaluation.predictions import squared_residuals
 from kalvi.gaussians import Dense, Diagonal
-from kalvi.gaussians.ascents import NaturalAscent, Sums
+from kalvi.gaussians.ascents import NaturalAscent, RowSums
 from kalvi.predictors.models import Model
 from kalvi.rules import evidence
 from kalvi.rules.revisit import Revisit, RevisitState, SumPass
@@ -94,7 +94,7 @@ def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
     return run.call(_at_target, q, prior, found)
 
 
-def _at_target(q: Dense, prior: Diagonal, found: Sums) -> Dense:
+def _at_target(q: Dense, prior: Diagonal, found: RowSums) -> Dense:
     """The Gaussian visited, with the precision that the rows and the prior ask for there."""
     return q.toward(found.curvature + q.gather(prior.precision), prior)
 

@@ -202,7 +202,7 @@ class _Law(NamedTuple):
     factors: ConditioningFactors
 
 
-class _SitePoint(natural_gradient.Place):
+class _SitePoint(natural_gradient.AscentIterate):
     """Sites, the Gaussian they make, and the sites it asks for."""
 
     sites: Sites
@@ -216,9 +216,9 @@ class _SitePoint(natural_gradient.Place):
     def natural(self) -> Float[Array, " k"]:
         return jnp.concatenate(self.sites)
 
-    def way(self, bold: Bool[Array, ""]) -> Float[Array, " k"]:
+    def direction(self, greedy: Bool[Array, ""]) -> Float[Array, " k"]:
         targets = jnp.concatenate(self.target), jnp.concatenate(_asked(self.expected, self.mean))
-        return jnp.where(bold, *targets) - self.natural
+        return jnp.where(greedy, *targets) - self.natural
 
     @property
     def moments(self) -> tuple[PerRow, PerRow]:
@@ -244,15 +244,17 @@ def _at(
     expected = expect_rows(likelihood, law.mean, law.var, y, weight)
     away = expected.gradient - law.coefficients
     bend = (expected.curvature - sites.curvature) * law.var
-    felt = jnp.concatenate([away * jnp.sqrt(law.var), bend * float(np.sqrt(0.5))])
+    whitened_direction = jnp.concatenate([away * jnp.sqrt(law.var), bend * float(np.sqrt(0.5))])
     square = law.coefficients @ (law.mean - prior.mean)
     elbo = jnp.sum(expected.value) - (law.log_volume - sites.curvature @ law.var + square) / 2
     gap = _spread(prior.cov, law.factors, away) + jnp.sum(jnp.abs(bend)) ** 2 / 2
-    blur = _blur(law.coefficients, sites, prior.cov, likelihood.log_concave)
-    floor = jnp.maximum(blur, natural_gradient.slack(jnp.sum(weight)) ** 2)
+    rounding_error = _rounding_error(law.coefficients, sites, prior.cov, likelihood.log_concave)
+    floor = jnp.maximum(rounding_error, natural_gradient.sum_rounding(jnp.sum(weight)) ** 2)
     target = _target(likelihood, sites, law, expected, y, weight)
     found = (sites, law.mean, law.var, law.coefficients, expected, target)
-    return _SitePoint(elbo, felt, gap, blur, jnp.zeros_like(blur), floor, *found)
+    return _SitePoint(
+        elbo, whitened_direction, gap, rounding_error, jnp.zeros_like(rounding_error), floor, *found
+    )
 
 
 def _target(
@@ -274,7 +276,7 @@ def _target(
     )
 
 
-def _blur(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: bool) -> Scalar:
+def _rounding_error(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: bool) -> Scalar:
     """The rounding error of cᵀK c, whose terms may be far larger than their sum, and of differences."""
     eps, prior_var = float(jnp.finfo(cov.dtype).eps), jnp.diagonal(cov)
     terms = jnp.sum(jnp.abs(coefficients) * jnp.sqrt(prior_var)) ** 2

@@ -41,7 +41,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import Dense, Gaussian
-from kalvi.gaussians.ascents import whitened
+from kalvi.gaussians.ascents import whiten
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import positive_part
 from kalvi.numerics import linalg
@@ -177,7 +177,7 @@ class KLProximal(IterativeRule[ProximalState]):
                 f"prior and posterior need as many parameters; got {prior.dim} and {posterior.dim}."
             )
         base, q = prior.to_dense(), posterior.to_dense()
-        here = WhitenedGaussian(*whitened(base, q))
+        here = WhitenedGaussian(*whiten(base, q))
         none = jnp.zeros((), jnp.int32)
         root = linalg.root_from_precision(here.precision)
         nothing = _nothing(here)
