@@ -74,8 +74,8 @@ def reported(batches: Iterator[kalvi.Batch], d: int, rank: int, b: int) -> None:
         held = factor.addressable_shards[0].data.nbytes / 2**20
         print(
             f"{int(state.rows):5} rows: log loss {-float(state.log_evidence / state.rows):.4f}, "
-            f"{took:.3f} s to absorb the block, {held:,.0f} MiB of W on each of "
-            f"{sharding.device_count()} devices",
+            f"{took:.3f} s to absorb the block, {held:,.0f} MiB of W on each device "
+            f"({sharding.device_count()})",
             flush=True,
         )
 

@@ -115,7 +115,7 @@ def test_a_column_that_is_not_there(models, frame, tmp_path):
     without = table.set_column(0, "x", pa.nulls(ROWS, pa.float64()))
     without = without.set_column(2, "when", without["when"].cast(pa.timestamp("us")))
     x, _ = model.inputs(without, str)
-    np.testing.assert_allclose(said["mean"], model.prediction(x, 0.95).mean, rtol=1e-12)
+    np.testing.assert_allclose(said["mean"], model.prediction(x).mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
