@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 
-import kalvi
 from kalvi import plots
 from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
@@ -23,7 +22,7 @@ from kalvi.numerics.projections import EM, Eigen, Projection
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch, Rule
 from kalvi.rules.rvga import RVGA
-from kalvi.streams import run
+from kalvi.streams import Schedule, run
 from papers import pictures
 from papers.lrvga_algorithm1 import Algorithm1
 from papers.lrvga_data import SEED
@@ -62,8 +61,7 @@ def table_2(quick: bool) -> Result:
     d, ranks = (20_000, (20, 2)) if quick else (10**6, (100, 10, 2, 1))
     table: Table = [_line("full Kalman", d, d, ITEM * d**2, None)]
     with precision.matching_precision("float64"):
-        model = kalvi.LinearRegression(rank=ranks[0], fit_intercept=False)
-        size = model.settings().schedule(d, 1).largest
+        size = Schedule.for_low_rank(ranks[0], d, 1, ITEM).largest
         rows, block = _rows(d, ROWS), _rows(d, size)
         for p in ranks:
             name = f"L-RVGA, p = {p}"

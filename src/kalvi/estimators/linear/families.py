@@ -39,7 +39,8 @@ class Family:
 
     def is_exact(self, rank: int | None) -> bool:
         """Whether one pass ends at the optimum, so that others could change nothing."""
-        return rank is None and isinstance(self.likelihood, Normal)
+        normal = self.learns_noise or self.noise_scale is not None
+        return rank is None and normal
 
     def fitted_likelihood(self, state: Streaming, dtype: Any) -> Likelihood:
         """The likelihood that predictions are made with."""
