@@ -11,8 +11,7 @@ everything after time 100.
 import numpy as np
 
 import kalvi
-from kalvi import plots
-from kalvi.evaluation import metrics
+from kalvi import metrics, plots
 
 rng = np.random.default_rng(1)
 n, m, known = 120, 60, 100

@@ -12,8 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import kalvi
-from kalvi import plots
-from kalvi.evaluation import metrics
+from kalvi import metrics, plots
 
 rng = np.random.default_rng(2)
 d, n_train, n_test = 30, 300, 5000

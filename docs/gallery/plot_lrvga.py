@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import kalvi
-from kalvi.evaluation import metrics
+from kalvi import metrics
 
 # %%
 # Documents of about 40 words; frequent words are frequent, as in any language. Twenty of them matter.

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import kalvi
-from kalvi import plots
-from kalvi.evaluation import metrics
+from kalvi import metrics, plots
 
 jax.config.update("jax_enable_x64", True)
 

@@ -10,8 +10,7 @@ so the log loss of the true probabilities is known, and what remains above it is
 import numpy as np
 
 import kalvi
-from kalvi import plots
-from kalvi.evaluation import metrics
+from kalvi import metrics, plots
 
 rng = np.random.default_rng(0)
 n, d, size = 12_800, 10, 128
