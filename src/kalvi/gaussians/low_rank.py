@@ -1,6 +1,5 @@
 """Gaussians whose covariance or precision is of low rank plus a diagonal."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +22,12 @@ from kalvi.gaussians.base import (
     Scalar,
     Updatable,
     View,
-    added_shifts,
     no_such_rank,
     scale_of,
     unchecked,
 )
 from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.numerics.namespaces import AnyArray, namespace_of
@@ -36,15 +35,6 @@ from kalvi.numerics.precision import is_traced, matching_precision, own_precisio
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
-
-MOST_COLUMNS = 1024
-"""Factors that are projected at once, whose Gram matrix is that large."""
-LEAST = 0.5
-"""A merged ψ is no less than this share of the largest of the shards'. In exact arithmetic it is no less
-than the whole of it, but EM may have taken some of a ψ that is the prior's into the factors."""
-MOST_RAISED = 1.0
-"""Where that adds E to the diagonal and tr(E Σ) is more than this, the posteriors are refused. Below it the
-sum itself is positive definite, and about tr(E Σ)/2 nats from what is returned."""
 
 
 class LowRankCovariance(Gaussian):
@@ -91,11 +81,8 @@ class LowRankCovariance(Gaussian):
 
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
-        factor, diag = self.covariance.factor, self.covariance.diag
-        key_factor, key_diag = jr.split(key)
-        hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
-        noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
-        return self.mean[None, :] + hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
+        common, own = _draw_terms(self.covariance, key, n)
+        return self.mean[None, :] + common + own
 
     @own_precision
     def marginal(self, x: Block) -> tuple[PerRow, Between]:
@@ -192,11 +179,8 @@ class LowRankPrecision(Updatable):
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
-        factor, diag = self.precision.factor, self.precision.diag
-        key_factor, key_diag = jr.split(key)
-        hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
-        noise = jr.normal(key_diag, (n, self.dim), diag.dtype)
-        forces = hidden @ factor.T + noise * jnp.sqrt(diag)[None, :]
+        common, own = _draw_terms(self.precision, key, n)
+        forces = common + own
         moves = self._in_double(lambda covariance, f: covariance.matvec(f), forces.T)
         return self.mean[None, :] + moves.T
 
@@ -296,12 +280,7 @@ class LowRankPrecision(Updatable):
     def merged_with(
         self, others: Sequence["LowRankPrecision"], prior: Gaussian
     ) -> "LowRankPrecision":
-        """Of at most `MOST_COLUMNS` factors at once; more are merged in groups."""
-        group, found = max(MOST_COLUMNS // max(self.rank, 1), 2), [self, *others]
-        while len(found) > 1:
-            starts = range(0, len(found), group)
-            found = [_merged(found[i : i + group], prior) for i in starts]
-        return found[0]
+        return merge_low_rank([self, *others], prior)
 
     def rescale(self, factor: Scalar) -> "LowRankPrecision":
         loading = namespace_of(factor, self.mean).sqrt(factor) * self.precision.factor
@@ -373,31 +352,12 @@ class LowRankPrecision(Updatable):
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
 
 
-def _merged(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankPrecision:
-    """The mean with the precision of all, unprojected; then the projection."""
-    first, others = posteriors[0], len(posteriors) - 1
-    if not others:
-        return first
-    if first.rank == 0:
-        return _merged_diagonals(posteriors, prior)
-    own, parts = prior.precision.diagonal(), [q.precision for q in posteriors]
-    summed = sum(part.diag for part in parts) - others * own
-    least = LEAST * functools.reduce(jnp.maximum, [part.diag for part in parts])
-    diag = jnp.maximum(summed, least)
-    shift = added_shifts(posteriors, prior)
-    w, *rest = (part.factor for part in parts)
-    x = jnp.concatenate(rest, axis=1).T
-    covariance = LowRankPlusDiagonal(diag, jnp.concatenate([w, x.T], axis=1)).inverse()
-    contained = (diag - summed) @ covariance.diagonal() <= MOST_RAISED
-    mean = jnp.where(contained, covariance.matvec(shift), jnp.nan)
-    gram = projections.gram(w, diag, x)
-    target = projections.ProjectionTarget(w, diag, x, jnp.ones(x.shape[0], diag.dtype), gram)
-    return first.with_parts(mean, *first.projection(target))
-
-
-def _merged_diagonals(posteriors: Sequence[LowRankPrecision], prior: Gaussian) -> LowRankPrecision:
-    """Of no factors, where nothing needs a projection."""
-    first, others = posteriors[0], len(posteriors) - 1
-    diag = sum(q.precision.diag for q in posteriors) - others * prior.precision.diagonal()
-    mean = jnp.where(diag > 0, added_shifts(posteriors, prior) / diag, jnp.nan)
-    return first.with_parts(mean, first.precision.factor, diag)
+def _draw_terms(
+    matrix: LowRankPlusDiagonal, key: PRNGKeyArray, n: int
+) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+    """Draws of N(0, F Fᵀ) and of N(0, diag), whose sums have the matrix as covariance."""
+    factor, diag = matrix.factor, matrix.diag
+    key_factor, key_diag = jr.split(key)
+    hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
+    noise = jr.normal(key_diag, (n, len(diag)), diag.dtype)
+    return hidden @ factor.T, noise * jnp.sqrt(diag)[None, :]

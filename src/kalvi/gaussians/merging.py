@@ -6,7 +6,7 @@ With K shards the natural parameters add, and the prior must count once:
 
 Exact for a linear model; otherwise the shards' approximations add. Low-rank precisions are merged as many
 at once as are given: the mean first, with all factors side by side, then one projection back to the rank
-(of at most `MOST_COLUMNS` factors; more are merged in groups).
+(`low_rank_merging`; very many factors are merged in groups).
 """
 
 from collections.abc import Sequence
@@ -56,12 +56,12 @@ def merge(posteriors: Any, prior: Gaussian, *, again: bool = False) -> Gaussian:
 
 @eqx.filter_jit  # its loops would be compiled again in every call
 def combined(posteriors: Sequence[Any], prior: Any) -> Any:
-    """The same of posteriors that have been checked; may be traced."""
+    """The posterior of all shards from posteriors that have been checked; may be traced."""
     return posteriors[0].merged_with(posteriors[1:], prior)
 
 
 def proper(merged: Any) -> Any:
-    """What was merged, if there is such a Gaussian."""
+    """The merged Gaussian; refused where its precision is not positive definite."""
     if not jnp.all(jnp.isfinite(merged.mean)):
         raise ValueError(
             "the posteriors do not all contain the prior: their merged precision is not positive definite. "
@@ -71,7 +71,7 @@ def proper(merged: Any) -> Any:
 
 
 def check(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
-    """Refuse what is not posteriors of one kind, and a prior that they may have started from."""
+    """Refuse posteriors of different kinds, sizes or ranks, and a prior they cannot have started from."""
     if not posteriors:
         raise ValueError("merge needs at least one posterior; got none.")
     if not isinstance(prior, Gaussian):
@@ -115,7 +115,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def check_prior(merged: str, prior: Gaussian) -> None:
-    """Refuse a prior that what is merged cannot have started from and be told apart again."""
+    """Refuse a prior with correlations, which cannot be subtracted from low-rank precisions."""
     if prior.has_correlations():
         raise ValueError(
             f"merging {merged} needs a prior without correlations; got a {type(prior).__name__}. "
