@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of, repeat
+from kalvi.numerics.platforms import platform
 
 CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 """How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
@@ -150,7 +151,7 @@ def cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
 def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
     """aᵀ b for long arrays; an accelerator sums groups of rows side by side, or most of it would idle."""
     d = a.shape[0]
-    if d < 2 * GROUP or not is_jax(a, b) or jax.default_backend() == "cpu":
+    if d < 2 * GROUP or not is_jax(a, b) or platform() == "cpu":
         return a.T @ b
     cut = d - d % GROUP
     left, right = (c[:cut].reshape(-1, GROUP, c.shape[1]) for c in (a, b))
@@ -271,7 +272,7 @@ def sweep(
     b, d = wide.shape
     width = b + sum(a.size // d for a in jax.tree.leaves((read, written)))
     size = max(CHUNK_ROWS, CHUNK_NUMBERS // width)
-    size = size if jax.default_backend() == "cpu" else CHUNK_ROWS_ACCELERATOR
+    size = size if platform() == "cpu" else CHUNK_ROWS_ACCELERATOR
     if d <= size:
         return visit(total, read, wide, written, jnp.ones(d, wide.dtype))
 

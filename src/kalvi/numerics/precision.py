@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from kalvi.numerics.platforms import platform
 from kalvi.system.forks import refuse_inherited_backend
 
 P = ParamSpec("P")
@@ -27,9 +28,7 @@ def full_precision_products():
     give all of them back, faster than plain float32. (Nine, which JAX offers too, are done as one product
     of 11 bits in some programs, without a word.)
     """
-    tensor_cores = (
-        jax.default_backend() == "gpu" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64
-    )
+    tensor_cores = platform() == "gpu" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64
     return jax.default_matmul_precision("BF16_BF16_F32_X6" if tensor_cores else "highest")
 
 

@@ -32,6 +32,8 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from kalvi.numerics.platforms import platform
+
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
 Sequence = Float[Array, "n k"]
@@ -70,7 +72,7 @@ def invert(links: Links, loads: Loads) -> Inverse:
 
 def solve_and_invert(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
     """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination."""
-    eliminate = solve_by_scan if jax.default_backend() == "cpu" else solve_by_reduction
+    eliminate = solve_by_scan if platform() == "cpu" else solve_by_reduction
     return eliminate(links, loads, b)
 
 

@@ -17,6 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Int8
 
+from kalvi.numerics.platforms import platform
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Statistics, strength
 
@@ -56,7 +57,7 @@ def fusible(signs: Int8[Array, "r c"], rows: Moments) -> bool:
     reachable = signs.size < 2**31 or signs.size > 2**32
     fits = 0 < rows.second.shape[1] <= MOST
     single = rows.mean.dtype == jnp.float32
-    return jax.default_backend() == "gpu" and single and fits and reachable
+    return platform() == "gpu" and single and fits and reachable
 
 
 def fused_statistics(

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
 from kalvi.numerics import sharding
+from kalvi.numerics.platforms import platform
 from kalvi.rules.silk.fused import fused_statistics, fusible
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import (
@@ -136,7 +137,7 @@ def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:
 
     The last block reaches back so that all have one size.
     """
-    whole = BLOCK if jax.default_backend() == "cpu" else BLOCK_ACCELERATOR
+    whole = BLOCK if platform() == "cpu" else BLOCK_ACCELERATOR
     size = min(n, max(whole // width, 8))
     first = jnp.zeros((), jnp.int32)
     if size == n:

@@ -1,0 +1,169 @@
+"""What gather and scatter of JAX mean, in NumPy's indexing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.lax import GatherScatterMode
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where windows of an array begin, and how large they are along each of its axes."""
+
+    sizes: Axes
+    gone: Axes  # axes of the array that no window has
+    batching: Axes  # axes of the array that are gone through side by side with axes of the index
+    index_batching: Axes
+    start_axes: Axes  # the axis of the array to which each entry of an index belongs
+
+    def places(self, shape: Axes, index: np.ndarray) -> tuple[list[np.ndarray], tuple[int, ...]]:
+        """The index of each axis of the array, with the axes of the index before those of the window."""
+        outer = index.shape[:-1]
+        kept = [i for i in range(len(shape)) if i not in self.gone and i not in self.batching]
+        places = []
+        for axis in range(len(shape)):
+            place = np.zeros(outer + (1,) * len(kept), np.int64)
+            if axis in self.start_axes:
+                start = index[..., self.start_axes.index(axis)]
+                place = place + start.reshape(outer + (1,) * len(kept))
+            if axis in self.batching:
+                along = self.index_batching[self.batching.index(axis)]
+                own = [1] * (len(outer) + len(kept))
+                own[along] = outer[along]
+                place = place + np.arange(outer[along]).reshape(own)
+            if axis in kept:
+                own = [1] * (len(outer) + len(kept))
+                own[len(outer) + kept.index(axis)] = self.sizes[axis]
+                place = place + np.arange(self.sizes[axis]).reshape(own)
+            places.append(place)
+        return places, tuple(self.sizes[i] for i in kept)
+
+    def clipped(self, shape: Axes, index: np.ndarray) -> np.ndarray:
+        """The starts, moved where a window would end outside."""
+        most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
+        return np.clip(index.astype(np.int64), 0, most)
+
+    def inside(self, shape: Axes, index: np.ndarray) -> np.ndarray:
+        """Whether the window that begins at each start is inside the array."""
+        most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
+        return np.all((index >= 0) & (index <= most), axis=-1)
+
+
+@dataclass(frozen=True)
+class GatherPlan:
+    """Windows of an array, one for each index."""
+
+    windows: Windows
+    order: Axes  # of the axes of index and window, in the result
+    fills: bool
+    fill: Any
+
+    @classmethod
+    def of(cls, given: dict[str, Any], shape: Axes) -> "GatherPlan":
+        """The plan of a gather with these parameters."""
+        numbers = given["dimension_numbers"]
+        windows = Windows(
+            tuple(given["slice_sizes"]),
+            tuple(numbers.collapsed_slice_dims),
+            tuple(numbers.operand_batching_dims),
+            tuple(numbers.start_indices_batching_dims),
+            tuple(numbers.start_index_map),
+        )
+        offset = numbers.offset_dims
+        outer = [i for i in range(len(shape)) if i not in offset]
+        position = {place: i for i, place in enumerate([*outer, *offset])}
+        order = tuple(position[i] for i in range(len(shape)))
+        fills = given["mode"] == GatherScatterMode.FILL_OR_DROP
+        return cls(windows, order, fills, given["fill_value"])
+
+    def __call__(self, array: np.ndarray, index: np.ndarray) -> np.ndarray:
+        clipped = self.windows.clipped(array.shape, index)
+        places, window = self.windows.places(array.shape, clipped)
+        found = array[tuple(places)] if places else array
+        found = np.broadcast_to(found, index.shape[:-1] + window)
+        if self.fills:
+            inside = self.windows.inside(array.shape, index)
+            inside = inside.reshape(inside.shape + (1,) * len(window))
+            fill = self.fill if self.fill is not None else _default_fill(array.dtype)
+            found = np.where(inside, found, np.asarray(fill, array.dtype))
+        return found.transpose(self.order)
+
+
+def _default_fill(dtype: np.dtype) -> Any:
+    if dtype.kind == "f":
+        return np.nan
+    if dtype.kind == "b":
+        return True
+    return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+
+
+COMBINED = {
+    "scatter-add": np.add,
+    "scatter-mul": np.multiply,
+    "scatter-min": np.minimum,
+    "scatter-max": np.maximum,
+}
+
+
+@dataclass(frozen=True)
+class ScatterPlan:
+    """Windows of updates put into an array, one for each index."""
+
+    combine: str
+    update_windows: Axes
+    gone: Axes
+    batching: Axes
+    index_batching: Axes
+    start_axes: Axes
+    clips: bool
+
+    @classmethod
+    def of(cls, name: str, given: dict[str, Any]) -> "ScatterPlan":
+        """The plan of a scatter with these parameters."""
+        numbers = given["dimension_numbers"]
+        return cls(
+            name,
+            tuple(numbers.update_window_dims),
+            tuple(numbers.inserted_window_dims),
+            tuple(numbers.operand_batching_dims),
+            tuple(numbers.scatter_indices_batching_dims),
+            tuple(numbers.scatter_dims_to_operand_dims),
+            given["mode"] == GatherScatterMode.CLIP,
+        )
+
+    def replaces_one_window(self, given: dict[str, Any], index_shape: Axes) -> bool:
+        """Whether one window, found by one number, is replaced; its other axes are whole."""
+        return (
+            self.combine == "scatter"
+            and index_shape == (1,)
+            and not self.clips
+            and not self.batching
+            and set(self.gone) <= set(self.start_axes)
+        )
+
+    def __call__(self, array: np.ndarray, index: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        outer = [i for i in range(updates.ndim) if i not in self.update_windows]
+        updates = updates.transpose([*outer, *self.update_windows])
+        kept = [i for i in range(array.ndim) if i not in self.gone and i not in self.batching]
+        window = iter(updates.shape[len(outer) :])
+        sizes = tuple(next(window) if i in kept else 1 for i in range(array.ndim))
+        windows = Windows(sizes, self.gone, self.batching, self.index_batching, self.start_axes)
+        inside = np.ones(index.shape[:-1], bool)
+        if self.clips:
+            index = windows.clipped(array.shape, index)
+        else:
+            inside = windows.inside(array.shape, index)
+            index = windows.clipped(array.shape, index)
+        places = np.broadcast_arrays(*windows.places(array.shape, index)[0], updates)[:-1]
+        new = array.copy()
+        if not inside.all():
+            places = [place[inside] for place in places]
+            updates = updates[inside]
+        if self.combine == "scatter":
+            new[tuple(places)] = updates
+        else:
+            COMBINED[self.combine].at(new, tuple(places), updates)
+        return new
