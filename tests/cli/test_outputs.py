@@ -206,6 +206,14 @@ def test_a_missing_file_is_refused_before_jax_is_imported(tmp_path, arguments):
     assert done.stdout.strip() == "False"
 
 
+HEEDING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Runs a command that heeds Ctrl-C; jobs that a shell put in the background are born deaf to it."""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_while_modules_are_imported(here, monkeypatch):
     """A module that swallows KeyboardInterrupt, as some do, keeps no command alive."""
@@ -217,16 +225,17 @@ def test_ctrl_c_while_modules_are_imported(here, monkeypatch):
     )
     path = f"{here / 'swallow'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     command = subprocess.Popen(
-        [*KALVI, "fit", "rows.csv", *FIT, "-o", "m.kalvi"],
+        [sys.executable, "-c", HEEDING, *KALVI, "fit", "rows.csv", *FIT, "-o", "m.kalvi"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
         text=True,
     )
-    assert command.stdout is not None
-    assert command.stdout.readline() == "importing\n"
-    command.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    _, said = command.communicate(timeout=15)
+    with command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "importing\n"
+        command.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, said = command.communicate(timeout=15)
     assert time.monotonic() - began < 5
     assert (command.returncode, said) == (1, "stopped.\n")
