@@ -34,8 +34,9 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.rules.base import Batch, Rule
-from kalvi.rules.klprox.rule import check_steps, optional_count, step_length
+from kalvi.rules.klprox.rule import check_steps, step_length
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " k"]
@@ -175,7 +176,7 @@ class ProximalPoint(Rule[Approached]):
 
     model: ConjugateModel
     beta: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
-    rows: Scalar | None = eqx.field(converter=optional_count, default=None)
+    rows: Setting | None = eqx.field(converter=as_setting, default=None)
     decay: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
 
     def __check_init__(self):

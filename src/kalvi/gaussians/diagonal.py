@@ -49,6 +49,11 @@ class Diagonal(Updatable):
         checks.need(shapes, "Diagonal needs a mean and a var of the same shape (d,)", mean, var)
         checks.positive(self.var, "var")
 
+    @classmethod
+    def from_parts(cls, mean: Float[AnyArray, " d"], var: Float[AnyArray, " d"]) -> "Diagonal":
+        """The same of parts that are known to be right, left in the library that they are of."""
+        return unchecked(cls, mean=mean, var=var)
+
     @property
     def rank(self) -> int:
         return 0
@@ -107,7 +112,7 @@ class Diagonal(Updatable):
             else:
                 added = jnp.sum(linalg.scale_blocks_transposed(curvature, x) ** 2, axis=0)
             var = self.var / (1 + self.var * added)
-            return unchecked(Diagonal, mean=mean, var=var)
+            return Diagonal.from_parts(mean, var)
 
         return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)
 
@@ -126,7 +131,7 @@ class Diagonal(Updatable):
         )
 
     def rescale(self, factor: Scalar) -> "Diagonal":
-        return unchecked(Diagonal, mean=self.mean, var=self.var / factor)
+        return Diagonal.from_parts(self.mean, self.var / factor)
 
     def temper(self, factor: Scalar) -> "Diagonal":
         return unchecked(
@@ -134,13 +139,13 @@ class Diagonal(Updatable):
         )
 
     def diffuse(self, variance: Scalar) -> "Diagonal":
-        return unchecked(Diagonal, mean=self.mean, var=self.var + variance)
+        return Diagonal.from_parts(self.mean, self.var + variance)
 
     def gather(self, matrix: Any) -> Gathered:
         return Gathered(matrix.diagonal())
 
     def toward(self, target: Gathered, prior: Gaussian) -> "Diagonal":
-        return unchecked(Diagonal, mean=self.mean, var=1 / target.diagonal)
+        return Diagonal.from_parts(self.mean, 1 / target.diagonal)
 
     def ascent(self, prior: Updatable) -> Any:
         return QuasiNewtonAscent.begin(prior, self)

@@ -125,6 +125,19 @@ class LowRankPrecision(Updatable):
         self.projection = Eigen() if projection is None else projection
 
     @classmethod
+    def from_parts(
+        cls,
+        mean: Float[AnyArray, " d"],
+        factor: Float[AnyArray, "d p"],
+        diag: Float[AnyArray, " d"],
+        projection: Projection | None = None,
+    ) -> "LowRankPrecision":
+        """The same of parts that are known to be right, left in the library that they are of."""
+        precision = LowRankPlusDiagonal(diag, factor)
+        projection = Eigen() if projection is None else projection
+        return unchecked(cls, mean=mean, precision=precision, projection=projection)
+
+    @classmethod
     def scattered(
         cls,
         mean,
@@ -335,10 +348,7 @@ class LowRankPrecision(Updatable):
         return self.with_parts(others.mean.at[places].set(self.mean), factor, diag)
 
     def with_parts(self, mean, factor, diag) -> "LowRankPrecision":
-        precision = LowRankPlusDiagonal(diag, factor)
-        return unchecked(
-            LowRankPrecision, mean=mean, precision=precision, projection=self.projection
-        )
+        return LowRankPrecision.from_parts(mean, factor, diag, self.projection)
 
     def _loading(self, gram: projections.Gram) -> Float[AnyArray, "p b"]:
         """C = (I + Wᵀ Ψ⁻¹ W)⁻¹ Wᵀ Ψ⁻¹ xᵀ."""

@@ -13,6 +13,7 @@ import jax.scipy.linalg
 import jax.scipy.special
 import numpy as np
 import scipy
+from jaxtyping import Float
 
 from kalvi.system.forks import refuse_inherited_backend
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 else:
     AnyArray = jax.Array | np.ndarray
 """An array of either library, for the annotations of formulas that take both."""
+
+Setting = Float[AnyArray, "..."] | float
+"""A number of a rule that a program computes with: a new value makes no new program."""
 
 T = TypeVar("T")
 
@@ -31,6 +35,16 @@ def is_jax(*values: Any) -> bool:
     return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(others))
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of either library."""
+    return isinstance(value, jax.Array | np.ndarray)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a program computes with a value; anything else is a constant of the program."""
+    return isinstance(value, jax.Array | np.ndarray | np.generic | float)
+
+
 def namespace_of(*arrays: Any) -> Any:
     """jax.numpy if any of the arguments is an array of JAX, otherwise numpy."""
     return jnp if is_jax(*arrays) else np
@@ -39,6 +53,13 @@ def namespace_of(*arrays: Any) -> Any:
 def scipy_of(*arrays: Any) -> Any:
     """jax.scipy if any of the arguments is an array of JAX, otherwise scipy."""
     return jax.scipy if is_jax(*arrays) else scipy
+
+
+def as_setting(value: Any) -> Any:
+    """A setting as what a program computes with: an array as it is, any other number as a float."""
+    if value is None or is_array(value):
+        return value
+    return float(value) if np.ndim(value) == 0 else np.asarray(value, float)
 
 
 def as_array(value: Any) -> AnyArray:

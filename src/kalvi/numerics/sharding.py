@@ -28,6 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from kalvi.numerics.namespaces import AnyArray
+
 AXIS = "parameters"
 """The name of the mesh axis along which parameters are cut."""
 
@@ -103,8 +105,8 @@ def spread(made: Any) -> Any:
     return jax.tree.map(lambda leaf: _put(leaf, place(leaf)) if eqx.is_array(leaf) else leaf, made)
 
 
-def columns(x: Any, shape: tuple[int, int] | None = None) -> jax.Array:
-    """Rows (b, d) as a device array, cut along d where that is cut.
+def columns(x: Any, shape: tuple[int, int] | None = None) -> AnyArray:
+    """Rows (b, d), spread over the devices where d is cut, and otherwise as they are.
 
     `x` is an array, or a function that gives the part of two slices (rows, columns) of the whole `shape`:
     each process then makes only the columns of its own devices.
@@ -113,19 +115,19 @@ def columns(x: Any, shape: tuple[int, int] | None = None) -> jax.Array:
         raise ValueError("columns needs an array, or a function and the shape of what it makes.")
     shape, get = (np.shape(x), x.__getitem__) if shape is None else (shape, x)
     if not splits(shape[1]):
-        return jnp.asarray(get((slice(0, shape[0]), slice(0, shape[1]))))
+        return get((slice(0, shape[0]), slice(0, shape[1])))
     return jax.make_array_from_callback(shape, NamedSharding(_mesh(), COLUMNS), get)
 
 
-def rows(x: np.ndarray) -> jax.Array:
-    """A long array as a device array, cut along its rows where they are cut."""
-    return _put(x, NamedSharding(_mesh(), ROWS)) if splits(len(x)) else jnp.asarray(x)
+def rows(x: np.ndarray) -> AnyArray:
+    """A long array, spread over the devices where its rows are cut, and otherwise as it is."""
+    return _put(x, NamedSharding(_mesh(), ROWS)) if splits(len(x)) else x
 
 
-def zeros(shape: tuple[int, int], dtype: Any) -> jax.Array:
+def zeros(shape: tuple[int, int], dtype: Any) -> AnyArray:
     """Zeros, cut along their rows where they are cut, and nowhere whole."""
     if not splits(shape[0]):
-        return jnp.zeros(shape, dtype)
+        return np.zeros(shape, dtype)
 
     def part(where: Any) -> np.ndarray:
         return np.zeros(

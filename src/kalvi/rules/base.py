@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from kalvi.numerics.namespaces import AnyArray
+
 State = TypeVar("State")
 Tree = TypeVar("Tree")
 
@@ -23,9 +25,9 @@ Tree = TypeVar("Tree")
 class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
-    x: Float[Array, "b i"]
-    y: Float[Array, "b *o"]  # a number a row, or a vector
-    weight: Float[Array, " b"]
+    x: Float[AnyArray, "b i"]
+    y: Float[AnyArray, "b *o"]  # a number a row, or a vector
+    weight: Float[AnyArray, " b"]
 
 
 def normalise_weights(weight: Float[Array, " b"]) -> Float[Array, " b"]:

@@ -1,12 +1,12 @@
 """Several priors side by side: one rule, one stream, one posterior for each."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from kalvi.numerics.namespaces import is_jax, namespace_of
 from kalvi.rules.base import Batch, StreamRule
 
 State = TypeVar("State")
@@ -27,9 +27,22 @@ class SideBySide(StreamRule[State]):
 
 def stack(priors: list[State]) -> State:
     """One pytree with a leading axis from several of the same shapes."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *priors)
+    return jax.tree.map(lambda *leaves: namespace_of(*leaves).stack(leaves), *priors)
 
 
 def take(state: State, index: int) -> State:
     """One entry of a stacked state."""
     return jax.tree.map(lambda leaf: leaf[index], state)
+
+
+def put(state: State, index: int, member: State) -> State:
+    """The stacked state with another entry in one place."""
+
+    def replace(leaf: Any, new: Any) -> Any:
+        if is_jax(leaf):
+            return leaf.at[index].set(new)
+        leaf = leaf.copy()
+        leaf[index] = new
+        return leaf
+
+    return jax.tree.map(replace, state, member)

@@ -46,6 +46,7 @@ from kalvi.gaussians import Updatable, View
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
@@ -70,10 +71,6 @@ class Streaming(eqx.Module):
     unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
     clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
     noise: LearnedNoise | None = None  # where the rule learns it
-
-
-def _optional(value) -> Scalar | None:
-    return None if value is None else jnp.asarray(value)
 
 
 class RVGA(StreamRule[Streaming]):
@@ -109,8 +106,8 @@ class RVGA(StreamRule[Streaming]):
 
     likelihood: Likelihood
     scheme: Scheme = Implicit()
-    forgetting: Scalar | None = eqx.field(converter=_optional, default=None)
-    process_noise: Scalar | None = eqx.field(converter=_optional, default=None)
+    forgetting: Setting | None = eqx.field(converter=as_setting, default=None)
+    process_noise: Setting | None = eqx.field(converter=as_setting, default=None)
     block_size: int = eqx.field(static=True, default=16)
     samples: int | None = eqx.field(static=True, default=None)
     predictor: Predictor = Linear()

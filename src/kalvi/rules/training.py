@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.rules.base import Batch, IterativeRule, normalise_weights
 from kalvi.rules.vifa.rule import in_batches
 
@@ -44,12 +45,10 @@ class Training(IterativeRule[TrainingState]):
     """
 
     model: Any
-    n_samples: Scalar = eqx.field(converter=jnp.asarray)
-    prior_precision: Array = eqx.field(converter=jnp.asarray, default=0.0)
-    rate: Scalar = eqx.field(converter=jnp.asarray, default=0.01)
-    horizon: Scalar | None = eqx.field(
-        converter=lambda value: None if value is None else jnp.asarray(value), default=None
-    )
+    n_samples: Setting = eqx.field(converter=as_setting)
+    prior_precision: Setting = eqx.field(converter=as_setting, default=0.0)
+    rate: Setting = eqx.field(converter=as_setting, default=0.01)
+    horizon: Scalar | None = eqx.field(converter=as_setting, default=None)
     direction: Any = eqx.field(static=True, default=ADAM)
     batch_size: int | None = eqx.field(static=True, default=None)
 

@@ -10,7 +10,6 @@ pieces the rows come in: rows that do not fill a block yet are kept until others
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
@@ -220,4 +219,4 @@ def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
     n, padded = x.shape[0], _dense(x, size, intercept, dtype)
     labels, weights = np.zeros(size, dtype), np.zeros(size, dtype)
     labels[:n], weights[:n] = y, weight
-    return Batch(sharding.columns(padded), jnp.asarray(labels), jnp.asarray(weights))
+    return Batch(sharding.columns(padded), labels, weights)

@@ -1,4 +1,9 @@
-"""The loop that feeds blocks to a rule, and the only jit boundary of the core."""
+"""The loop that feeds blocks to a rule, and the boundary where formulas become programs.
+
+Two engines run the same formulas, and the arrays they are given say which: arrays of JAX go through a
+compiled program, and where there are NumPy's alone, NumPy does the work (`numerics.interpreter`), with
+nothing to compile and no backend started.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,6 +15,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from kalvi.numerics.interpreter import interpret
+from kalvi.numerics.namespaces import is_array, is_jax, is_number
 from kalvi.numerics.precision import full_precision_products
 from kalvi.rules.base import Batch, Rule
 from kalvi.system.forks import refuse_inherited_backend
@@ -30,7 +37,7 @@ def fit(
     after_block: Callable[[State], None] | None = None,
 ) -> State:
     """The state of `rule` after all batches, starting from `prior`."""
-    return resume(rule, rule.init(prior, key=key), batches, key=key, after_block=after_block)
+    return resume(rule, begin(rule, prior, key=key), batches, key=key, after_block=after_block)
 
 
 def resume(
@@ -59,21 +66,40 @@ def resume(
 def advance(
     rule: Rule[State], state: State, batch: Any, *, key: PRNGKeyArray | None = None
 ) -> State:
-    """The state after one block, in the memory of the state given, which is spent.
+    """The state after one block. One of JAX's arrays is spent: the result is in its memory.
 
     The block is a `Batch`, or whatever else the rule learns from.
     """
+    if not is_jax(state, batch, key):
+        return interpret(_update, rule, state, batch, key)
     refuse_inherited_backend()
-    numbers, constants = eqx.partition(rule, eqx.is_array)
+    numbers, constants = eqx.partition(rule, is_number)
     if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
         jax.block_until_ready(state)
     return _advance(constants, state, numbers, batch, key)
 
 
 def copied(tree: State) -> State:
-    """The same arrays in memory of their own."""
+    """The same with JAX's arrays in memory of their own; NumPy's are never written over."""
+    if not is_jax(tree):
+        return tree
     refuse_inherited_backend()
-    return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if is_array(leaf) else leaf, tree)
+
+
+def begin(rule: Rule[State], prior: Any, *, key: PRNGKeyArray | None = None) -> State:
+    """The state of a rule before any data, its arrays of the library that the prior's are of."""
+    if is_jax(prior, key):
+        return rule.init(prior, key=key)
+    return interpret(_init, rule, prior, key)
+
+
+def _init(rule: Rule[State], prior: Any, key: PRNGKeyArray | None) -> State:
+    return rule.init(prior, key=key)
+
+
+def _update(rule: Rule[State], state: State, batch: Any, key: PRNGKeyArray | None) -> State:
+    return rule.update(state, batch, key=key)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
@@ -83,9 +109,12 @@ def _advance(constants, state, numbers, batch, key):
 
 
 def call(function: Callable, *args):
-    """function(*args), compiled; for the batch algorithms and for predictions."""
+    """function(*args), for the batch algorithms and for predictions."""
+    if not is_jax(args):
+        return interpret(function, *args)
     refuse_inherited_backend()
-    return _call(function, *args)
+    settings_too = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, args)
+    return _call(function, *settings_too)
 
 
 @eqx.filter_jit

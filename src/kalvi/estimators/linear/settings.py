@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kalvi.estimators.constraints import (
@@ -17,7 +16,7 @@ from kalvi.estimators.constraints import (
 )
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision, Updatable
 from kalvi.numerics import sharding
-from kalvi.numerics.namespaces import on_device
+from kalvi.numerics.namespaces import on_host
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 
 PARAMETERS = """rank : int or None, default None
@@ -159,20 +158,20 @@ class LinearSettings:
                 f"choose rank ≤ {dim * outputs}, or None for a full covariance."
             )
         if self.prior is not None:
-            return self._given_prior(on_device(self.prior), dim * outputs)
+            return self._given_prior(on_host(self.prior), dim * outputs)
         mean = _per_feature("prior_mean", self.prior_mean, n_features, dim, 0.0)
         intercept = INTERCEPT_WIDTH * float(np.max(scale))
         std = _per_feature("prior_scale", scale, n_features, dim, intercept)
         mean, std = (np.tile(a, outputs).astype(self.dtype) for a in (mean, std))
         if variances:
-            return Diagonal(sharding.rows(mean), sharding.rows(std**2))
+            return Diagonal.from_parts(sharding.rows(mean), sharding.rows(std**2))
         if self.rank is None:
-            return Dense.from_root(jnp.asarray(mean), jnp.diag(jnp.asarray(std)))
+            return Dense.from_root(mean, np.diag(std))
         sharding.check_splits(len(mean), "this model")
         if self.rank == 0:
-            return Diagonal(sharding.rows(mean), sharding.rows(std**2))
+            return Diagonal.from_parts(sharding.rows(mean), sharding.rows(std**2))
         factor = sharding.zeros((len(mean), self.rank), mean.dtype)
-        return LowRankPrecision(sharding.rows(mean), factor, sharding.rows(std**-2))
+        return LowRankPrecision.from_parts(sharding.rows(mean), factor, sharding.rows(std**-2))
 
     def _given_prior(self, prior: Any, dim: int) -> Updatable:
         if prior.dim != dim:

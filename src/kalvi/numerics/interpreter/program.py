@@ -3,8 +3,10 @@
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 import scipy.special
@@ -12,6 +14,8 @@ from jax.interpreters import partial_eval
 
 from kalvi.numerics.interpreter import algebra, arrays, control, elementwise
 from kalvi.numerics.interpreter.writer import Value, Writer, dtype_of, indented, without_unused
+from kalvi.numerics.namespaces import is_array, is_number
+from kalvi.numerics.platforms import traced_for_numpy
 
 MOST_PROGRAMS = 256
 """Programs that are kept; the one that was used longest ago goes first."""
@@ -44,10 +48,12 @@ class Program(NamedTuple):
     run: Callable[..., tuple[Any, ...]]
     text: str
     tree: Any  # of the results
+    rest: Any  # what is no array in the results
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         with np.errstate(all="ignore"):
-            return jax.tree.unflatten(self.tree, self.run(*leaves))
+            found = jax.tree.unflatten(self.tree, self.run(*leaves))
+        return found if self.rest is None else eqx.combine(found, self.rest)
 
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
@@ -56,53 +62,59 @@ _programs: OrderedDict[Any, Program] = OrderedDict()
 def interpret(function: Callable[..., Any], *args: Any) -> Any:
     """function(*args) by NumPy; its arrays are those of NumPy, and so are the results.
 
-    What is no array in the arguments is a constant of the program, as with `jax.jit`.
+    Arrays and floating-point numbers are what the program computes with. Anything else in the arguments
+    is a constant of the program, as with `jax.jit`.
     """
     leaves, tree = jax.tree.flatten(args)
-    given = [leaf for leaf in leaves if isinstance(leaf, np.ndarray | np.generic)]
-    key = (
-        function,
-        tree,
-        tuple(
-            (leaf.shape, leaf.dtype)
-            if isinstance(leaf, np.ndarray | np.generic)
-            else (leaf, type(leaf))
-            for leaf in leaves
-        ),
-        jax.config.jax_enable_x64,
-    )
+    which = [is_number(leaf) for leaf in leaves]
+    key = (function, tree, *map(_kind, leaves), jax.config.jax_enable_x64)
     program = _programs.get(key)
     if program is None:
-        program = _programs[key] = make_program(function, leaves, tree)
+        program = _programs[key] = make_program(function, leaves, tree, which)
         if len(_programs) > MOST_PROGRAMS:
             _programs.popitem(last=False)
     else:
         _programs.move_to_end(key)
-    return program(given)
+    return program([np.asarray(leaf) for leaf in compress(leaves, which)])
 
 
-def make_program(function: Callable[..., Any], leaves: Sequence[Any], tree: Any) -> Program:
-    """The program of a function, for arguments like these."""
-    which = [isinstance(leaf, np.ndarray | np.generic) for leaf in leaves]
+def _kind(leaf: Any) -> Any:
+    """What a program depends on: shape and dtype of an array, that a number is one, or the constant."""
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.shape, leaf.dtype
+    return float if isinstance(leaf, float) else (leaf, type(leaf))
+
+
+def make_program(
+    function: Callable[..., Any], leaves: Sequence[Any], tree: Any, which: Sequence[bool]
+) -> Program:
+    """The program of a function, for arguments like these; `which` of them it computes with."""
     given = [
-        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-        for leaf, is_array in zip(leaves, which, strict=True)
-        if is_array
+        leaf if isinstance(leaf, float) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        for leaf in compress(leaves, which)
     ]
+    constants: list[Any] = []
 
     def run(*given: Any) -> Any:
-        arrays_given = iter(given)
+        numbers = iter(given)
         filled = [
-            next(arrays_given) if is_array else leaf
-            for leaf, is_array in zip(leaves, which, strict=True)
+            next(numbers) if is_number else leaf
+            for leaf, is_number in zip(leaves, which, strict=True)
         ]
-        return function(*jax.tree.unflatten(tree, filled))
+        result, rest = eqx.partition(function(*jax.tree.unflatten(tree, filled)), is_array)
+        constants.append(rest)
+        return result
 
-    closed, shapes = jax.make_jaxpr(run, return_shape=True)(*given)
-    return write_program(closed, jax.tree.structure(shapes))
+    with traced_for_numpy():
+        closed, shapes = jax.make_jaxpr(run, return_shape=True)(*given)
+    return write_program(
+        closed,
+        jax.tree.structure(shapes),
+        constants[-1] if jax.tree.leaves(constants[-1]) else None,
+    )
 
 
-def write_program(closed: Any, tree: Any) -> Program:
+def write_program(closed: Any, tree: Any, rest: Any = None) -> Program:
     """The program of a closed jaxpr."""
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
@@ -125,4 +137,4 @@ def write_program(closed: Any, tree: Any) -> Program:
     text = "\n".join([*once, f"def run({', '.join(names)}):", *indented(each)])
     with np.errstate(all="ignore"):
         exec(compile(text, "<program>", "exec"), constants)
-    return Program(constants["run"], text, tree)
+    return Program(constants["run"], text, tree, rest)

@@ -23,6 +23,7 @@ from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.rules.base import Batch, IterativeRule, in_blocks
 from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature, Rows, Scalar
@@ -55,10 +56,10 @@ class SGA(IterativeRule[SGAState]):
         Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
     """
 
-    step_size: Scalar = eqx.field(converter=jnp.asarray, default=0.005)
-    decay: Scalar = eqx.field(converter=jnp.asarray, default=0.001)
-    warm_up: Scalar = eqx.field(converter=jnp.asarray, default=100.0)
-    longest: Scalar = eqx.field(converter=jnp.asarray, default=0.1)
+    step_size: Setting = eqx.field(converter=as_setting, default=0.005)
+    decay: Setting = eqx.field(converter=as_setting, default=0.001)
+    warm_up: Setting = eqx.field(converter=as_setting, default=100.0)
+    longest: Setting = eqx.field(converter=as_setting, default=0.1)
     scaled: bool = eqx.field(static=True, default=True)
     centred: bool = eqx.field(static=True, default=True)
 

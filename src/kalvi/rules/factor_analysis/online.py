@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.rules.base import Batch, StreamRule, in_blocks
 from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature, Scalar
@@ -93,13 +94,11 @@ class OnlineEM(StreamRule[OnlineEMState]):
         Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
     """
 
-    power: Scalar = eqx.field(converter=jnp.asarray, default=0.6)
-    average_from: Scalar | None = eqx.field(
-        converter=lambda value: None if value is None else jnp.asarray(value), default=None
-    )
-    pace: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
-    prior_rows: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
-    warm_up: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
+    power: Setting = eqx.field(converter=as_setting, default=0.6)
+    average_from: Scalar | None = eqx.field(converter=as_setting, default=None)
+    pace: Setting = eqx.field(converter=as_setting, default=1.0)
+    prior_rows: Setting = eqx.field(converter=as_setting, default=1.0)
+    warm_up: Setting = eqx.field(converter=as_setting, default=0.0)
     present_spread: bool = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=True)
 

@@ -21,6 +21,7 @@ from jaxtyping import PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import projections
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.rules.base import Batch, StreamRule, in_blocks
 from kalvi.rules.factor_analysis import factor_model
@@ -53,7 +54,7 @@ class RecursiveFA(StreamRule[RecursiveFAState]):
     """
 
     projection: Projection = Eigen(polish=2)
-    prior_rows: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    prior_rows: Setting = eqx.field(converter=as_setting, default=1.0)
     centred: bool = eqx.field(static=True, default=True)
     block_size: int = eqx.field(static=True, default=16)
 

@@ -45,6 +45,7 @@ from kalvi.gaussians.ascents import whiten
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import positive_part
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
@@ -62,11 +63,6 @@ AVERAGING = 0.5
 """`decay` for minibatches: what fluctuates within passes is averaged, and early passes are forgotten."""
 FAR = 2.0
 """A pass that moves the mean by so many standard deviations (root mean square) has not settled."""
-
-
-def optional_count(rows: Any) -> Scalar | None:
-    """A number of rows, whole or not, or none."""
-    return None if rows is None else jnp.asarray(rows, float)
 
 
 def step_length(beta: Scalar, decay: Scalar, steps: Int[Array, ""]) -> Scalar:
@@ -141,10 +137,10 @@ class KLProximal(IterativeRule[ProximalState]):
     """
 
     likelihood: Likelihood
-    beta: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
-    rows: Scalar | None = eqx.field(converter=optional_count, default=None)
+    beta: Setting = eqx.field(converter=as_setting, default=1.0)
+    rows: Setting | None = eqx.field(converter=as_setting, default=None)
     natural: bool = eqx.field(static=True, default=True)
-    decay: Scalar = eqx.field(converter=jnp.asarray, default=0.0)
+    decay: Setting = eqx.field(converter=as_setting, default=0.0)
     predictor: Predictor = Linear()
 
     def __check_init__(self):

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import Gaussian, LowRankPrecision
 from kalvi.numerics import linalg, projections
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.rules.base import Batch, IterativeRule
 from kalvi.rules.vifa.gradients import linearise_batch
@@ -52,12 +53,12 @@ class PrecisionVI(IterativeRule[Descent]):
     """
 
     model: Any
-    n_samples: Scalar = eqx.field(converter=jnp.asarray)
-    prior_precision: Array = eqx.field(converter=jnp.asarray, default=1.0)
-    prior_mean: Array = eqx.field(converter=jnp.asarray, default=0.0)
-    step_size: Scalar = eqx.field(converter=jnp.asarray, default=0.5)
-    decay: Scalar = eqx.field(converter=jnp.asarray, default=30.0)
-    mean_step: Scalar = eqx.field(converter=jnp.asarray, default=1.0)
+    n_samples: Setting = eqx.field(converter=as_setting)
+    prior_precision: Setting = eqx.field(converter=as_setting, default=1.0)
+    prior_mean: Setting = eqx.field(converter=as_setting, default=0.0)
+    step_size: Setting = eqx.field(converter=as_setting, default=0.5)
+    decay: Setting = eqx.field(converter=as_setting, default=30.0)
+    mean_step: Setting = eqx.field(converter=as_setting, default=1.0)
     draws: int | None = eqx.field(static=True, default=None)
     batch_size: int | None = eqx.field(static=True, default=None)
 

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from kalvi.gaussians import Gaussian, LowRankCovariance
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.predictors.models import LogLikelihood, Model
 from kalvi.rules.base import Batch, IterativeRule
@@ -67,9 +68,9 @@ class VIFA(IterativeRule[Descent]):
     """
 
     model: Any
-    n_samples: Scalar = eqx.field(converter=jnp.asarray)
-    prior_precision: Array = eqx.field(converter=jnp.asarray, default=1.0)
-    prior_mean: Array = eqx.field(converter=jnp.asarray, default=0.0)
+    n_samples: Setting = eqx.field(converter=as_setting)
+    prior_precision: Setting = eqx.field(converter=as_setting, default=1.0)
+    prior_mean: Setting = eqx.field(converter=as_setting, default=0.0)
     estimator: Estimator = Antithetic()
     step: Step = eqx.field(default_factory=Preconditioned)  # importing this must not start JAX
     batch_size: int | None = eqx.field(static=True, default=None)

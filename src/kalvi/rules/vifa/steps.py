@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.rules.vifa.gradients import Slopes
 from kalvi.rules.visits import BatchVisit
 
@@ -54,9 +55,9 @@ class Step(eqx.Module):
 class Plain(Step):
     """Stochastic gradient descent."""
 
-    mean_rate: Scalar = eqx.field(converter=jnp.asarray, default=0.01)
-    factor_rate: Scalar = eqx.field(converter=jnp.asarray, default=0.001)
-    log_diag_rate: Scalar = eqx.field(converter=jnp.asarray, default=0.01)
+    mean_rate: Setting = eqx.field(converter=as_setting, default=0.01)
+    factor_rate: Setting = eqx.field(converter=as_setting, default=0.001)
+    log_diag_rate: Setting = eqx.field(converter=as_setting, default=0.01)
 
     def init(self, q: LowRankCovariance) -> None:
         return None
@@ -82,8 +83,8 @@ class Transform(Step):
 class Preconditioned(Step):
     """Steps in units of q's own covariance."""
 
-    step_size: Scalar = eqx.field(converter=jnp.asarray, default=0.5)
-    decay: Scalar = eqx.field(converter=jnp.asarray, default=30.0)  # τ
+    step_size: Setting = eqx.field(converter=as_setting, default=0.5)
+    decay: Setting = eqx.field(converter=as_setting, default=30.0)  # τ
 
     def init(self, q: LowRankCovariance) -> None:
         return None

@@ -1,0 +1,53 @@
+"""Which engine does a job: NumPy, at once, or a program that must be compiled first.
+
+Formulas are written once, and the arrays they are given say who computes (`run`). This file says where a
+job's arrays should be. What NumPy learns from a row costs some fifty times what a compiled program does,
+and a program costs what NumPy needs for some ten thousand rows. So the first rows of a stream are NumPy's,
+and so are calls of a few rows later on; all others are compiled. The choice depends on counts alone, never
+on a clock: the same rows in the same calls give the same bits.
+"""
+
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import is_array, on_device, on_host
+
+Tree = TypeVar("Tree")
+
+FIRST_ROWS = 2**14
+"""NumPy learns from so many rows of a stream with one predictor and one prior, before a program does."""
+FEW_ROWS = 64
+"""Calls of so many rows are NumPy's, whenever they come."""
+MOST_NUMBERS = 2**18
+"""States of more numbers are compiled for from the start: their algebra costs more than a compilation."""
+
+
+def rows_by_numpy(state: Any, seen: int, n: int, sites: int = 1) -> int:
+    """How many of the next n rows of a stream NumPy learns from, `seen` rows after its beginning.
+
+    A row costs as much as `sites` rows of one predictor and one prior.
+    """
+    if not is_small(state):
+        return 0
+    if n * sites <= FEW_ROWS:
+        return n
+    return min(max(FIRST_ROWS // sites - seen, 0), n)
+
+
+def is_small(tree: Any) -> bool:
+    """Whether NumPy is as fast as a compiled program with what is kept here."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if is_array(leaf)]
+    return sharding.device_count() == 1 and sum(leaf.size for leaf in leaves) <= MOST_NUMBERS
+
+
+def placed(tree: Tree, rows: int, sites: int = 1) -> Tree:
+    """The tree where a job over so many rows should be done."""
+    return on_host(tree) if rows_by_numpy(tree, 0, rows, sites) == rows else on_device(tree)
+
+
+def zeros_like(tree: Tree) -> Tree:
+    """The same with zeros in its arrays."""
+    return jax.tree.map(lambda leaf: np.zeros_like(leaf) if is_array(leaf) else leaf, tree)
