@@ -23,7 +23,7 @@ from kalvi.likelihoods.implicit import average, solve_implicit, solve_poisson
 from kalvi.likelihoods.logistic import LogisticIntegrals, ScaleMixture
 from kalvi.likelihoods.sites import Expected, Site
 from kalvi.numerics.expectations import log_expect_exp, mills_ratio
-from kalvi.numerics.namespaces import AnyArray, as_array, namespace_of, scipy_of
+from kalvi.numerics.namespaces import AnyArray, as_setting, namespace_of, scipy_of
 
 Scalar = Float[Array, ""]
 
@@ -35,7 +35,7 @@ class Normal(ScalarLikelihood):
     closed: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
-    variance: Float[AnyArray, ""] = eqx.field(converter=as_array, default=1.0)
+    variance: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return _normal_log_density(y - f, self.variance)
@@ -224,7 +224,7 @@ class Laplace(ScalarLikelihood):
     log_concave: ClassVar[bool] = True
     closed: ClassVar[bool] = True
 
-    scale: Float[AnyArray, ""] = eqx.field(converter=as_array, default=1.0)
+    scale: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return -jnp.abs(y - f) / self.scale - jnp.log(2 * self.scale)
@@ -278,8 +278,8 @@ class StudentT(ScalarLikelihood):
     A stream keeps only curvatures ≥ 0 and counts the rows where that changed something.
     """
 
-    df: Float[AnyArray, ""] = eqx.field(converter=as_array, default=4.0)
-    scale: Float[AnyArray, ""] = eqx.field(converter=as_array, default=1.0)
+    df: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=4.0)
+    scale: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         nu = self.df

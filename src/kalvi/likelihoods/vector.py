@@ -29,7 +29,7 @@ from kalvi.likelihoods.base import CLASSES, Support, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit_vector
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import AnyArray, as_array, namespace_of, scipy_of
+from kalvi.numerics.namespaces import AnyArray, as_setting, namespace_of, scipy_of
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, " c"]
@@ -163,7 +163,7 @@ class MultiNormal(Unbounded):
     closed: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
-    variance: Float[AnyArray, " c"] = eqx.field(converter=as_array)
+    variance: Float[AnyArray, " c"] = eqx.field(converter=as_setting)
 
     def __check_init__(self):
         if self.variance.ndim != 1 or self.outputs < 2:

@@ -1,7 +1,8 @@
 """Rows from arrays, as Batches of a few fixed sizes.
 
-Long runs of rows go in chunks of many blocks, the remainder block by block, the last block padded with
-rows of weight 0: whatever the lengths of the arrays, only two shapes are ever compiled.
+For a compiled program long runs of rows go in chunks of many blocks, the remainder in smaller chunks or
+block by block, the last one padded with rows of weight 0: whatever the lengths of the arrays, only three
+shapes are ever compiled. NumPy gains nothing by chunks (`chunks=False`).
 
 Where a result depends on how the stream is cut into blocks, a `Buffer` cuts it by a `Schedule` whatever
 pieces the rows come in: rows that do not fill a block yet are kept until others have come.
@@ -82,7 +83,12 @@ class Buffer(NamedTuple):
     waiting: tuple[Any, np.ndarray, np.ndarray] | None = None
 
     def push(
-        self, rows: tuple[Any, np.ndarray, np.ndarray], schedule: Schedule, **layout: Any
+        self,
+        rows: tuple[Any, np.ndarray, np.ndarray],
+        schedule: Schedule,
+        *,
+        chunks: bool = True,
+        **layout: Any,
     ) -> tuple[Iterator[Batch], "Buffer"]:
         """The batches of the blocks that (x, y, weight) complete, and the buffer after them."""
         room, n = schedule.size(self.seen) - self.count, rows[0].shape[0]
@@ -91,7 +97,8 @@ class Buffer(NamedTuple):
         head = self._joined(_part(rows, slice(0, room)))
         rest = _part(rows, slice(room, n))
         seen = self.seen + head[1].size
-        ends = _ends(n - room, seen, schedule, _chunk(rows[0].shape[1], schedule.largest, **layout))
+        chunk = _chunk(rows[0].shape[1], schedule.largest, **layout) if chunks else schedule.largest
+        ends = _ends(n - room, seen, schedule, chunk)
         last = ends[-1] if ends else 0
         waiting = _part(rest, slice(last, n - room), copy=True) if last < n - room else None
 
@@ -162,13 +169,16 @@ def array_batches(
     weight: np.ndarray | None = None,
     *,
     block_size: int,
+    chunks: bool = True,
     intercept: bool = False,
     dtype: np.dtype | type | str = np.float64,
 ) -> Iterator[Batch]:
     """The rows of x (an array, or CSR and made dense a chunk at a time), a column of ones last if asked."""
     n, start = x.shape[0], 0
     weight = np.ones(n) if weight is None else weight
-    chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
+    chunk = block_size
+    if chunks:
+        chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
     part = block_size * max(chunk // block_size // SMALL_CHUNK, 1)
     part = part if n >= 2 * part else block_size
     while start < n:

@@ -10,7 +10,6 @@ on a clock: the same rows in the same calls give the same bits.
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import is_array, on_device, on_host
@@ -43,11 +42,6 @@ def is_small(tree: Any) -> bool:
     return sharding.device_count() == 1 and sum(leaf.size for leaf in leaves) <= MOST_NUMBERS
 
 
-def placed(tree: Tree, rows: int, sites: int = 1) -> Tree:
-    """The tree where a job over so many rows should be done."""
-    return on_host(tree) if rows_by_numpy(tree, 0, rows, sites) == rows else on_device(tree)
-
-
-def zeros_like(tree: Tree) -> Tree:
-    """The same with zeros in its arrays."""
-    return jax.tree.map(lambda leaf: np.zeros_like(leaf) if is_array(leaf) else leaf, tree)
+def placed(tree: Tree, by_numpy: bool) -> Tree:
+    """The tree with its arrays where the engine of a job wants them."""
+    return on_host(tree) if by_numpy else on_device(tree)

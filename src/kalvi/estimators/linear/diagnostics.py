@@ -51,7 +51,7 @@ def check_judged(settings: LinearSettings, n_draws: int) -> None:
 def diagnose(fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray) -> Diagnosis:
     """How good the posterior of a fit is, given the rows that it has learned."""
     ratios = log_ratios(fit, rows, n_draws, key)
-    shift = mean_shifts(fit.current.posterior, psis(ratios).log_weights, key)
+    shift = mean_shifts(fit.posterior, psis(ratios).log_weights, key)
     return diagnosis(ratios, int(np.sum(rows[2] > 0)), shift)
 
 
@@ -63,7 +63,7 @@ def log_ratios(
     predictor = linear_predictor(likelihood.outputs)
     layout: dict[str, Any] = {**fit.settings.layout, "dtype": np.float64}
     with matching_precision(np.float64):
-        posterior, prior = _in_double(fit.current.posterior), _in_double(fit.fitted_prior())
+        posterior, prior = _in_double(fit.posterior), _in_double(fit.fitted_prior())
         parts = []
         for theta in _draws(posterior, n_draws, key):
             total = run.call(_densities, prior, theta) - run.call(_densities, posterior, theta)

@@ -243,7 +243,7 @@ class LinearEstimator(PickledInParts):
     @property
     def posterior_(self) -> Gaussian:
         """Over the coefficients, the intercept last when there is one."""
-        return self._fitted("posterior_").current.posterior
+        return self._fitted("posterior_").posterior
 
     @property
     def log_evidence_(self) -> float:

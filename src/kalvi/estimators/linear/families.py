@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammaln
 
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood, Normal
 from kalvi.rules.rvga import Streaming
+from kalvi.streams import run
 
 SCALES = np.logspace(-2, 2, 9)
 """The grid of prior_scale="auto"."""
@@ -81,9 +81,10 @@ class Family:
         if not self.learns_noise:
             return state
         (x, y, weight), q = rows, state.posterior
-        mean, away = np.asarray(q.mean), q.mean - prior.mean
+        mean = np.asarray(q.mean)
         residual = y - x @ mean[: x.shape[1]] - (mean[-1] if intercept else 0)
-        total = jnp.asarray(weight @ residual**2 + float(away @ prior.solve(away)), q.mean.dtype)
+        share = float(run.call(_squared_distance, q, prior))
+        total = np.asarray(weight @ residual**2 + share, q.mean.dtype)
         evidence = state.log_evidence + (state.innovations - total) / 2  # Π (1 + vₜ) stays
         return eqx.tree_at(lambda s: (s.innovations, s.log_evidence), state, (total, evidence))
 
@@ -99,3 +100,9 @@ class Family:
                 f"{NO_NOISE:g}; pass noise_scale= if it is known."
             )
         return found
+
+
+def _squared_distance(q: Gaussian, prior: Gaussian) -> Any:
+    """The squared Mahalanobis distance of q's mean from the prior."""
+    away = q.mean - prior.mean
+    return away @ prior.solve(away)

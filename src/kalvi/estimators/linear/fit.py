@@ -1,13 +1,12 @@
 """A fit of a linear model: the state of its stream, rows that wait, the posterior in the user's units."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from tqdm import tqdm
@@ -17,15 +16,17 @@ from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
 from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
 from kalvi.estimators.progress import with_progress
-from kalvi.gaussians import Gaussian, Updatable
+from kalvi.gaussians import Dense, Gaussian, Updatable
 from kalvi.numerics.namespaces import is_jax, on_device, on_host
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
 from kalvi.rules.base import Batch, Rule
-from kalvi.rules.grid import SideBySide, stack, take
+from kalvi.rules.grid import SideBySide, put, stack, take
 from kalvi.rules.rvga import RVGA, Streaming
-from kalvi.streams import run
+from kalvi.streams import engines, run
 
+SINGLE_ROWS = 4
+"""NumPy learns from so few rows of a full covariance one by one: that costs less than a padded block."""
 MOST_AHEAD = 1024
 """Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
 
@@ -102,7 +103,8 @@ class LinearFit:
         """Before the first row."""
         grid = settings.seeks_scale
         empty = cls(settings, family, n_features, None, streams.Buffer(), on_grid=grid)
-        return replace(empty, state=empty.rule.init(empty.prior()))
+        prior = empty.prior()
+        return replace(empty, state=run.begin(empty.rule, prior))
 
     # what is run -----------------------------------------------------------------------------------
 
@@ -117,6 +119,11 @@ class LinearFit:
             return streams.Schedule.for_full_covariance(width, outputs)
         itemsize = np.dtype(given.dtype).itemsize
         return streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
+
+    @property
+    def n_priors(self) -> int:
+        """How many prior scales are streamed side by side."""
+        return len(self.family.scales) if self.on_grid else 1
 
     @property
     def rule(self) -> Rule:
@@ -156,17 +163,31 @@ class LinearFit:
 
     def learn(self, rows: Rows) -> "LinearFit":
         """The fit after further rows; those that fill no block of a low rank wait."""
-        layout, buffer, state = self.settings.layout, self.buffer, self.state
-        if self.settings.rank is None:  # blocks do not change the posterior, so no row waits
-            size = self.schedule.largest
+        rows = drop_zero_weight(*rows)
+        n, sites = len(rows[1]), self.family.likelihood.outputs * self.n_priors
+        first = engines.rows_by_numpy(self.state, self.n_rows, n, sites)
+        fit = self
+        with tqdm(total=n, unit=" rows", unit_scale=True, disable=not self.settings.verbose) as bar:
+            for part, by_numpy in ((slice(first), True), (slice(first, n), False)):
+                if part.start != n and part.stop != 0:
+                    fit = fit._learn(tuple(a[part] for a in rows), by_numpy, bar)
+        return fit
+
+    def _learn(self, rows: Rows, by_numpy: bool, bar: tqdm) -> "LinearFit":
+        """The fit after rows that one engine learns from."""
+        n, full, schedule = len(rows[1]), self.settings.rank is None, self.schedule
+        layout = {**self.settings.layout, "chunks": not by_numpy}
+        if full:  # blocks do not change the posterior, so no row waits
+            size = 1 if by_numpy and n <= SINGLE_ROWS else schedule.largest
             batches = streams.array_batches(*rows, block_size=size, **layout)
+            buffer = streams.Buffer(self.buffer.seen + n)
         else:
-            batches, buffer = buffer.push(drop_zero_weight(*rows), self.schedule, **layout)
-        if self.settings.rank is None or buffer.seen > self.buffer.seen:  # some block is full
-            if self.settings.verbose:
-                state = self._run_with_bar(batches, rows[0].shape[0])
-            else:
-                state = run.resume(self.rule, state, batches)
+            batches, buffer = self.buffer.push(rows, schedule, **layout)
+        state = self.state
+        if full or buffer.seen > self.buffer.seen:  # some block is full
+            state = engines.placed(state, by_numpy)
+            counted = with_progress(batches, bar, n)
+            state = run.resume(self.rule, state, counted, after_block=self._show_loss(bar))
         return replace(
             self,
             state=state,
@@ -177,15 +198,15 @@ class LinearFit:
             without_projection=None,
         )
 
-    def _run_with_bar(self, batches: Iterator[Batch], n_rows: int) -> Any:
+    def _show_loss(self, bar: tqdm) -> Callable[[Any], None] | None:
+        """What shows the present loss beside a progress bar, if there is one."""
+
         def show_loss(state: Any) -> None:
             best = self.best_member(state)
             loss = -float(best.log_evidence) / max(float(best.rows), 1)
             bar.set_postfix(log_loss=f"{loss:.4f}", refresh=False)
 
-        with tqdm(total=n_rows, unit=" rows", unit_scale=True) as bar:
-            counted = with_progress(batches, bar, n_rows)
-            return run.resume(self.rule, self.state, counted, after_block=show_loss)
+        return None if bar.disable else show_loss
 
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
@@ -194,11 +215,11 @@ class LinearFit:
         return replace(self, settings=settings, family=family, state=state, ahead=known)
 
     def resumable(self, state: Any) -> Any:
-        """A state of JAX arrays whose posterior has the structure that a stream goes on with."""
-        state = on_device(state)
-        if self.settings.rank is not None:
+        """A state whose posterior has the structure that a stream goes on with."""
+        if self.settings.rank is not None or isinstance(state.posterior, Dense):
             return state
-        return eqx.tree_at(lambda s: s.posterior, state, state.posterior.to_dense())
+        dense = run.call(_to_dense, state.posterior)
+        return eqx.tree_at(lambda s: s.posterior, state, dense)
 
     def widen(self, n_features: int) -> "LinearFit":
         """The fit with so many features in all.
@@ -209,8 +230,9 @@ class LinearFit:
         """
         state, prior = self.resumable(self.state), self.prior(n_features)
         places = self.parameter_indices(np.arange(self.n_features), n_features)
-        embed = eqx.filter_vmap(_embed, in_axes=(0, 0, None)) if self.on_grid else _embed
-        state = eqx.tree_at(lambda s: s.posterior, state, embed(state.posterior, prior, places))
+        embed = _embed_each if self.on_grid else _embed
+        posterior = run.call(embed, state.posterior, prior, places)
+        state = eqx.tree_at(lambda s: s.posterior, state, posterior)
         return replace(
             self,
             n_features=n_features,
@@ -226,7 +248,7 @@ class LinearFit:
         intercept = bool(self.settings.fit_intercept)
         own = np.append(features, [n_features] * intercept).astype(int)
         outputs, width = range(self.family.likelihood.outputs), n_features + intercept
-        return jnp.asarray(np.concatenate([own + width * k for k in outputs]))
+        return np.concatenate([own + width * k for k in outputs])
 
     def at(self, posterior: Updatable, prior: Any, rows: Rows, optimum: Optimum) -> "LinearFit":
         """The fit at another posterior of its best state: where an ascent over all its rows ended."""
@@ -235,7 +257,7 @@ class LinearFit:
         best = eqx.tree_at(lambda s: s.posterior, best, posterior)
         best = self.family.update_noise(best, prior, rows, bool(self.settings.fit_intercept))
         if self.on_grid:
-            best = jax.tree.map(lambda many, one: many.at[index].set(one), state, best)
+            best = put(state, index, best)
         return self.with_state(best, int(np.sum(rows[2] > 0)), optimum, index)
 
     def with_state(
@@ -261,11 +283,17 @@ class LinearFit:
         with matching_precision(self.settings.dtype):
             rest = self.buffer.rest(self.schedule, **self.settings.layout)
             state = self.state if rest is None else run.resume(self.rule, self.state, [rest])
-            return self.results_of(on_device(state))
+            return self.results_of(state)
+
+    @cached_property
+    def posterior(self) -> Gaussian:
+        """The posterior in the user's units, with JAX's arrays."""
+        with matching_precision(self.settings.dtype):
+            return on_device(self.current.posterior)
 
     @cached_property
     def on_host(self) -> FitResults:
-        """The same as NumPy arrays, without JAX if they came out of a file; JAX's if on an accelerator."""
+        """The results as NumPy arrays; JAX's if they are on an accelerator."""
         state = self.state if self.buffer.waiting is None else self.with_waiting
         if state is None or is_jax(state):
             state = on_host(self.current.state)
@@ -291,7 +319,7 @@ class LinearFit:
         """The state with all waiting rows, from what is known of the first of them."""
         known = self.ahead
         if known is None or known.base is not self.state:
-            known = LookAhead(self.state, 0, self._in_full(on_device(self.state)))
+            known = LookAhead(self.state, 0, self._in_full(self.state))
         rows = self.buffer.since(known.count, self.schedule, self.settings.layout)
         if rows is None:
             return known
@@ -303,7 +331,7 @@ class LinearFit:
         """The state with a full covariance; of a grid, each of its members."""
         q = state.posterior
         members = [take(q, i) for i in range(q.mean.shape[0])] if self.on_grid else [q]
-        dense = [member.to_dense() for member in members]
+        dense = [run.call(_to_dense, member) for member in members]
         return eqx.tree_at(lambda s: s.posterior, state, stack(dense) if self.on_grid else dense[0])
 
     def results_of(self, state: Any) -> FitResults:
@@ -382,8 +410,16 @@ def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray) -> Rows:
     return x[which], y[which], weight[which]
 
 
+def _to_dense(posterior: Any) -> Any:
+    return posterior.to_dense()
+
+
 def _embed(posterior: Any, prior: Any, places: Any) -> Any:
     return posterior.embed(prior, places)
+
+
+def _embed_each(posteriors: Any, priors: Any, places: Any) -> Any:
+    return jax.vmap(_embed, in_axes=(0, 0, None))(posteriors, priors, places)
 
 
 def _widen_buffer(buffer: streams.Buffer, n_features: int) -> streams.Buffer:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
@@ -18,6 +17,7 @@ from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.gaussians import Dense
+from kalvi.gaussians.ascents import Ascent
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.natural_gradient import MEMORY
 from kalvi.predictors import Predictor, linear_predictor
@@ -28,7 +28,7 @@ from kalvi.rules.klprox.weights import WeightOptimum, in_function_space, in_weig
 from kalvi.rules.revisit import Revisit, RevisitState
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.rules.vga import VGA, vga
-from kalvi.streams import run
+from kalvi.streams import engines, run
 
 REVISIT_BYTES = 2**31
 """Tables larger than this are passed over once by passes="auto"."""
@@ -64,10 +64,11 @@ def climb(fit: LinearFit, rows: Rows) -> LinearFit:
 def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Any, Optimum]:
     """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
     batch = streams.whole_batch(*rows, **fit.settings.layout)
-    most = jnp.asarray(fit.settings.pass_limit or MOST_PASSES)
+    most = np.int32(fit.settings.pass_limit or MOST_PASSES)
     likelihood = fit.family.likelihood
     predictor = linear_predictor(likelihood.outputs)
-    found: VGA = run.call(_maximise, likelihood, predictor, prior, batch, start, most)
+    parts = engines.placed((prior, batch, start), engines.is_small(batch.x))
+    found: VGA = run.call(_maximise, likelihood, predictor, *parts, most)
     return found.posterior, _optimum(found)
 
 
@@ -77,19 +78,20 @@ def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple
     most = settings.pass_limit or MOST_LOW_RANK
     likelihood = fit.family.likelihood
     rule = Revisit(Model(linear_predictor(likelihood.outputs), likelihood))
-    state: RevisitState = rule.init(prior, start=start)
-    size = visited_rows(start.dim)
+    by_numpy = engines.is_small(start) and rows[0].size <= engines.MOST_NUMBERS
+    prior, start = engines.placed((prior, start), by_numpy)
+    state: RevisitState = run.call(_begin_ascent, rule, prior, start)
+    layout, size = {**settings.layout, "chunks": not by_numpy}, visited_rows(start.dim)
     with tqdm(total=most, unit=" passes", disable=not settings.verbose) as bar:
-        ascent = state.ascent
-        while ascent.should_continue(TOLERANCE) and int(ascent.passes) < most:
-            batches = streams.array_batches(*rows, block_size=size, **settings.layout)
+        goes_on, found = True, None
+        while found is None or (goes_on and found.passes < most):
+            batches = streams.array_batches(*rows, block_size=size, **layout)
             state = run.call(Revisit.turn, rule, run.resume(rule, state, batches))
-            ascent = state.ascent
-            bar.set_postfix(elbo=f"{float(ascent.elbo):.3f}")
+            goes_on, *numbers = run.call(_progress, state.ascent)
+            found = _optimum_of(*numbers)
+            bar.set_postfix(elbo=f"{found.elbo:.3f}")
             bar.update()
-    gap = float(ascent.remaining())
-    done = bool(ascent.converged(TOLERANCE))
-    return ascent.posterior, Optimum(int(ascent.passes), float(ascent.elbo), gap, done)
+    return run.call(_posterior_of, state.ascent), found
 
 
 def visited_rows(dim: int) -> int:
@@ -106,16 +108,18 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
     n, n_features = rows[0].shape
     outputs = family.likelihood.outputs
     batch = streams.whole_batch(*rows, **settings.layout)
+    by_numpy = engines.is_small(batch.x)
     several = settings.verbose and len(scales) > 1
     empty = LinearFit(settings, family, n_features, None, streams.Buffer())
     few_rows = outputs == 1 and n < batch.x.shape[1]
     ascend: Callable = _in_function_space if few_rows else _in_weight_space
-    most = jnp.asarray(settings.pass_limit or MOST_PASSES)
+    most = np.int32(settings.pass_limit or MOST_PASSES)
     best: LinearFit | None = None
     most_evidence, start = -np.inf, None
     for scale in tqdm(scales, unit=" priors", disable=not several):
         prior = settings.make_prior(scale, n_features, outputs, variances=True)
-        found: WeightOptimum = run.call(ascend, family.likelihood, prior, batch, start, most)
+        parts = engines.placed((prior, batch, start), by_numpy)
+        found: WeightOptimum = run.call(ascend, family.likelihood, *parts, most)
         posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
         start = posterior.compact()
         state = _solved_state(empty, prior, start, found.elbo, rows)
@@ -131,18 +135,35 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
 
 def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: Rows) -> Streaming:
     """What a stream would have left: the bound is the evidence of the rows."""
-    total = jnp.asarray(rows[2].sum(), elbo.dtype)
+    total = np.asarray(rows[2].sum(), elbo.dtype)
     likelihood = fit.family.likelihood
     rule = RVGA(likelihood, predictor=linear_predictor(likelihood.outputs))
-    state = rule.init(posterior)
+    state = run.begin(rule, posterior)
     state = eqx.tree_at(lambda s: (s.log_evidence, s.rows), state, (elbo, total))
     state = fit.family.update_noise(state, prior, rows, bool(fit.settings.fit_intercept))
     return eqx.tree_at(lambda s: s.log_evidence, state, elbo)
 
 
 def _optimum(found: VGA | WeightOptimum) -> Optimum:
-    numbers = int(found.passes), float(found.elbo), float(found.gap)
-    return Optimum(*numbers, bool(found.converged))
+    return _optimum_of(found.passes, found.elbo, found.gap, found.converged)
+
+
+def _optimum_of(passes: Any, elbo: Any, gap: Any, converged: Any) -> Optimum:
+    return Optimum(int(passes), float(elbo), float(gap), bool(converged))
+
+
+def _begin_ascent(rule: Revisit, prior: Any, start: Any) -> RevisitState:
+    return rule.init(prior, start=start)
+
+
+def _progress(ascent: Ascent) -> tuple[Any, ...]:
+    """Whether to go on; passes, bound, gap, and whether the ascent has converged."""
+    goes_on, converged = ascent.should_continue(TOLERANCE), ascent.converged(TOLERANCE)
+    return goes_on, ascent.passes, ascent.elbo, ascent.remaining(), converged
+
+
+def _posterior_of(ascent: Ascent) -> Any:
+    return ascent.posterior
 
 
 def _maximise(

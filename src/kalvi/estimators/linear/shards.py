@@ -22,6 +22,7 @@ from kalvi.estimators.linear.refinement import visited_rows
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.gaussians.ascents import Ascent, RowSums
 from kalvi.gaussians.merging import check, check_different, check_prior, combined, proper
+from kalvi.numerics.namespaces import on_device
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
@@ -51,8 +52,8 @@ def merge_fits(
     first = fits[0]
     whole = replace(first, n_features=first.n_features if n_features is None else n_features)
     with matching_precision(first.settings.dtype):
-        prior = whole.prior()
-        states = [fit.resumable(fit.current.best) for fit in fits]
+        prior = on_device(whole.prior())
+        states = [on_device(fit.resumable(fit.current.best)) for fit in fits]
         posteriors = [state.posterior for state in states]
         if places is not None:
             posteriors = [
@@ -129,8 +130,8 @@ def check_mergeable(model: LinearEstimator) -> None:
 def begin_ascent(fit: LinearFit, known: Gaussian | None) -> Ascent:
     """An ascent from the posterior of a fit; from its prior, or from what was `known` before its rows."""
     with matching_precision(fit.settings.dtype):
-        state = fit.resumable(fit.current.best)
-        return state.posterior.ascent(fit.prior() if known is None else known)
+        state = on_device(fit.resumable(fit.current.best))
+        return state.posterior.ascent(on_device(fit.prior() if known is None else known))
 
 
 def without_fit(model: LinearEstimator) -> Any:
@@ -161,7 +162,7 @@ def end_ascent(fit: LinearFit, ascent: Ascent) -> LinearFit:
     """The fit with the posterior where the ascent is; its evidence stays that of the stream."""
     with matching_precision(fit.settings.dtype):
         posterior, gap = run.call(_reached, ascent)
-        state = fit.resumable(fit.current.best)
+        state = on_device(fit.resumable(fit.current.best))
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
     close = float(gap) <= CLOSE * posterior.dim
     optimum = Optimum(1 + int(ascent.passes), float(ascent.elbo), float(gap), close)

@@ -8,8 +8,7 @@ import scipy.linalg
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
 SMALL = 128
-"""Triangular systems of more unknowns are solved in halves, by products of NumPy: SciPy's BLAS has threads of
-its own, which contend with NumPy's."""
+"""Triangular systems of more unknowns are solved in halves."""
 
 
 def _several(writer: Writer, equation: Any, text: str, operands: list[Value]) -> list[Value]:
@@ -70,10 +69,7 @@ def triangular_solve(
     if n == 0 or b.size == 0:
         return b.copy()
     if n <= SMALL:
-        (trtrs,) = scipy.linalg.get_lapack_funcs(("trtrs",), (a, b))
-        # LAPACK reads columns first: the transpose of an array of rows is there without a copy
-        x, info = trtrs(a.T, b, lower=not lower, trans=int(not transposed), unitdiag=unit)
-        return np.full(b.shape, np.nan, b.dtype) if info > 0 else np.ascontiguousarray(x)
+        return _substitute(a, b, lower != transposed, transposed, unit)
     h = n // 2
     first, last, between = a[:h, :h], a[h:, h:], a[h:, :h] if lower else a[:h, h:]
     between = between.T if transposed else between
@@ -84,6 +80,28 @@ def triangular_solve(
         y = triangular_solve(last, b[h:], True, lower, transposed, unit)
         x = triangular_solve(first, b[:h] - between @ y, True, lower, transposed, unit)
     return np.concatenate([x, y])
+
+
+def _substitute(
+    a: np.ndarray, b: np.ndarray, forward: bool, transposed: bool, unit: bool
+) -> np.ndarray:
+    """The x with a x = b, the unknowns one after the other, from the first on or from the last.
+
+    Gaussian elimination finds nothing to eliminate in an upper triangular matrix, so that it is
+    substitution; a lower one is upper if its rows and columns are reversed. (LAPACK's own function for
+    triangular systems starts threads for the smallest of them.)
+    """
+    a = a.T if transposed else a
+    if forward:
+        a, b = a[::-1, ::-1], b[::-1]
+    a = np.triu(a)
+    if unit:
+        np.fill_diagonal(a, 1)
+    try:
+        x = np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        return np.full(b.shape, np.nan, b.dtype)
+    return x[::-1] if forward else x
 
 
 @rule("lu")

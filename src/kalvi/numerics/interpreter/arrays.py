@@ -205,7 +205,10 @@ def _split(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 @rule("pad")
 def _pad(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    aval, config = equation.outvars[0].aval, tuple(equation.params["padding_config"])
+    aval = equation.outvars[0].aval
+    config = tuple(tuple(map(int, axis)) for axis in equation.params["padding_config"])
+    if not any(map(any, config)):
+        return [operands[0]]
     text = f"pad({writer.as_array(operands[0])}, {operands[1].text}, {config})"
     return [writer.set(text, tuple(aval.shape), aval.dtype, operands + [writer.whole(operands[0])])]
 

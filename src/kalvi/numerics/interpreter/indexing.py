@@ -9,6 +9,10 @@ from jax.lax import GatherScatterMode
 Axes = tuple[int, ...]
 
 
+def _axes(given: Any) -> Axes:
+    return tuple(map(int, given))
+
+
 @dataclass(frozen=True)
 class Windows:
     """Where windows of an array begin, and how large they are along each of its axes."""
@@ -66,13 +70,13 @@ class GatherPlan:
         """The plan of a gather with these parameters."""
         numbers = given["dimension_numbers"]
         windows = Windows(
-            tuple(given["slice_sizes"]),
-            tuple(numbers.collapsed_slice_dims),
-            tuple(numbers.operand_batching_dims),
-            tuple(numbers.start_indices_batching_dims),
-            tuple(numbers.start_index_map),
+            _axes(given["slice_sizes"]),
+            _axes(numbers.collapsed_slice_dims),
+            _axes(numbers.operand_batching_dims),
+            _axes(numbers.start_indices_batching_dims),
+            _axes(numbers.start_index_map),
         )
-        offset = numbers.offset_dims
+        offset = _axes(numbers.offset_dims)
         outer = [i for i in range(len(shape)) if i not in offset]
         position = {place: i for i, place in enumerate([*outer, *offset])}
         order = tuple(position[i] for i in range(len(shape)))
@@ -126,11 +130,11 @@ class ScatterPlan:
         numbers = given["dimension_numbers"]
         return cls(
             name,
-            tuple(numbers.update_window_dims),
-            tuple(numbers.inserted_window_dims),
-            tuple(numbers.operand_batching_dims),
-            tuple(numbers.scatter_indices_batching_dims),
-            tuple(numbers.scatter_dims_to_operand_dims),
+            _axes(numbers.update_window_dims),
+            _axes(numbers.inserted_window_dims),
+            _axes(numbers.operand_batching_dims),
+            _axes(numbers.scatter_indices_batching_dims),
+            _axes(numbers.scatter_dims_to_operand_dims),
             given["mode"] == GatherScatterMode.CLIP,
         )
 
