@@ -4,8 +4,6 @@ from functools import update_wrapper, wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from kalvi.system.forks import refuse_inherited_backend
-
 Class = TypeVar("Class", bound=type)
 
 
@@ -30,7 +28,6 @@ def all_or_nothing(method):
 
     @wraps(method)
     def attempt(self, *args, **kwargs):
-        refuse_inherited_backend()
         before = dict(self.__dict__)
         try:
             return method(self, *args, **kwargs)

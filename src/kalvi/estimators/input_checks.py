@@ -35,6 +35,8 @@ def refuse_lazy(**tables: Any) -> None:
 
 def checked_weights(sample_weight: Any, x: Any) -> np.ndarray:
     """One weight for each row, none of them negative."""
+    if sample_weight is None:
+        return np.ones(x.shape[0])
     weight = _check_sample_weight(sample_weight, x, dtype=np.float64)
     bad = np.flatnonzero(weight < 0)
     if bad.size:

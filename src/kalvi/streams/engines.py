@@ -31,9 +31,10 @@ def rows_by_numpy(state: Any, seen: int, n: int, sites: int = 1) -> int:
     """
     if not is_small(state):
         return 0
-    if n * sites <= FEW_ROWS:
+    first = FIRST_ROWS // sites
+    if n * sites <= FEW_ROWS or seen + n <= 2 * first:  # as many more do not repay a compilation
         return n
-    return min(max(FIRST_ROWS // sites - seen, 0), n)
+    return min(max(first - seen, 0), n)
 
 
 def is_small(tree: Any) -> bool:

@@ -7,12 +7,14 @@ nothing to compile and no backend started.
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from threading import Thread
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from kalvi.numerics.interpreter import interpret
@@ -26,6 +28,9 @@ State = TypeVar("State")
 LARGE_BLOCK = 2**20
 """Blocks of more bytes wait for the one before them: some thirty would queue up in memory otherwise, and
 the host makes the next block while the device works on this one all the same."""
+
+_compiling: list[Thread] = []
+"""Threads that compile what is needed soon."""
 
 
 def fit(
@@ -72,11 +77,40 @@ def advance(
     """
     if not is_jax(state, batch, key):
         return interpret(_update, rule, state, batch, key)
-    refuse_inherited_backend()
+    _prepare_backend()
     numbers, constants = eqx.partition(rule, is_number)
     if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
         jax.block_until_ready(state)
     return _advance(constants, state, numbers, batch, key)
+
+
+def compile_ahead(rule: Rule[State], state: State, batches: Iterable[Any]) -> None:
+    """Begin to compile, in a thread, what `advance` will run for such a state and such batches.
+
+    It runs the program on zeros. A call of a compiled program waits until the thread is done.
+    """
+    zeros = [jax.tree.map(_zeros_like, (state, batch)) for batch in batches]
+    numbers, constants = eqx.partition(rule, is_number)
+    double = jnp.result_type(float) == np.float64
+
+    def compile_all() -> None:
+        with jax.enable_x64(double):
+            for state, batch in zeros:
+                _advance(constants, jax.tree.map(jnp.asarray, state), numbers, batch, None)
+
+    _compiling.append(Thread(target=compile_all, name="kalvi compiles"))
+    _compiling[-1].start()
+
+
+def _zeros_like(leaf: Any) -> Any:
+    return np.zeros_like(leaf) if is_array(leaf) else leaf
+
+
+def _prepare_backend() -> None:
+    """Before a compiled program is run."""
+    refuse_inherited_backend()
+    while _compiling:
+        _compiling.pop().join()
 
 
 def copied(tree: State) -> State:
@@ -112,7 +146,7 @@ def call(function: Callable, *args):
     """function(*args), for the batch algorithms and for predictions."""
     if not is_jax(args):
         return interpret(function, *args)
-    refuse_inherited_backend()
+    _prepare_backend()
     settings_too = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, args)
     return _call(function, *settings_too)
 

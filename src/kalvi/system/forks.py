@@ -1,5 +1,7 @@
 """Refusing to compute with JAX where it would wait for ever: in a forked child of a process that used it.
 
+What NumPy computes (`streams.engines`) is not concerned.
+
 A fork copies the memory of a process but none of its threads. JAX's backend is a pool of threads, so a
 child that inherits a started one waits for workers that do not exist.
 """
@@ -22,8 +24,8 @@ def refuse_inherited_backend() -> None:
     if _inherited:
         raise RuntimeError(
             "this process was forked from one that had started JAX, which would wait for ever here; "
-            'start workers with "spawn" or "forkserver", or fork before anything is fitted. '
-            "Predictions of linear models from a file (kalvi.load) work after a fork."
+            'start workers with "spawn" or "forkserver", or fork before JAX is started. Models of few rows, '
+            "and predictions of linear models, need no JAX and work after a fork."
         )
 
 

@@ -18,8 +18,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.utils import check_random_state
 
 from kalvi import streams
-from kalvi.estimators.linear.fit import LinearFit, Rows
+from kalvi.estimators.linear.fit import LinearFit
 from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.estimators.linear.stream import Rows
 from kalvi.evaluation.psis import FEWEST, Diagnosis, diagnosis, psis
 from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood

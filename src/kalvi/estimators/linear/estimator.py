@@ -2,6 +2,9 @@
 
 from abc import abstractmethod
 from dataclasses import fields, replace
+from functools import cache
+from inspect import signature
+from operator import is_
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -15,9 +18,10 @@ from kalvi.estimators.decorators import all_or_nothing
 from kalvi.estimators.input_checks import checked_weights, name_bad_entry, require_consistent
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum, Rows
+from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum
 from kalvi.estimators.linear.restoring import restore_fit
 from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSettings
+from kalvi.estimators.linear.stream import Rows
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.evaluation.psis import Diagnosis
 from kalvi.gaussians import Gaussian
@@ -95,7 +99,7 @@ class LinearEstimator(PickledInParts):
         check_is_fitted(self, "fit_")
         rows = self.checked_rows(X, y, sample_weight)
         self._check_climb(float(rows[2].sum()))
-        fit = replace(self.fit_, settings=self.settings())
+        fit = self.fit_.with_stream(settings=self.settings())
         with matching_precision(self.dtype):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(fit.settings, fit.family, rows)
@@ -142,20 +146,24 @@ class LinearEstimator(PickledInParts):
                 self.fit_ = LinearFit.begin(settings, family, x.shape[1]).learn(rows)
                 if refinement.climbs(settings, family, *x.shape):
                     self.fit_ = refinement.climb(self.fit_, rows)
+        self.fit_ = replace(self.fit_, parameters=self._parameters())
         self.warn_of_problems()
         return self
 
     def _learn_more(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
         """Go on with the stream, or begin one, with checked rows."""
         rows = x, y, checked_weights(sample_weight, x)
-        settings, family = self.settings(), self.family()
         with matching_precision(self.dtype):
-            if "fit_" in vars(self):
-                before = self.fit_.with_parameters(settings, family)
+            if "fit_" not in vars(self):
+                before = LinearFit.begin(self.settings(), self.family(), x.shape[1])
+            elif self._has_same_parameters():
+                before = self.fit_.resumed()
             else:
-                before = LinearFit.begin(settings, family, x.shape[1])
+                before = self.fit_.with_parameters(self.settings(), self.family())
             self.fit_ = before.learn(rows)
-        for problem in family.problems(self.fit_.best_member(self.fit_.state)):
+        if not self._has_same_parameters():
+            self.fit_ = replace(self.fit_, parameters=self._parameters())
+        for problem in self.fit_.problems():
             _warn(problem)
         return self
 
@@ -201,7 +209,9 @@ class LinearEstimator(PickledInParts):
 
     def check_structure(self) -> None:
         """Refuse parameters that differ from those of the fit and that its state depends on."""
-        now = replace(self.fit_, settings=self.settings()).structure()
+        if self._has_same_parameters():
+            return
+        now = self.fit_.with_stream(settings=self.settings()).structure()
         before = self.fit_.structure()
         for name, value in now.items():
             if name in before and value != before[name]:
@@ -210,6 +220,16 @@ class LinearEstimator(PickledInParts):
                     "call fit to start again, or set it back."
                 )
 
+    def _parameters(self) -> tuple[Any, ...]:
+        """The parameters as they are set."""
+        values = vars(self)
+        return tuple(values[name] for name in parameter_names(type(self)))
+
+    def _has_same_parameters(self) -> bool:
+        """Whether the parameters are the very objects that were checked for the present fit."""
+        before = self.fit_.parameters if "fit_" in vars(self) else None
+        return before is not None and all(map(is_, before, self._parameters()))
+
     def checked_rows(self, X, y, sample_weight=None) -> Rows:
         """Rows for a fitted model as its likelihood takes them, refused like those of `partial_fit`."""
         x, y = self._check_rows(X, y, reset=False)
@@ -217,7 +237,8 @@ class LinearEstimator(PickledInParts):
 
     def _check_rows(self, x, y, *, reset: bool) -> tuple[Any, np.ndarray]:
         """X and y as scikit-learn wants them; parameters are checked first."""
-        self.check_settings()
+        if reset or not self._has_same_parameters():
+            self.check_settings()
         if "fit_" in vars(self) and not reset:
             self.check_structure()
         how = {"reset": reset, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
@@ -299,7 +320,8 @@ class LinearEstimator(PickledInParts):
 
     def _predict(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
-        check_is_fitted(self, "fit_")
+        if "fit_" not in vars(self):
+            check_is_fitted(self, "fit_")
         self.check_structure()
         how = {"reset": False, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
         with name_bad_entry(X=x):
@@ -386,6 +408,12 @@ def learned_alone(model: LinearEstimator, x: Any, y: Any, sample_weight: Any) ->
         fresh.set_params(prior_scale=model.prior_scale_)
     classes = {"classes": vars(model)["classes_"]} if is_classifier(model) else {}
     return fresh.partial_fit(x, y, sample_weight=sample_weight, **classes)
+
+
+@cache
+def parameter_names(cls: type[LinearEstimator]) -> tuple[str, ...]:
+    """The names of the parameters of a class."""
+    return tuple(signature(cls.__init__).parameters)[1:]
 
 
 def _warn(text: str) -> None:

@@ -1,6 +1,5 @@
 """A fit of a linear model: the state of its stream, rows that wait, the posterior in the user's units."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,30 +8,21 @@ import equinox as eqx
 import jax
 import numpy as np
 import scipy.sparse as sp
-from tqdm import tqdm
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
-from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
-from kalvi.estimators.progress import with_progress
+from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.estimators.linear.stream import LinearStream, Rows
 from kalvi.gaussians import Dense, Gaussian, Updatable
 from kalvi.numerics.namespaces import is_jax, on_device, on_host
 from kalvi.numerics.precision import matching_precision
-from kalvi.predictors import linear_predictor
-from kalvi.rules.base import Batch, Rule
-from kalvi.rules.grid import SideBySide, put, stack, take
-from kalvi.rules.rvga import RVGA, Streaming
-from kalvi.streams import engines, run
+from kalvi.rules.grid import put, stack, take
+from kalvi.rules.rvga import Streaming
+from kalvi.streams import run
 
-SINGLE_ROWS = 4
-"""NumPy learns from so few rows of a full covariance one by one: that costs less than a padded block."""
 MOST_AHEAD = 1024
 """Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
-
-Rows = tuple[Any, np.ndarray, np.ndarray]
-"""x, y and the weights of some rows, checked."""
-
 
 FIELDS = {
     "state_": "state",
@@ -85,12 +75,10 @@ class LinearFit:
     Results are computed when they are first read, and kept.
     """
 
-    settings: LinearSettings
-    family: Family
-    n_features: int
+    stream: LinearStream
     state: Any  # Streaming, with a leading axis over the grid when the prior scale is sought
     buffer: streams.Buffer
-    on_grid: bool = False  # whether several prior scales are streamed side by side
+    parameters: tuple[Any, ...] | None = None  # of the estimator, when they were last checked
     optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
     member: int | None = None  # of the grid, if an ascent has gone on with it
     klprox_scale: Any = None  # the prior scale of a fit that began at the optimum
@@ -101,51 +89,32 @@ class LinearFit:
     @classmethod
     def begin(cls, settings: LinearSettings, family: Family, n_features: int) -> "LinearFit":
         """Before the first row."""
-        grid = settings.seeks_scale
-        empty = cls(settings, family, n_features, None, streams.Buffer(), on_grid=grid)
-        prior = empty.prior()
-        return replace(empty, state=run.begin(empty.rule, prior))
+        stream = LinearStream(settings, family, n_features, on_grid=settings.seeks_scale)
+        return cls(stream, stream.begin(), streams.Buffer())
 
-    # what is run -----------------------------------------------------------------------------------
-
-    @cached_property
-    def schedule(self) -> streams.Schedule:
-        """How many rows are absorbed at once: as many as the user said, or as suits the parameters."""
-        given, outputs = self.settings, self.family.likelihood.outputs
-        if given.block_size != "auto":
-            return streams.Schedule(int(given.block_size), growing=False)
-        width = self.n_features + bool(given.fit_intercept)
-        if given.rank is None:
-            return streams.Schedule.for_full_covariance(width, outputs)
-        itemsize = np.dtype(given.dtype).itemsize
-        return streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
+    def with_stream(self, **changes: Any) -> "LinearFit":
+        """The fit with other settings, another family or more features."""
+        return replace(self, stream=replace(self.stream, **changes))
 
     @property
-    def n_priors(self) -> int:
-        """How many prior scales are streamed side by side."""
-        return len(self.family.scales) if self.on_grid else 1
+    def settings(self) -> LinearSettings:
+        """The parameters of the estimator when the fit was made."""
+        return self.stream.settings
 
     @property
-    def rule(self) -> Rule:
-        """The rule of the stream."""
-        given = self.settings
-        rule = RVGA(
-            self.family.likelihood,
-            SCHEMES[given.scheme],
-            forgetting=None if given.forgetting == 1 else given.forgetting,
-            process_noise=None if given.process_noise == 0 else float(given.process_noise),
-            block_size=self.schedule.largest,
-            predictor=linear_predictor(self.family.likelihood.outputs),
-        )
-        return SideBySide(rule) if self.on_grid else rule
+    def family(self) -> Family:
+        """What is special about y."""
+        return self.stream.family
 
-    def prior(self, n_features: int | None = None) -> Any:
-        """The prior of the stream, one for each scale of a grid; for more features if asked."""
-        width = self.n_features if n_features is None else n_features
-        outputs = self.family.likelihood.outputs
-        scales = self.family.scales if self.on_grid else [self.settings.prior_scale]
-        made = [self.settings.make_prior(scale, width, outputs) for scale in scales]
-        return stack(made) if self.on_grid else made[0]
+    @property
+    def n_features(self) -> int:
+        """How many features there are, without the intercept."""
+        return self.stream.n_features
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether several prior scales are streamed side by side."""
+        return self.stream.on_grid
 
     def structure(self) -> dict[str, Any]:
         """The settings that must not change while a stream goes on."""
@@ -163,31 +132,7 @@ class LinearFit:
 
     def learn(self, rows: Rows) -> "LinearFit":
         """The fit after further rows; those that fill no block of a low rank wait."""
-        rows = drop_zero_weight(*rows)
-        n, sites = len(rows[1]), self.family.likelihood.outputs * self.n_priors
-        first = engines.rows_by_numpy(self.state, self.n_rows, n, sites)
-        fit = self
-        with tqdm(total=n, unit=" rows", unit_scale=True, disable=not self.settings.verbose) as bar:
-            for part, by_numpy in ((slice(first), True), (slice(first, n), False)):
-                if part.start != n and part.stop != 0:
-                    fit = fit._learn(tuple(a[part] for a in rows), by_numpy, bar)
-        return fit
-
-    def _learn(self, rows: Rows, by_numpy: bool, bar: tqdm) -> "LinearFit":
-        """The fit after rows that one engine learns from."""
-        n, full, schedule = len(rows[1]), self.settings.rank is None, self.schedule
-        layout = {**self.settings.layout, "chunks": not by_numpy}
-        if full:  # blocks do not change the posterior, so no row waits
-            size = 1 if by_numpy and n <= SINGLE_ROWS else schedule.largest
-            batches = streams.array_batches(*rows, block_size=size, **layout)
-            buffer = streams.Buffer(self.buffer.seen + n)
-        else:
-            batches, buffer = self.buffer.push(rows, schedule, **layout)
-        state = self.state
-        if full or buffer.seen > self.buffer.seen:  # some block is full
-            state = engines.placed(state, by_numpy)
-            counted = with_progress(batches, bar, n)
-            state = run.resume(self.rule, state, counted, after_block=self._show_loss(bar))
+        state, buffer = self.stream.learn(self.state, self.buffer, drop_zero_weight(*rows))
         return replace(
             self,
             state=state,
@@ -198,21 +143,16 @@ class LinearFit:
             without_projection=None,
         )
 
-    def _show_loss(self, bar: tqdm) -> Callable[[Any], None] | None:
-        """What shows the present loss beside a progress bar, if there is one."""
-
-        def show_loss(state: Any) -> None:
-            best = self.best_member(state)
-            loss = -float(best.log_evidence) / max(float(best.rows), 1)
-            bar.set_postfix(log_loss=f"{loss:.4f}", refresh=False)
-
-        return None if bar.disable else show_loss
-
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
-        known = self.__dict__.get("_ahead", self.ahead)
-        state = self.resumable(self.state)
-        return replace(self, settings=settings, family=family, state=state, ahead=known)
+        return self.resumed().with_stream(settings=settings, family=family)
+
+    def resumed(self) -> "LinearFit":
+        """The fit ready to learn further rows."""
+        known, state = vars(self).get("_ahead", self.ahead), self.resumable(self.state)
+        if known is self.ahead and state is self.state:
+            return self
+        return replace(self, state=state, ahead=known)
 
     def resumable(self, state: Any) -> Any:
         """A state whose posterior has the structure that a stream goes on with."""
@@ -228,14 +168,15 @@ class LinearFit:
         the result is what learning from the wider rows would have given, with a low rank up to its
         projection, which counts the features.
         """
-        state, prior = self.resumable(self.state), self.prior(n_features)
+        wider = replace(self.stream, n_features=n_features)
+        state, prior = self.resumable(self.state), wider.prior()
         places = self.parameter_indices(np.arange(self.n_features), n_features)
         embed = _embed_each if self.on_grid else _embed
         posterior = run.call(embed, state.posterior, prior, places)
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
         return replace(
             self,
-            n_features=n_features,
+            stream=wider,
             state=state,
             buffer=_widen_buffer(self.buffer, n_features),
             ahead=None,
@@ -281,8 +222,8 @@ class LinearFit:
     def current(self) -> FitResults:
         """The fit with the waiting rows absorbed as a block."""
         with matching_precision(self.settings.dtype):
-            rest = self.buffer.rest(self.schedule, **self.settings.layout)
-            state = self.state if rest is None else run.resume(self.rule, self.state, [rest])
+            rest = self.buffer.rest(self.stream.schedule, **self.settings.layout)
+            state = self.state if rest is None else run.resume(self.stream.rule, self.state, [rest])
             return self.results_of(state)
 
     @cached_property
@@ -320,10 +261,10 @@ class LinearFit:
         known = self.ahead
         if known is None or known.base is not self.state:
             known = LookAhead(self.state, 0, self._in_full(self.state))
-        rows = self.buffer.since(known.count, self.schedule, self.settings.layout)
+        rows = self.buffer.since(known.count, self.stream.schedule, self.settings.layout)
         if rows is None:
             return known
-        rule = self.rule
+        rule = self.stream.rule
         count = known.count + int(np.sum(np.asarray(rows.weight) > 0))
         return LookAhead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
 
@@ -343,18 +284,13 @@ class LinearFit:
         """A Gaussian of the stream in the user's units."""
         return self.family.in_units(q, state, self.settings.dtype)
 
-    def best_member(self, state: Any) -> Streaming:
-        """The member of the grid with the most evidence; the state itself if there is no grid."""
-        return take(state, self.best_index(state)) if self.on_grid else state
-
     def best_index(self, state: Any) -> int:
-        """Its number in the grid."""
-        if not self.on_grid:
-            return 0
-        if self.member is not None:
-            return self.member
-        members = [take(state, i) for i in range(len(self.family.scales))]
-        return int(np.argmax([self.family.evidence(member) for member in members]))
+        """The number of the member of the grid that results are read from."""
+        return self.stream.best_index(state) if self.member is None else self.member
+
+    def best_member(self, state: Any) -> Streaming:
+        """The member of the grid that results are read from; the state itself if there is no grid."""
+        return take(state, self.best_index(state)) if self.on_grid else state
 
     @property
     def log_evidence(self) -> float:
@@ -378,6 +314,10 @@ class LinearFit:
     def n_rows(self) -> int:
         """How many rows with a weight were learned, those that wait included."""
         return self.buffer.seen + self.buffer.count
+
+    def problems(self) -> list[str]:
+        """Sentences on what the user must know of the stream."""
+        return self.family.problems(self.best_member(self.state))
 
     def parts(self) -> dict[str, Any]:
         """A fit as a file or a pickle has it: settings and family are those of the estimator."""

@@ -248,12 +248,14 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         return found
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
-        unknown = np.setdiff1d(y, self.classes_)
-        if unknown.size:
+        index = np.searchsorted(self.classes_, y)
+        known = self.classes_[np.minimum(index, len(self.classes_) - 1)] == y
+        if not np.all(known):
+            unknown = np.unique(y[~known])[:1].tolist()[0]
             raise ValueError(
-                f"y contains {unknown[:1].tolist()[0]!r}, which is not one of {self.classes_.tolist()}."
+                f"y contains {unknown!r}, which is not one of {self.classes_.tolist()}."
             )
-        return np.searchsorted(self.classes_, y).astype(float)
+        return index.astype(float)
 
 
 @documented(PARAMETERS)

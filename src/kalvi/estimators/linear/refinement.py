@@ -14,8 +14,9 @@ from tqdm import tqdm
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
+from kalvi.estimators.linear.fit import LinearFit, Optimum
 from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.estimators.linear.stream import LinearStream, Rows
 from kalvi.gaussians import Dense
 from kalvi.gaussians.ascents import Ascent
 from kalvi.likelihoods import Likelihood
@@ -54,7 +55,7 @@ def climbs(settings: LinearSettings, family: Family, n_rows: int, n_features: in
 def climb(fit: LinearFit, rows: Rows) -> LinearFit:
     """The fit at the optimum of the bound over all its rows, from where their stream ended."""
     state, best, _ = fit.current
-    prior = fit.prior()
+    prior = fit.stream.prior()
     prior = take(prior, fit.best_index(state)) if fit.on_grid else prior
     ascend = _climb_dense if fit.settings.rank is None else _climb_low_rank
     posterior, optimum = ascend(fit, prior, best.posterior, rows)
@@ -110,7 +111,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
     batch = streams.whole_batch(*rows, **settings.layout)
     by_numpy = engines.is_small(batch.x)
     several = settings.verbose and len(scales) > 1
-    empty = LinearFit(settings, family, n_features, None, streams.Buffer())
+    empty = LinearFit(LinearStream(settings, family, n_features), None, streams.Buffer())
     few_rows = outputs == 1 and n < batch.x.shape[1]
     ascend: Callable = _in_function_space if few_rows else _in_weight_space
     most = np.int32(settings.pass_limit or MOST_PASSES)

@@ -11,6 +11,7 @@ from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import FIELDS, OPTIMUM, LinearFit, Optimum
 from kalvi.estimators.linear.settings import LinearSettings
+from kalvi.estimators.linear.stream import LinearStream
 from kalvi.gaussians import Dense
 from kalvi.rules.rvga import Streaming
 from kalvi.streams import Buffer
@@ -29,7 +30,8 @@ def restore_fit(
     _check_kinds(model, kept, structure, optimum)
     found = Optimum(*optimum) if len(optimum) > 1 else None
     grid = settings.seeks_scale and kept["klprox_scale"] is None
-    fit = LinearFit(settings, family, model.n_features_in_, **kept, on_grid=grid, optimum=found)
+    stream = LinearStream(settings, family, model.n_features_in_, on_grid=grid)
+    fit = LinearFit(stream, **kept, optimum=found)
     _check_sizes(model, fit, structure)
     return fit
 

@@ -5,7 +5,6 @@ A pass visits rows at one Gaussian and leaves sums (`rules.visits`); a turn of a
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -17,8 +16,9 @@ from sklearn.base import clone
 
 from kalvi import streams
 from kalvi.estimators.linear.estimator import LinearEstimator
-from kalvi.estimators.linear.fit import LinearFit, Optimum, Rows
+from kalvi.estimators.linear.fit import LinearFit, Optimum
 from kalvi.estimators.linear.refinement import visited_rows
+from kalvi.estimators.linear.stream import Rows
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.gaussians.ascents import Ascent, RowSums
 from kalvi.gaussians.merging import check, check_different, check_prior, combined, proper
@@ -50,9 +50,9 @@ def merge_fits(
     each as if it were alone. The same posterior twice is refused unless `again`.
     """
     first = fits[0]
-    whole = replace(first, n_features=first.n_features if n_features is None else n_features)
+    whole = first if n_features is None else first.with_stream(n_features=n_features)
     with matching_precision(first.settings.dtype):
-        prior = on_device(whole.prior())
+        prior = on_device(whole.stream.prior())
         states = [on_device(fit.resumable(fit.current.best)) for fit in fits]
         posteriors = [state.posterior for state in states]
         if places is not None:
@@ -131,7 +131,7 @@ def begin_ascent(fit: LinearFit, known: Gaussian | None) -> Ascent:
     """An ascent from the posterior of a fit; from its prior, or from what was `known` before its rows."""
     with matching_precision(fit.settings.dtype):
         state = on_device(fit.resumable(fit.current.best))
-        return state.posterior.ascent(on_device(fit.prior() if known is None else known))
+        return state.posterior.ascent(on_device(fit.stream.prior() if known is None else known))
 
 
 def without_fit(model: LinearEstimator) -> Any:
