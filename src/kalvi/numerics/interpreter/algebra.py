@@ -10,8 +10,8 @@ from kalvi.numerics.interpreter.elementwise import write_each, write_quotient
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
 SMALL = 32
-"""Triangular systems of more unknowns are solved in halves, by products of NumPy: SciPy's BLAS has threads of
-its own, which contend with NumPy's, and begins to use them at some 64."""
+"""Triangular systems of more unknowns are solved in halves, by products of NumPy: SciPy's BLAS has threads
+of its own, which contend with NumPy's, and begins to use them at some 64."""
 SOLVERS = {
     np.dtype(np.float32): scipy.linalg.blas.strsm,
     np.dtype(np.float64): scipy.linalg.blas.dtrsm,
@@ -134,10 +134,17 @@ def _write_svd(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def svd(a: np.ndarray, full: bool, vectors: bool) -> tuple[np.ndarray, ...]:
-    """Singular values, and the vectors on the left and on the right if asked."""
-    if not vectors:
-        return (np.linalg.svd(a, compute_uv=False),)
-    u, s, vt = np.linalg.svd(a, full_matrices=full)
+    """Singular values, and the vectors on the left and on the right if asked.
+
+    No numbers where there are none.
+    """
+    try:
+        if not vectors:
+            return (np.linalg.svd(a, compute_uv=False),)
+        u, s, vt = np.linalg.svd(a, full_matrices=full)
+    except np.linalg.LinAlgError:
+        nothing = svd(np.zeros_like(a), full, vectors)
+        return tuple(np.full_like(part, np.nan) for part in nothing)
     return s, u, vt
 
 

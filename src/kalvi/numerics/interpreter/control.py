@@ -189,11 +189,22 @@ def _while(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
     def write() -> None:
         (going,) = writer.inline(cond.jaxpr, cond.consts, [*cond_consts, *carried])
-        writer.put(f"if not {going.text}:")
+        going = writer.whole(going)
+        writer.put(f"if not {going.text}{'.any()' if going.shape else ''}:")
         writer.put("    break")
         results = writer.inline(body.jaxpr, body.consts, [*body_consts, *carried])
+        if going.shape:
+            results = [_where(writer, going, *pair) for pair in zip(results, carried, strict=True)]
         _carry_on(writer, carried, results)
 
     lines, _ = writer.inside(write, pinned=False)
     writer.put_block("while True:", lines)
     return _after(writer, carried)
+
+
+def _where(writer: Writer, going: Value, new: Value, old: Value) -> Value:
+    """The new rows of the loops side by side that go on, and the old ones of those that have ended."""
+    shape = going.shape + (1,) * (len(new.shape) - len(going.shape))
+    new, old = writer.whole(new), writer.whole(old)
+    text = f"np.where({going.text}.reshape({shape}), {new.text}, {old.text})"
+    return writer.set(text, new.shape, new.dtype, [going, new, old])

@@ -2,10 +2,11 @@
 
 Python raises errors where arithmetic has an infinity or is no number; the formulas for numbers do what
 arithmetic does. Two conventions keep them short: numbers of float32 have the digits and the range of double
-precision until they meet an array, and whole numbers with a sign do not wrap around in sums and products (one
-that has become too large for its array raises an OverflowError there).
+precision until they meet an array, and whole numbers with a sign do not wrap around in sums and products
+(one that has become too large for its array raises an OverflowError there).
 """
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ FORMULAS: dict[str, tuple[str | None, str]] = {
     "log1p": ("(mlog1p({0}) if {0} > -1.0 else (-inf) if {0} == -1.0 else nan)", "np.log1p({0})"),
     "sqrt": ("(msqrt({0}) if {0} >= 0.0 else nan)", "np.sqrt({0})"),
     "rsqrt": (
-        "(1.0 / msqrt({0}) if {0} > 0.0 else inf if {0} == 0.0 else nan)",
+        "(1.0 / msqrt({0}) if {0} > 0.0 else divide_by_zero(1.0, {0}) if {0} == 0.0 else nan)",
         "1 / np.sqrt({0})",
     ),
     "cbrt": ("mcbrt({0})", "np.cbrt({0})"),
@@ -54,7 +55,7 @@ FORMULAS: dict[str, tuple[str | None, str]] = {
     "erfc": ("merfc({0})", "special.erfc({0})"),
     "erf_inv": (None, "special.erfinv({0})"),
     "lgamma": (None, "special.gammaln({0})"),
-    "digamma": (None, "special.digamma({0})"),
+    "digamma": (None, "digamma({0})"),
     "floor": (None, "np.floor({0})"),
     "ceil": (None, "np.ceil({0})"),
     "is_finite": ("-inf < {0} < inf", "np.isfinite({0})"),
@@ -87,8 +88,12 @@ def write_each(
     writer: Writer, aval: Any, operands: list[Value], one: str | None, many: str = ""
 ) -> list[Value]:
     """One result, by the formula for numbers or for arrays."""
-    held, one = broadcast_held(operands), f"({many}).item()" if one is None else one
-    if np.prod(held) <= FEW and all(operand.is_numbers for operand in operands):
+    one = f"({many}).item()" if one is None else one
+    if all(operand.is_number for operand in operands):
+        text = one.format(*(operand.text for operand in operands))
+        return [writer.set_number(text, aval.dtype, operands).with_shape(aval.shape)]
+    held = broadcast_held(operands)
+    if prod(held) <= FEW and all(operand.is_numbers for operand in operands):
         numbers = np.empty(held, object)
         parts = np.broadcast_arrays(*(operand.numbers() for operand in operands))
         for i in np.ndindex(held):
@@ -140,13 +145,13 @@ def _not(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 def _shift(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     name, aval = equation.primitive.name, equation.outvars[0].aval
     bits = 8 * aval.dtype.itemsize
+    signed = "{0}" if aval.dtype.kind == "i" else f"wrapped({{0}}, {bits})"
     one = {
         "shift_left": f"({{0}} << {{1}}) & {2**bits - 1} if 0 <= {{1}} < {bits} else 0",
         "shift_right_logical": f"({{0}} & {2**bits - 1}) >> {{1}} if 0 <= {{1}} < {bits} else 0",
-        "shift_right_arithmetic": f"{{0}} >> ({{1}} if 0 <= {{1}} < {bits} else {bits - 1})",
+        "shift_right_arithmetic": f"{signed} >> ({{1}} if 0 <= {{1}} < {bits} else {bits - 1})",
     }[name]
-    if aval.dtype.kind == "i":
-        one = f"wrapped({one}, {bits})"
+    one = f"wrapped({one}, {bits})" if aval.dtype.kind == "i" else f"({one}) & {2**bits - 1}"
     many = f"{name}({{0}}, {{1}}, {writer.helper(aval.dtype)})"
     return write_each(writer, aval, operands, one, many)
 
@@ -156,9 +161,9 @@ def write_quotient(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     """The quotient of two operands, in an equation of a division or whatever comes down to one."""
     aval = equation.outvars[0].aval
     if aval.dtype.kind in "iu":
-        return write_each(
-            writer, aval, operands, "truncated_quotient({0}, {1})", "quotients({0}, {1})"
-        )
+        one = "truncated_quotient({0}, {1})"
+        one = f"{one} & {2 ** (8 * aval.dtype.itemsize) - 1}" if aval.dtype.kind == "u" else one
+        return write_each(writer, aval, operands, one, "quotients({0}, {1})")
     one = "{0} / {1}" if operands[1].known else "({0} / {1} if {1} else divide_by_zero({0}, {1}))"
     return write_each(writer, aval, operands, one, "{0} / {1}")
 
@@ -202,9 +207,9 @@ def _select(writer: Writer, equation: Any, operands: list[Value]) -> Any:
             writer, aval, operands, f"({chosen})[{{0}}]", f"np.choose({{0}}, ({chosen}))"
         )
     one = "({2} if {0} else {1})"
-    if which.is_number and cases[0].held == cases[1].held and cases[0].entries is None:
-        if cases[1].entries is None:
-            return write_each(writer, aval, operands, one, one)
+    alike = cases[0].held == cases[1].held and cases[0].is_numbers == cases[1].is_numbers
+    if which.is_number and alike:
+        return write_each(writer, aval, operands, one, one)
     many = "np.where({0}, {2}, {1})"
     if all(case.is_number for case in cases):
         many += f".astype({writer.helper(aval.dtype)})"
@@ -228,7 +233,7 @@ def _convert(writer: Writer, equation: Any, operands: list[Value]) -> Any:
         return write_each(writer, aval, operands, one, f"{many}.astype({writer.helper(after)})")
     bits = 8 * after.itemsize
     one = f"int({{0}}) & {2**bits - 1}" if after.kind == "u" else f"wrapped(int({{0}}), {bits})"
-    if before.kind == "b" or before.itemsize < after.itemsize and before.kind in ("u", after.kind):
+    if np.can_cast(before, after):
         one = "int({0})"
     return write_each(writer, aval, operands, one, many)
 

@@ -1,5 +1,6 @@
 """What gather and scatter of JAX mean, in NumPy's indexing."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class Windows:
     index_batching: Axes
     start_axes: Axes  # the axis of the array to which each entry of an index belongs
 
-    def places(self, shape: Axes, index: np.ndarray) -> tuple[list[np.ndarray], tuple[int, ...]]:
+    def places(self, shape: Axes, index: np.ndarray) -> tuple[list[Any], Axes]:
         """The index of each axis of the array, with the axes of the index before those of the window."""
         outer = index.shape[:-1]
         kept = [i for i in range(len(shape)) if i not in self.gone and i not in self.batching]
@@ -48,10 +49,15 @@ class Windows:
         most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
         return np.clip(index.astype(np.int64), 0, most)
 
-    def inside(self, shape: Axes, index: np.ndarray) -> np.ndarray:
+    def inside(self, shape: Axes, index: np.ndarray) -> Any:
         """Whether the window that begins at each start is inside the array."""
         most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
         return np.all((index >= 0) & (index <= most), axis=-1)
+
+
+def _axes(numbers: Iterable[Any]) -> Axes:
+    """Python's whole numbers; JAX gives some as NumPy's."""
+    return tuple(map(int, numbers))
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,11 @@ class GatherPlan:
         """The plan of a gather with these parameters."""
         numbers = given["dimension_numbers"]
         windows = Windows(
-            tuple(given["slice_sizes"]),
-            tuple(numbers.collapsed_slice_dims),
-            tuple(numbers.operand_batching_dims),
-            tuple(numbers.start_indices_batching_dims),
-            tuple(numbers.start_index_map),
+            _axes(given["slice_sizes"]),
+            _axes(numbers.collapsed_slice_dims),
+            _axes(numbers.operand_batching_dims),
+            _axes(numbers.start_indices_batching_dims),
+            _axes(numbers.start_index_map),
         )
         offset = numbers.offset_dims
         outer = [i for i in range(len(shape)) if i not in offset]
@@ -128,11 +134,11 @@ class ScatterPlan:
         numbers = given["dimension_numbers"]
         return cls(
             name,
-            tuple(numbers.update_window_dims),
-            tuple(numbers.inserted_window_dims),
-            tuple(numbers.operand_batching_dims),
-            tuple(numbers.scatter_indices_batching_dims),
-            tuple(numbers.scatter_dims_to_operand_dims),
+            _axes(numbers.update_window_dims),
+            _axes(numbers.inserted_window_dims),
+            _axes(numbers.operand_batching_dims),
+            _axes(numbers.scatter_indices_batching_dims),
+            _axes(numbers.scatter_dims_to_operand_dims),
             given["mode"] == GatherScatterMode.CLIP,
         )
 

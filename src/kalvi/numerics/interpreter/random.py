@@ -4,8 +4,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.random import threefry_prng_impl
 
-from kalvi.numerics.interpreter.writer import KEY, Value, Writer, rule
+from kalvi.numerics.interpreter.writer import KEY, NotInterpretable, Value, Writer, rule
 
 
 @rule("random_wrap")
@@ -34,8 +35,9 @@ def _numbers_of(writer: Writer, key: Value) -> Value:
 @rule("random_bits", "random_split", "random_fold_in", "random_seed")
 def _random(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     """What the generator itself does with the numbers of a key, written out."""
+    _need_threefry(equation)
     name, given = equation.primitive.name, equation.params
-    generator, outer = _generator(equation), operands[0].shape
+    generator, outer = threefry_prng_impl, operands[0].shape
 
     def one(key: Any, *data: Any) -> Any:
         if name == "random_bits":
@@ -54,9 +56,14 @@ def _random(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return [found] if name == "random_bits" else _wrap(writer, equation, [found])
 
 
-def _generator(equation: Any) -> Any:
-    dtype = equation.invars[0].aval.dtype
-    return dtype._impl if hasattr(dtype, "_impl") else equation.params["impl"]
+def _need_threefry(equation: Any) -> None:
+    """Keys of other generators, whose bits NumPy does not make, are refused."""
+    for variable in (equation.invars[0], equation.outvars[0]):
+        dtype = variable.aval.dtype
+        if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) != "key<fry>":
+            raise NotInterpretable(
+                f"{equation.primitive.name} of a {dtype} has no form in NumPy here."
+            )
 
 
 @rule("threefry2x32")
@@ -69,7 +76,7 @@ def _write_threefry(writer: Writer, equation: Any, operands: list[Value]) -> Any
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def threefry(key0: Any, key1: Any, x0: Any, x1: Any) -> tuple[np.ndarray, np.ndarray]:
+def threefry(key0: Any, key1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
     """The Threefry hash of pairs of numbers (Salmon et al. 2011), twenty rounds."""
     keys = (key0, key1, key0 ^ key1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = x0 + keys[0], x1 + keys[1]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.special
 
 
 def put(array: np.ndarray, where: Any, what: Any) -> np.ndarray:
@@ -15,8 +16,10 @@ def put(array: np.ndarray, where: Any, what: Any) -> np.ndarray:
 
 def pad(array: np.ndarray, fill: Any, config: Sequence[tuple[int, int, int]]) -> np.ndarray:
     """The array with `low` entries before, `high` after (cut off if negative) and some between."""
-    spread = [n + max(n - 1, 0) * between for n, (_, _, between) in zip(array.shape, config)]
-    shape = [max(low + n + high, 0) for n, (low, high, _) in zip(spread, config)]
+    spread = [
+        n + max(n - 1, 0) * between for n, (_, _, between) in zip(array.shape, config, strict=True)
+    ]
+    shape = [max(low + n + high, 0) for n, (low, high, _) in zip(spread, config, strict=True)]
     result = np.full(shape, fill, array.dtype)
     there, here = [], []
     for n, size, (low, _, between) in zip(array.shape, shape, config, strict=True):
@@ -47,13 +50,13 @@ def top_k(array: np.ndarray, k: int, axis: int) -> tuple[np.ndarray, np.ndarray]
     return np.take_along_axis(array, order, axis), order.astype(np.int32)
 
 
-def shift_left(a: Any, by: Any, dtype: np.dtype) -> np.ndarray:
+def shift_left(a: Any, by: Any, dtype: np.dtype) -> Any:
     """Bits moved up; none are left where they are moved by all their number or more."""
     a, by = np.asarray(a, dtype), np.asarray(by, dtype)
     return np.where(_in_range(by), np.left_shift(a, by), 0).astype(dtype)
 
 
-def shift_right_logical(a: Any, by: Any, dtype: np.dtype) -> np.ndarray:
+def shift_right_logical(a: Any, by: Any, dtype: np.dtype) -> Any:
     """Bits moved down, zeros after them."""
     unsigned = np.dtype(f"u{dtype.itemsize}")
     bits, by = np.asarray(a, dtype).view(unsigned), np.asarray(by, dtype)
@@ -61,18 +64,19 @@ def shift_right_logical(a: Any, by: Any, dtype: np.dtype) -> np.ndarray:
     return np.where(_in_range(by), moved, 0).astype(unsigned).view(dtype)
 
 
-def shift_right_arithmetic(a: Any, by: Any, dtype: np.dtype) -> np.ndarray:
+def shift_right_arithmetic(a: Any, by: Any, dtype: np.dtype) -> Any:
     """Bits moved down, copies of the first after them."""
-    by = np.asarray(by, dtype)
+    signed, by = np.dtype(f"i{dtype.itemsize}"), np.asarray(by, dtype)
     most = np.asarray(8 * dtype.itemsize - 1, dtype)
-    return np.right_shift(np.asarray(a, dtype), np.where(_in_range(by), by, most))
+    places = np.where(_in_range(by), by, most).view(signed)
+    return np.right_shift(np.asarray(a, dtype).view(signed), places).view(dtype)
 
 
-def _in_range(by: np.ndarray) -> np.ndarray:
+def _in_range(by: np.ndarray) -> Any:
     return (by >= 0) & (by < 8 * by.dtype.itemsize)
 
 
-def quotients(a: Any, b: Any) -> np.ndarray:
+def quotients(a: Any, b: Any) -> Any:
     """a / b of whole numbers, towards zero; −1 for b = 0, as XLA has it."""
     found = np.floor_divide(a, b)
     inexact = found * b != a
@@ -81,10 +85,15 @@ def quotients(a: Any, b: Any) -> np.ndarray:
     return np.where(np.asarray(b) == 0, np.asarray(-1).astype(found.dtype), found)
 
 
-def remainders(a: Any, b: Any) -> np.ndarray:
+def remainders(a: Any, b: Any) -> Any:
     """What truncated division leaves, with the sign of a; of whole numbers a itself for b = 0."""
     found = np.fmod(a, b)
     return found if found.dtype.kind == "f" else np.where(np.asarray(b) == 0, a, found)
+
+
+def digamma(a: Any) -> Any:
+    """The derivative of log Γ; NaN at 0."""
+    return np.where(np.equal(a, 0), np.nan, scipy.special.digamma(a))
 
 
 def saturated_array(a: np.ndarray, low: int, high: int) -> np.ndarray:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+Number = int | float
+
 
 def divide_by_zero(a: float, b: float) -> float:
     """a / b for b = ±0."""
@@ -21,7 +23,7 @@ def truncated_quotient(a: int, b: int) -> int:
     return quotient if (a >= 0) == (b >= 0) else -quotient
 
 
-def remainder(a: float, b: float) -> float:
+def remainder(a: Number, b: Number) -> Number:
     """What truncated division leaves, with the sign of a; of whole numbers a itself for b = 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a - b * truncated_quotient(a, b) if b else a
@@ -36,12 +38,12 @@ def power(a: float, b: float) -> float:
         return _by_numpy(np.power, a, b)
 
 
-def integer_power(a: float, n: int) -> float:
+def integer_power(a: Number, n: int) -> Number:
     """aⁿ."""
     try:
         return a**n
     except (OverflowError, ZeroDivisionError):
-        return _by_numpy(np.power, float(a), n)
+        return _by_numpy(np.power, float(a), float(n))
 
 
 def saturated(a: float, low: int, high: int) -> int:

@@ -112,7 +112,7 @@ def _slice(writer: Writer, equation: Any, operands: list[Value]) -> Any:
         cuts.append(":" if unchanged else f"{start}:{end}" + (f":{stride}" if stride > 1 else ""))
         held.append(1 if broadcast else shape[i])
     if set(cuts) == {":"}:
-        return [value]
+        return [value.with_shape(shape)]
     return [moved(writer, f"{{0}}[{', '.join(cuts)}]", value, shape, tuple(held))]
 
 
@@ -193,7 +193,7 @@ def _joined(
 
 @rule("concatenate", takes_entries=True)
 def _concatenate(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    axis = equation.params["dimension"]
+    axis = int(equation.params["dimension"])
     filled = [value for value in operands if value.shape[axis]] or operands[:1]
     if len(filled) == 1:
         return filled
@@ -203,6 +203,16 @@ def _concatenate(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 @rule("stack", takes_entries=True)
 def _stack(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return _joined(writer, "stack", equation.params["axis"], equation.outvars[0].aval, operands)
+
+
+@rule("tile")
+def _tile(writer: Writer, equation: Any, operands: list[Value]) -> Any:
+    value, shape = operands[0], tuple(equation.outvars[0].aval.shape)
+    if value.is_number:
+        return [value.with_shape(shape)]
+    whole = writer.whole(value)
+    text = f"np.tile({whole.text}, {tuple(equation.params['reps'])})"
+    return [writer.set(text, shape, value.dtype, [whole])]
 
 
 @rule("split")
@@ -227,6 +237,13 @@ def _pad(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     whole = writer.whole(value)
     text = f"pad({writer.as_array(whole)}, {fill.text}, {config})"
     return [writer.set(text, tuple(aval.shape), aval.dtype, [whole, fill])]
+
+
+@rule("empty", "empty2")
+def _empty(writer: Writer, equation: Any, operands: list[Value]) -> Any:
+    """An array that is yet to be filled: of zeros."""
+    aval = equation.outvars[0].aval
+    return [writer.literal(np.zeros((), aval.dtype), aval.dtype).with_shape(tuple(aval.shape))]
 
 
 @rule("iota")

@@ -7,9 +7,9 @@ Three forms of a value:
     entries      a Python number for each entry, of an array of at most `FEW` made of numbers only
 
 A call of NumPy takes longer than twenty operations on Python numbers, so short vectors are faster as
-entries, and to reshape, transpose or cut them takes no line at all. Arrays and entries may be held in a shape
-that broadcasts to their own, with an axis of length one for a longer one: most operations broadcast, so that
-the larger array is never made; `whole` makes it where it is needed.
+entries, and to reshape, transpose or cut them takes no line at all. Arrays and entries may be held in a
+shape that broadcasts to their own, with an axis of length one for a longer one: most operations broadcast,
+so that the larger array is never made; `whole` makes it where it is needed.
 
 A line stands in the innermost loop that its operands depend on, and a line without operands is run once,
 when the program is made. What can be computed from literal numbers alone is, and takes no line.
@@ -76,7 +76,7 @@ class Value:
         return alone
 
     def with_shape(self, shape: Shape) -> "Value":
-        """One number as all entries of an array of another shape."""
+        """What is held, for all of an array of another shape."""
         return replace(self, shape=shape)
 
 
@@ -301,10 +301,8 @@ class Writer:
         entry = RULES.get(name)
         if entry is None:
             raise NotInterpretable(f"NumPy has no form of JAX's operation {name} here.")
-        for variable in equation.outvars:
-            dtype = dtype_of(variable.aval)
-            if dtype.kind not in KINDS and dtype != KEY:
-                raise NotInterpretable(f"NumPy does not do {name} of {variable.aval.dtype} here.")
+        if not _has_program(equation):  # otherwise what it calls has its say first
+            _need_numbers(equation)
         if not entry.takes_entries:
             operands = [self.array(operand) for operand in operands]
         return entry.write(self, equation, operands)
@@ -319,6 +317,21 @@ class Writer:
 def dtype_of(aval: Any) -> np.dtype:
     """The dtype of a result as NumPy knows it."""
     return KEY if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key) else np.dtype(aval.dtype)
+
+
+def _has_program(equation: Any) -> bool:
+    """Whether it is a loop, a branch or a call."""
+    return any(
+        hasattr(given, "eqns") or hasattr(given, "jaxpr") for given in equation.params.values()
+    )
+
+
+def _need_numbers(equation: Any) -> None:
+    for variable in equation.outvars:
+        dtype = dtype_of(variable.aval)
+        if dtype.kind not in KINDS and dtype != KEY:
+            name = equation.primitive.name
+            raise NotInterpretable(f"NumPy does not do {name} of {variable.aval.dtype} here.")
 
 
 def held_plain(shape: Shape) -> Shape:
