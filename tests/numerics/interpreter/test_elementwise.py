@@ -182,7 +182,7 @@ def test_operations_on_arrays(case, name, dtype):
     same(found, expected[name], UNITS.get(name, 5), by_entry=True)
 
 
-@pytest.mark.parametrize("case, name, dtype", ALL)
+@pytest.mark.parametrize("case, name, dtype", [row for row in ALL if row.values[2] != "float32"])
 def test_operations_on_numbers(case, name, dtype):
     """One number, three in a vector, and one that stands for all entries of an array."""
     function, (args, expected) = CASES[case][0][name], by_jax(case, dtype)

@@ -1,9 +1,11 @@
 """Random numbers: the bits of JAX, from the same keys."""
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jax import lax
 
 from kalvi.numerics.interpreter import NotInterpretable, interpret
 from tests.numerics.interpreter.engines import agree, compiled
@@ -28,6 +30,8 @@ def bits(seed):
         "permutation": jr.permutation(key, 10),
         "bernoulli": jr.bernoulli(key, 0.3, (20,)),
         "none": jr.bits(key, (0,)),
+        "wrapped": jr.bits(jr.wrap_key_data(jr.key_data(keys))[1]),
+        "one wrapped": jr.bits(jr.wrap_key_data(jr.key_data(key))),
     }
 
 
@@ -59,8 +63,6 @@ def test_keys_in_loops():
             key, now = jr.split(key)
             return key, jr.bits(now)
 
-        from jax import lax
-
         last, found = lax.scan(step, jr.key(seed), None, length=4)
         return jr.key_data(last), found
 
@@ -68,8 +70,6 @@ def test_keys_in_loops():
 
 
 def test_many_keys_at_once():
-    import jax
-
     agree(
         lambda seed: jax.vmap(lambda k: jr.bits(k, (2,)))(jr.split(jr.key(seed), 3)), np.uint32(1)
     )

@@ -46,6 +46,10 @@ def test_entries_that_are_numbers(dtype):
 
 def test_truth():
     def truth(a):
+        odd = lax.reduce(a, np.False_, lax.bitwise_xor, (0,))
+        return odd, *everywhere(a)
+
+    def everywhere(a):
         return jnp.all(a), jnp.any(a), jnp.all(a, axis=0), jnp.any(a, axis=1), jnp.sum(a)
 
     def of_numbers(a, b):
@@ -63,7 +67,8 @@ def test_nothing(dtype):
             return lax.reduce(a, np.asarray(unit, a.dtype), function, (0,))
 
         if a.dtype == bool:
-            return reduced(lax.bitwise_and, True), reduced(lax.bitwise_or, False)
+            either = reduced(lax.bitwise_or, False), reduced(lax.bitwise_xor, False)
+            return reduced(lax.bitwise_and, True), *either
         low, high = (-np.inf, np.inf) if a.dtype.kind == "f" else (-(2**31), 2**31 - 1)
         return (
             jnp.sum(a, axis=0),

@@ -94,9 +94,14 @@ def test_arrays_of_one_entry():
     agree(moves, np.full((1, 1), 2.0), np.full((1, 1), -3.0))
 
 
-def test_iota():
+def test_arrays_of_nothing_but_numbers():
     def counts():
-        return jnp.arange(5), lax.iota(np.float32, 1), lax.broadcasted_iota(np.int32, (3, 1, 4), 2)
+        return (
+            lax.empty((2, 3), np.float32) * 0,
+            jnp.arange(5),
+            lax.iota(np.float32, 1),
+            lax.broadcasted_iota(np.int32, (3, 1, 4), 2),
+        )
 
     agree(counts)
 

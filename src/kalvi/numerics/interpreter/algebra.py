@@ -153,15 +153,3 @@ def _write_qr(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     (a,) = _whole(writer, operands)
     mode = "complete" if equation.params["full_matrices"] else "reduced"
     return writer.set_several(f"np.linalg.qr({a.text}, '{mode}')", equation.outvars, [a])
-
-
-@rule("geqrf")
-def _write_geqrf(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    (a,) = _whole(writer, operands)
-    return writer.set_several(f"{writer.helper(householder)}({a.text})", equation.outvars, [a])
-
-
-def householder(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The R of a QR above the reflectors, and their factors."""
-    raw, tau = np.linalg.qr(a, "raw")
-    return np.swapaxes(raw, -1, -2), tau

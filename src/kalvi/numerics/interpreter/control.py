@@ -11,16 +11,12 @@ from kalvi.numerics.interpreter.writer import Value, Writer, dtype_of, held_plai
 
 CALLS = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "remat": "jaxpr",
     "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
 }
+"""The parameter that has what is called."""
 
 
 @rule(*CALLS, takes_entries=True)
@@ -39,7 +35,7 @@ def _linear_solve(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return writer.inline(solve.jaxpr, solve.consts, [*constants, *right])
 
 
-@rule("sharding_constraint", "optimization_barrier", "device_put", "pvary", takes_entries=True)
+@rule("optimization_barrier", "device_put", takes_entries=True)
 def _same(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     """What concerns devices and compilers changes nothing here."""
     return operands

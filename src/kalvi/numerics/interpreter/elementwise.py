@@ -120,7 +120,7 @@ def _ring(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return write_each(writer, aval, operands, one, formula)
 
 
-@rule("stop_gradient", "copy", "copy_p", "reduce_precision", takes_entries=True)
+@rule("stop_gradient", "copy", takes_entries=True)
 def _same(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return operands
 

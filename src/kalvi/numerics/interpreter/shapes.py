@@ -59,7 +59,7 @@ def _broadcast(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return [reshaped(writer, value, shape, tuple(held))]
 
 
-@rule("reshape", "expand_dims", takes_entries=True)
+@rule("reshape", takes_entries=True)
 def _reshape(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     value, shape = operands[0], tuple(equation.outvars[0].aval.shape)
     if value.is_number:
