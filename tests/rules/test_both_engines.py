@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kalvi.numerics.namespaces import is_array, is_number
 from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch
@@ -54,9 +55,12 @@ PRODUCT = [
 
 def host(tree, dtype=np.float64):
     """The tree with arrays of NumPy."""
-    return jax.tree.map(
-        lambda a: np.asarray(a, dtype) if isinstance(a, jax.Array | np.ndarray) else a, tree
-    )
+    return jax.tree.map(lambda a: np.asarray(a, dtype) if is_array(a) else a, tree)
+
+
+def device(tree):
+    """The tree with arrays of JAX."""
+    return jax.tree.map(lambda a: jnp.asarray(a) if is_number(a) else a, tree)
 
 
 def rows_of(observed, n, dtype=np.float64):
@@ -69,9 +73,9 @@ def by_both(function, *args):
     """What NumPy and a compiled program make of it, both as arrays of JAX for the formulas of the laws."""
     found = run.call(function, *args)
     assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(found))
-    expected = run.call(function, *jax.tree.map(jnp.asarray, args))
+    expected = run.call(function, *device(args))
     assert any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(expected))
-    return jax.tree.map(jnp.asarray, found), expected
+    return device(found), expected
 
 
 def learn(rule, prior, rows):
