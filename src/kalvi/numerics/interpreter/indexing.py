@@ -1,16 +1,15 @@
 """What gather and scatter of JAX mean, in NumPy's indexing."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jax.lax import GatherScatterMode
 
+from kalvi.numerics.interpreter.writer import Value, Writer, rule
+
 Axes = tuple[int, ...]
-
-
-def _axes(given: Any) -> Axes:
-    return tuple(map(int, given))
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Windows:
     index_batching: Axes
     start_axes: Axes  # the axis of the array to which each entry of an index belongs
 
-    def places(self, shape: Axes, index: np.ndarray) -> tuple[list[np.ndarray], tuple[int, ...]]:
+    def places(self, shape: Axes, index: np.ndarray) -> tuple[list[Any], Axes]:
         """The index of each axis of the array, with the axes of the index before those of the window."""
         outer = index.shape[:-1]
         kept = [i for i in range(len(shape)) if i not in self.gone and i not in self.batching]
@@ -50,10 +49,15 @@ class Windows:
         most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
         return np.clip(index.astype(np.int64), 0, most)
 
-    def inside(self, shape: Axes, index: np.ndarray) -> np.ndarray:
+    def inside(self, shape: Axes, index: np.ndarray) -> Any:
         """Whether the window that begins at each start is inside the array."""
         most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
         return np.all((index >= 0) & (index <= most), axis=-1)
+
+
+def _axes(numbers: Iterable[Any]) -> Axes:
+    """Python's whole numbers; JAX gives some as NumPy's."""
+    return tuple(map(int, numbers))
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class GatherPlan:
             _axes(numbers.start_indices_batching_dims),
             _axes(numbers.start_index_map),
         )
-        offset = _axes(numbers.offset_dims)
+        offset = numbers.offset_dims
         outer = [i for i in range(len(shape)) if i not in offset]
         position = {place: i for i, place in enumerate([*outer, *offset])}
         order = tuple(position[i] for i in range(len(shape)))
@@ -138,7 +142,7 @@ class ScatterPlan:
             given["mode"] == GatherScatterMode.CLIP,
         )
 
-    def replaces_one_window(self, given: dict[str, Any], index_shape: Axes) -> bool:
+    def replaces_one_window(self, index_shape: Axes) -> bool:
         """Whether one window, found by one number, is replaced; its other axes are whole."""
         return (
             self.combine == "scatter"
@@ -155,12 +159,8 @@ class ScatterPlan:
         window = iter(updates.shape[len(outer) :])
         sizes = tuple(next(window) if i in kept else 1 for i in range(array.ndim))
         windows = Windows(sizes, self.gone, self.batching, self.index_batching, self.start_axes)
-        inside = np.ones(index.shape[:-1], bool)
-        if self.clips:
-            index = windows.clipped(array.shape, index)
-        else:
-            inside = windows.inside(array.shape, index)
-            index = windows.clipped(array.shape, index)
+        inside = np.True_ if self.clips else windows.inside(array.shape, index)
+        index = windows.clipped(array.shape, index)
         places = np.broadcast_arrays(*windows.places(array.shape, index)[0], updates)[:-1]
         new = array.copy()
         if not inside.all():
@@ -171,3 +171,48 @@ class ScatterPlan:
         else:
             COMBINED[self.combine].at(new, tuple(places), updates)
         return new
+
+
+@rule("gather")
+def _gather(writer: Writer, equation: Any, operands: list[Value]) -> Any:
+    aval, given = equation.outvars[0].aval, equation.params
+    plan = GatherPlan.of(given, tuple(aval.shape))
+    return [_call(writer, plan, aval, operands)]
+
+
+@rule("scatter", *COMBINED)
+def _scatter(writer: Writer, equation: Any, operands: list[Value]) -> Any:
+    aval, given = equation.outvars[0].aval, equation.params
+    plan = ScatterPlan.of(equation.primitive.name, given)
+    array, index, update = operands
+    if plan.replaces_one_window(index.shape) and array.shape != ():
+        return [_replace_window(writer, plan, writer.whole(array), index, update)]
+    return [_call(writer, plan, aval, operands)]
+
+
+def _call(writer: Writer, plan: Any, aval: Any, operands: list[Value]) -> Value:
+    """The result of a plan's work."""
+    texts = ", ".join(writer.as_array(value) for value in operands)
+    text = f"{writer.helper(plan)}({texts})"
+    text = f"{text}.item()" if aval.shape == () else text
+    parts = [writer.whole(value) for value in operands]
+    return writer.set(text, tuple(aval.shape), aval.dtype, parts)
+
+
+def _replace_window(
+    writer: Writer, plan: ScatterPlan, array: Value, index: Value, update: Value
+) -> Value:
+    """The array with the window at one index replaced, if it is inside."""
+    (axis,) = plan.start_axes
+    kept = iter(update.shape)
+    sizes = [1 if i in plan.gone else next(kept) for i in range(len(array.shape))]
+    most = array.shape[axis] - sizes[axis]
+    own = index.text if axis in plan.gone else f"{index.text}:{index.text} + {sizes[axis]}"
+    cut = ", ".join(own if i == axis else ":" for i in range(len(array.shape)))
+    text = f"put({array.text}, np.s_[{cut}], {update.text})"
+    parts = [array, index, update]
+    if index.known is None:
+        text = f"({text} if 0 <= {index.text} <= {most} else {array.text})"
+    elif not 0 <= index.known <= most:
+        return array
+    return writer.set(text, array.shape, array.dtype, parts)

@@ -3,7 +3,9 @@
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from inspect import isfunction
 from itertools import compress
+from threading import Lock
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,13 +14,41 @@ import numpy as np
 import scipy.special
 from jax.interpreters import partial_eval
 
-from kalvi.numerics.interpreter import algebra, arrays, control, elementwise
-from kalvi.numerics.interpreter.writer import Value, Writer, dtype_of, indented, without_unused
+from kalvi.numerics.interpreter import (
+    algebra,
+    control,
+    elementwise,
+    indexing,
+    products,
+    random,
+    reductions,
+    routines,
+    scalars,
+    shapes,
+)
+from kalvi.numerics.interpreter.writer import (
+    Value,
+    Writer,
+    dtype_of,
+    held_plain,
+    indented,
+    without_unused,
+)
 from kalvi.numerics.namespaces import is_array, is_number
 from kalvi.numerics.platforms import traced_for_numpy
 
 MOST_PROGRAMS = 256
 """Programs that are kept; the one that was used longest ago goes first."""
+
+
+def functions_of(module: Any) -> dict[str, Any]:
+    """The public functions that a module defines, by name."""
+    return {
+        name: thing
+        for name, thing in vars(module).items()
+        if isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
+    }
+
 
 WORDS = {
     "np": np,
@@ -26,56 +56,80 @@ WORDS = {
     "inf": math.inf,
     "nan": math.nan,
     "full": np.full,
-    "asarray": np.asarray,
     "broadcast_to": np.broadcast_to,
-    "put": arrays.put,
-    "pad": arrays.pad,
-    "sort": arrays.sort,
-    "top_k": arrays.top_k,
     **{f"m{name}": getattr(math, name) for name in (
         "exp", "expm1", "log", "log1p", "sqrt", "cbrt", "tanh", "asinh", "atan", "atan2", "erf", "erfc"
     )},
-    **elementwise.GUARDED,
+    **functions_of(scalars),
+    **functions_of(routines),
 }  # fmt: skip
 """What the lines of programs may name."""
-ROOMS = (algebra, arrays, control, elementwise)
-"""Where primitives are written."""
+WITH_RULES = (algebra, control, elementwise, indexing, products, random, reductions, shapes)
+"""The modules that say how primitives are written; to import them registers it."""
 
 
 class Program(NamedTuple):
     """A traced function as Python: arrays in, arrays out."""
 
-    run: Callable[..., tuple[Any, ...]]
+    run: Callable[..., tuple[np.ndarray, ...]]
     text: str
+    own: frozenset[int]  # the ids of the arrays that it keeps
     tree: Any  # of the results
     rest: Any  # what is no array in the results
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
+    def __call__(self, leaves: Sequence[np.ndarray]) -> Any:
         with np.errstate(all="ignore"):
-            found = jax.tree.unflatten(self.tree, self.run(*leaves))
+            arrays = self.run(*leaves)
+        found = jax.tree.unflatten(self.tree, self._fresh(arrays, leaves))
         return found if self.rest is None else eqx.combine(found, self.rest)
+
+    def _fresh(
+        self, arrays: Sequence[np.ndarray], leaves: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """The arrays with copies in place of those that others have too, whole or in part."""
+        seen, fresh = set(map(id, leaves)), []
+        for array in arrays:
+            if array.base is not None or id(array) in seen or id(array) in self.own:
+                array = array.copy()
+            seen.add(id(array))
+            fresh.append(array)
+        return fresh
 
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
+_programs_lock = Lock()
 
 
 def interpret(function: Callable[..., Any], *args: Any) -> Any:
     """function(*args) by NumPy; its arrays are those of NumPy, and so are the results.
 
     Arrays and floating-point numbers are what the program computes with. Anything else in the arguments
-    is a constant of the program, as with `jax.jit`.
+    is a constant of the program, as with `jax.jit`. Results share no memory with the arguments, with the
+    program or with each other. Several threads may call this at once.
     """
     leaves, tree = jax.tree.flatten(args)
     which = [is_number(leaf) for leaf in leaves]
     key = (function, tree, *map(_kind, leaves), jax.config.jax_enable_x64)
-    program = _programs.get(key)
+    program = _kept(key)
     if program is None:
-        program = _programs[key] = make_program(function, leaves, tree, which)
+        program = make_program(function, leaves, tree, which)
+        _keep(key, program)
+    return program([np.asarray(leaf) for leaf in compress(leaves, which)])
+
+
+def _kept(key: Any) -> Program | None:
+    """The program of this key, which is then the last to go."""
+    with _programs_lock:
+        if key in _programs:
+            _programs.move_to_end(key)
+        return _programs.get(key)
+
+
+def _keep(key: Any, program: Program) -> None:
+    with _programs_lock:
+        _programs[key] = program
         if len(_programs) > MOST_PROGRAMS:
             _programs.popitem(last=False)
-    else:
-        _programs.move_to_end(key)
-    return program([np.asarray(leaf) for leaf in compress(leaves, which)])
 
 
 def _kind(leaf: Any) -> Any:
@@ -119,22 +173,24 @@ def write_program(closed: Any, tree: Any, rest: Any = None) -> Program:
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )
-    constants = dict(WORDS)
-    writer = Writer(constants)
-    names = [writer.name() for _ in jaxpr.invars]
-    operands, lines = [], []
-    for name, variable in zip(names, jaxpr.invars, strict=True):
-        shape = tuple(variable.aval.shape)
-        operands.append(Value(name, shape, dtype_of(variable.aval), shape, 1))
-        if shape == ():
-            lines.append(f"{name} = {name}.item()")
-    writer.blocks[1].lines.extend(lines)
+    writer = Writer(WORDS)
+    operands = [_argument(writer, variable) for variable in jaxpr.invars]
     results = writer.inline(jaxpr, closed.consts, operands)
-    texts = [writer.as_array(result) for result in results]
-    writer.put(f"return ({' '.join(f'{text},' for text in texts)})")
+    writer.put(f"return ({' '.join(f'{writer.as_array(result)},' for result in results)})")
     used: set[str] = set()
     each, once = (without_unused(block.lines, used) for block in writer.blocks[::-1])
-    text = "\n".join([*once, f"def run({', '.join(names)}):", *indented(each)])
+    names = ", ".join(operand.text for operand in operands)
+    text = "\n".join([*once, f"def run({names}):", *indented(each)])
     with np.errstate(all="ignore"):
-        exec(compile(text, "<program>", "exec"), constants)
-    return Program(constants["run"], text, tree, rest)
+        exec(compile(text, "<program>", "exec"), writer.constants)
+    kept = (id(thing) for thing in writer.constants.values() if isinstance(thing, np.ndarray))
+    return Program(writer.constants["run"], text, frozenset(kept), tree, rest)
+
+
+def _argument(writer: Writer, variable: Any) -> Value:
+    """An argument of the program: an array, or the number that is its only entry."""
+    name, shape = writer.name(), tuple(variable.aval.shape)
+    held = held_plain(shape)
+    if held == ():
+        writer.put(f"{name} = {name}.item()")
+    return Value(name, shape, dtype_of(variable.aval), held, 1)

@@ -1,18 +1,25 @@
 """A jaxpr as lines of Python.
 
-A value is held as a Python number if it is a scalar, and otherwise as a NumPy array. An array may be held in
-a shape that broadcasts to its own: a scalar that stands for all entries, or an axis of length one for a
-longer one. Most operations broadcast, so that the larger array is never made; `whole` makes it where it is
-needed.
+Three forms of a value:
 
-A line stands in the innermost loop on which its operands depend, and a line without operands is run once,
-when the program is made.
+    a number     a Python number; also an array of a single entry, and one whose entries are all equal
+    an array     a NumPy array
+    entries      a Python number for each entry, of an array of at most `FEW` made of numbers only
+
+A call of NumPy takes longer than twenty operations on Python numbers, so short vectors are faster as
+entries, and to reshape, transpose or cut them takes no line at all. Arrays and entries may be held in a
+shape that broadcasts to their own, with an axis of length one for a longer one: most operations broadcast,
+so that the larger array is never made; `whole` makes it where it is needed.
+
+A line stands in the innermost loop that its operands depend on, and a line without operands is run once,
+when the program is made. What can be computed from literal numbers alone is, and takes no line.
 """
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import jax
@@ -21,32 +28,56 @@ from jax.extend import core
 
 Shape = tuple[int, ...]
 
+FEW = 9
+"""The most entries that are kept as numbers: those of 3 × 3 matrices; NumPy is as fast from some 16 on."""
 SMALL_CONSTANT = 2**16
-"""Arrays of more entries are not kept as constants of a program."""
-
+"""Larger arrays are not made in advance and kept with a program."""
 
 KEY = np.dtype([("first", np.uint32), ("second", np.uint32)])
 """A random key; one by itself is held as a pair of numbers."""
+KINDS = "biuf"
+"""The kinds of numbers that programs compute with; complex ones are not among them."""
 
 
 class NotInterpretable(TypeError):
-    """An operation of JAX that has no line here."""
+    """A program has an operation that NumPy cannot do here; the message names it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
-    """An operand: how it is called, what it is, and in which shape it is held."""
+    """An operand or a result: the text that gives it, its shape and dtype, and how it is held."""
 
     text: str
     shape: Shape
     dtype: np.dtype
     held: Shape
-    depth: int = 0
+    depth: int = 0  # of the loops and branches around the line that computes it
+    known: Any = None  # the number that the text stands for, if it is a literal
+    entries: np.ndarray | None = (
+        None  # numbers in the shape `held`, each a Value; there is no text then
+    )
 
     @property
     def is_number(self) -> bool:
-        """Whether it is held as a Python number."""
+        """Whether it is held as one Python number."""
         return self.held == ()
+
+    @property
+    def is_numbers(self) -> bool:
+        """Whether it is held as one Python number or several."""
+        return self.held == () or self.entries is not None
+
+    def numbers(self) -> np.ndarray:
+        """What `is_numbers`, as an array of numbers in the shape `held`."""
+        if self.entries is not None:
+            return self.entries
+        alone = np.empty((), object)
+        alone[()] = self
+        return alone
+
+    def with_shape(self, shape: Shape) -> "Value":
+        """What is held, for all of an array of another shape."""
+        return replace(self, shape=shape)
 
 
 class Block:
@@ -59,39 +90,49 @@ class Block:
 
 
 Rule = Callable[["Writer", Any, list[Value]], Sequence[Value]]
-RULES: dict[str, Rule] = {}
-"""How each primitive is written, by its name: rule(writer, equation, operands) gives the results."""
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+@dataclass(frozen=True)
+class Entry:
+    """How a primitive is written: rule(writer, equation, operands) gives the results."""
+
+    write: Rule
+    takes_entries: bool  # whether operands may come as entries; they are made arrays otherwise
+
+
+RULES: dict[str, Entry] = {}
+"""By the names of the primitives."""
+
+
+def rule(*names: str, takes_entries: bool = False) -> Callable[[Rule], Rule]:
     """Register how primitives of these names are written."""
 
     def register(function: Rule) -> Rule:
         for name in names:
-            RULES[name] = function
+            if name in RULES:
+                raise ValueError(f"{name} has two rules.")
+            RULES[name] = Entry(function, takes_entries)
         return function
 
     return register
 
 
 class Writer:
-    """The lines of one program, and the constants that they name."""
+    """The lines of one program, and the objects that they name."""
 
-    def __init__(self, constants: dict[str, Any]):
-        self.constants = constants
+    def __init__(self, words: Mapping[str, Any]):
+        self.constants = dict(words)
         self.blocks = [Block(pinned=True), Block(pinned=False)]  # run once; run at each call
-        self.windows: dict[
-            str, tuple[Value, list[Value]]
-        ] = {}  # an array, and where a part of it begins
+        self.windows: dict[str, tuple[Value, list[Value]]] = {}
+        """What a name is a part of, and where that part begins."""
         self._names = (f"v{i}" for i in itertools.count())
-        self._constant_names: dict[int, Value] = {}
-        self._literals: dict[str, bool | int | float] = {}
+        self._constant_values: dict[int, Value] = {}
 
     # lines -----------------------------------------------------------------------------------------
 
     @property
     def depth(self) -> int:
-        """The block that is written at present."""
+        """How many loops and branches there are around the next line; 1 for none."""
         return len(self.blocks) - 1
 
     def name(self) -> str:
@@ -99,8 +140,12 @@ class Writer:
         return next(self._names)
 
     def put(self, line: str) -> None:
-        """A line where the writer is."""
+        """Add a line to the block that is being written."""
         self.blocks[-1].lines.append(line)
+
+    def put_block(self, header: str, lines: Sequence[str]) -> None:
+        """Add a statement with a body; the body may turn out to be empty."""
+        self.blocks[-1].lines += [header, *indented(lines), "    pass"]
 
     def set(
         self,
@@ -110,69 +155,124 @@ class Writer:
         operands: Sequence[Value],
         held: Shape | None = None,
     ) -> Value:
-        """A new value, computed in the outermost block that knows its operands."""
-        held = shape if held is None else held
-        depth = self._block_of(operands, held)
+        """The array that the text gives, held in the shape `held`; the number, if that is ().
+
+        An array of one entry is made a number.
+        """
+        held = tuple(shape) if held is None else held
+        if held != () and prod(held) == 1:
+            text, held = f"{text}.item()" if _is_atom(text) else f"({text}).item()", ()
+        return self._line(text, shape, dtype, operands, held)
+
+    def _line(
+        self, text: str, shape: Shape, dtype: Any, operands: Sequence[Value], held: Shape
+    ) -> Value:
+        """What the text gives, computed in the outermost block that knows its operands."""
+        depth = self._outermost(operands, held)
         for block in self.blocks[: depth + 1]:
             if text in block.values:
-                return Value(block.values[text], shape, np.dtype(dtype), held, depth)
+                return Value(block.values[text], tuple(shape), np.dtype(dtype), held, depth)
         name = self.name()
         self.blocks[depth].lines.append(f"{name} = {text}")
         self.blocks[depth].values[text] = name
-        return Value(name, shape, np.dtype(dtype), held, depth)
+        return Value(name, tuple(shape), np.dtype(dtype), held, depth)
 
-    def _block_of(self, operands: Sequence[Value], held: Shape) -> int:
-        """The outermost block where a line may stand; a line in a branch stays there."""
+    def set_number(self, text: str, dtype: Any, operands: Sequence[Value]) -> Value:
+        """The number that the text gives; computed at once where all operands are literals."""
+        if all(operand.known is not None for operand in operands):
+            with np.errstate(all="ignore"):
+                return self.literal(eval(text, self.constants), dtype)
+        return self.set(text, (), dtype, operands)
+
+    def set_several(
+        self, text: str, variables: Sequence[Any], operands: Sequence[Value]
+    ) -> list[Value]:
+        """The values of variables, which the text gives as a tuple of arrays."""
+        several = self._line(text, (0,), np.dtype(float), operands, (0,))
+        results = []
+        for i, variable in enumerate(variables):
+            shape, item = tuple(variable.aval.shape), f"{several.text}[{i}]"
+            item = f"{item}.item()" if shape == () else item
+            results.append(self.set(item, shape, dtype_of(variable.aval), [several]))
+        return results
+
+    def _outermost(self, operands: Sequence[Value], held: Shape) -> int:
+        """The block where a line may stand; one in a branch stays there."""
         depth = max((operand.depth for operand in operands), default=0)
-        if depth == 0 and np.prod(held) <= SMALL_CONSTANT:
+        if depth == 0 and prod(held) <= SMALL_CONSTANT:
             return 0
         pinned = [i for i, block in enumerate(self.blocks) if block.pinned]
         return max(depth, 1, *pinned)
 
-    def constant(self, value: Any) -> Value:
-        """A value that is known when the program is written."""
-        key = id(value)
-        if key not in self._constant_names:
-            array = np.asarray(value)
-            name = self.name()
-            self.constants[name] = array.item() if array.ndim == 0 else array
-            self.constants[f"{name}_kept"] = value  # its address is the key
-            found = Value(name, array.shape, array.dtype, array.shape)
-            self._constant_names[key] = found
-        return self._constant_names[key]
+    # values ----------------------------------------------------------------------------------------
 
-    def literal(self, value: Any, dtype: Any, shape: Shape = ()) -> Value:
+    def literal(self, number: Any, dtype: Any) -> Value:
         """A number that is written out."""
-        number = np.asarray(value).item()
-        text = _number(number)
-        self._literals[text] = number
-        return Value(text, shape, np.dtype(dtype), ())
+        number = np.asarray(number).item()
+        return Value(_number_text(number), (), np.dtype(dtype), (), known=number)
 
-    def helper(self, function: Any) -> str:
+    def constant(self, value: Any) -> Value:
+        """An array or number that is known when the program is written."""
+        key = id(value)
+        if key not in self._constant_values:
+            self._constant_values[key] = self._constant(np.asarray(value))
+            self.helper(value)  # keeps it, for its address is the key
+        return self._constant_values[key]
+
+    def _constant(self, array: np.ndarray) -> Value:
+        if 0 < array.size <= FEW and array.dtype.kind in "biuf":
+            numbers = np.empty(array.shape, object)
+            for i in np.ndindex(array.shape):
+                numbers[i] = self.literal(array[i], array.dtype)
+            return self.of_numbers(numbers, array.shape, array.dtype)
+        name = self.name()
+        self.constants[name] = array
+        return Value(name, array.shape, array.dtype, array.shape)
+
+    def of_numbers(self, numbers: np.ndarray, shape: Shape, dtype: Any) -> Value:
+        """The value of these entries, which are in a shape that broadcasts to its own."""
+        dtype = np.dtype(dtype)
+        if numbers.size == 1:
+            return replace(numbers.item(), shape=tuple(shape), dtype=dtype)
+        depth = max(number.depth for number in numbers.flat)
+        return Value("", tuple(shape), dtype, numbers.shape, depth, entries=numbers)
+
+    def helper(self, thing: Any) -> str:
         """The name by which lines call a function or use an object."""
-        name = f"h{id(function)}"
-        self.constants[name] = function
+        name = f"h{id(thing)}"
+        self.constants[name] = thing
         return name
 
+    def array(self, value: Value) -> Value:
+        """Entries as a NumPy array; other values as they are."""
+        if value.entries is None:
+            return value
+        numbers, dtype = list(value.entries.flat), self.helper(value.dtype)
+        text = f"np.array(({', '.join(number.text for number in numbers)}), {dtype})"
+        if len(value.held) > 1:
+            text += f".reshape({value.held})"
+        return self.set(text, value.shape, value.dtype, numbers, value.held)
+
     def whole(self, value: Value) -> Value:
-        """The value as an array of its own shape; a scalar stays a number."""
+        """The value as an array of its own shape; of the shape (), as a number."""
+        value = self.array(value)
         if value.held == value.shape:
             return value
         if value.is_number:
             text = f"full({value.shape}, {value.text}, {self.helper(value.dtype)})"
         else:
             text = f"broadcast_to({value.text}, {value.shape})"
-        return self.set(text, value.shape, value.dtype, [value])
+        return self._line(text, value.shape, value.dtype, [value], value.shape)
 
-    def known_number(self, value: Value) -> bool | int | float | None:
-        """The number that a literal stands for."""
-        return self._literals.get(value.text) if value.is_number else None
+    def plain(self, value: Value) -> Value:
+        """The value as loops and branches hand it on: a number if it has one entry, or the whole array."""
+        return value if held_plain(value.shape) == () else self.whole(value)
 
     def as_array(self, value: Value) -> str:
-        """A text that gives a NumPy array of the value's shape, of a scalar too."""
+        """A text that gives a NumPy array of the value's shape, whatever that is."""
         value = self.whole(value)
         if value.shape == ():
-            return f"asarray({value.text}, {self.helper(value.dtype)})"
+            return f"np.array({value.text}, {self.helper(value.dtype)})"
         return value.text
 
     # programs --------------------------------------------------------------------------------------
@@ -181,7 +281,7 @@ class Writer:
         """The results of a jaxpr, whose lines are written here."""
         known: dict[Any, Value] = {}
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
-            known[variable] = const if isinstance(const, Value) else self.constant(const)
+            known[variable] = self.constant(const)
         known.update(zip(jaxpr.invars, operands, strict=True))
 
         def read(atom: Any) -> Value:
@@ -192,12 +292,20 @@ class Writer:
             return known[atom]
 
         for equation in jaxpr.eqns:
-            write = RULES.get(equation.primitive.name)
-            if write is None:
-                raise NotInterpretable(f"{equation.primitive.name} has no form in NumPy here.")
-            results = write(self, equation, [read(atom) for atom in equation.invars])
+            results = self._write(equation, [read(atom) for atom in equation.invars])
             known.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+    def _write(self, equation: Any, operands: list[Value]) -> Sequence[Value]:
+        name = equation.primitive.name
+        entry = RULES.get(name)
+        if entry is None:
+            raise NotInterpretable(f"NumPy has no form of JAX's operation {name} here.")
+        if not _has_program(equation):  # otherwise what it calls has its say first
+            _need_numbers(equation)
+        if not entry.takes_entries:
+            operands = [self.array(operand) for operand in operands]
+        return entry.write(self, equation, operands)
 
     def inside(self, write: Callable[[], Any], *, pinned: bool) -> tuple[list[str], Any]:
         """The lines that `write` puts, as a block of their own, and what it returns."""
@@ -211,15 +319,40 @@ def dtype_of(aval: Any) -> np.dtype:
     return KEY if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key) else np.dtype(aval.dtype)
 
 
+def _has_program(equation: Any) -> bool:
+    """Whether it is a loop, a branch or a call."""
+    return any(
+        hasattr(given, "eqns") or hasattr(given, "jaxpr") for given in equation.params.values()
+    )
+
+
+def _need_numbers(equation: Any) -> None:
+    for variable in equation.outvars:
+        dtype = dtype_of(variable.aval)
+        if dtype.kind not in KINDS and dtype != KEY:
+            name = equation.primitive.name
+            raise NotInterpretable(f"NumPy does not do {name} of {variable.aval.dtype} here.")
+
+
+def held_plain(shape: Shape) -> Shape:
+    """How loops and branches hold a value of this shape: one entry as a number, others as an array."""
+    return () if prod(shape) == 1 else tuple(shape)
+
+
 def indented(lines: Sequence[str]) -> list[str]:
-    """The lines of a block one step to the right; `pass` if there are none."""
-    return [f"    {line}" for line in lines] or ["    pass"]
+    """The lines of a block one step to the right."""
+    return [f"    {line}" for line in lines]
 
 
-def _number(value: bool | int | float) -> str:
-    if isinstance(value, float) and not np.isfinite(value):
-        return "nan" if np.isnan(value) else "inf" if value > 0 else "(-inf)"
-    return f"({value!r})" if value < 0 else repr(value)
+def _number_text(number: bool | int | float) -> str:
+    if isinstance(number, float) and not np.isfinite(number):
+        return "nan" if np.isnan(number) else "inf" if number > 0 else "(-inf)"
+    return f"({number!r})" if np.copysign(1, number) < 0 else repr(number)
+
+
+def _is_atom(text: str) -> bool:
+    """Whether `.item()` behind the text means that of all of it."""
+    return re.fullmatch(r"\w+|[\w.]+\([^()]*\)|\w+\[[^\[\]]*\]", text) is not None
 
 
 _NAMES = re.compile(r"\bv\d+\b")
@@ -230,8 +363,9 @@ def without_unused(lines: Sequence[str], used: set[str]) -> list[str]:
     kept = []
     for line in reversed(lines):
         name, sign, text = line.strip().partition(" = ")
-        if sign and _NAMES.fullmatch(name) and name not in used:
+        is_value = bool(sign) and _NAMES.fullmatch(name) is not None
+        if is_value and name not in used:
             continue
-        used.update(_NAMES.findall(text if sign and _NAMES.fullmatch(name) else line))
+        used.update(_NAMES.findall(text if is_value else line))
         kept.append(line)
     return kept[::-1]
