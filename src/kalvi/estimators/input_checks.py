@@ -23,6 +23,26 @@ def name_bad_entry(**arrays: Any) -> Iterator[None]:
         raise ValueError(f"{found} Drop or impute such rows first.") from None
 
 
+def are_ready(model: Any, x: Any, y: Any = None, *, dtype: Any) -> bool:
+    """Whether scikit-learn's checks would hand on rows for a fitted model as they are.
+
+    They take longer than learning from one row, or predicting it.
+    """
+    ready = (
+        type(x) is np.ndarray
+        and x.ndim == 2
+        and x.dtype == dtype
+        and len(x) > 0
+        and x.shape[1] == model.n_features_in_
+        and "feature_names_in_" not in vars(model)
+        and bool(np.isfinite(x).all())
+    )
+    if y is None or not ready:
+        return ready
+    numbers = type(y) is np.ndarray and y.dtype.kind in "iufb" and y.shape == x.shape[:1]
+    return numbers and bool(np.isfinite(y).all())
+
+
 def refuse_lazy(**tables: Any) -> None:
     """Refuse tables whose rows have not been computed yet, such as a polars LazyFrame."""
     for name, table in tables.items():

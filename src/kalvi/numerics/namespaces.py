@@ -4,7 +4,7 @@ Predictions are made with NumPy wherever the parameters are in the memory of the
 neither JAX's backend, whose threads do not survive a fork, nor a compilation before the first row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
@@ -32,7 +32,12 @@ T = TypeVar("T")
 def is_jax(*values: Any) -> bool:
     """Whether any of the values, or of their parts, is an array of JAX."""
     others = [value for value in values if type(value) is not np.ndarray]  # most are, and soon told
-    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(others))
+    return has_jax(jax.tree.leaves(others))
+
+
+def has_jax(leaves: Iterable[Any]) -> bool:
+    """Whether any of the leaves of a tree is an array of JAX."""
+    return any(type(leaf) is not np.ndarray and isinstance(leaf, jax.Array) for leaf in leaves)
 
 
 def is_array(value: Any) -> bool:

@@ -10,7 +10,7 @@ _for_numpy = ContextVar("for_numpy", default=False)
 
 
 def platform() -> str:
-    """ "cpu", "gpu" or "tpu"; that of a program that NumPy runs is "cpu", and JAX's backend stays as it is."""
+    """ "cpu", "gpu" or "tpu"; "cpu" for a program that NumPy runs, which starts no backend of JAX."""
     return "cpu" if _for_numpy.get() else jax.default_backend()
 
 

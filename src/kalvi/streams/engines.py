@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 
 from kalvi.numerics import sharding
-from kalvi.numerics.namespaces import is_array, on_device, on_host
+from kalvi.numerics.namespaces import is_array, is_jax, on_device, on_host
 
 Tree = TypeVar("Tree")
 
@@ -24,12 +24,12 @@ MOST_NUMBERS = 2**18
 """States of more numbers are compiled for from the start: their algebra costs more than a compilation."""
 
 
-def rows_by_numpy(state: Any, seen: int, n: int, sites: int = 1) -> int:
+def rows_by_numpy(numbers: int, seen: int, n: int, sites: int = 1) -> int:
     """How many of the next n rows of a stream NumPy learns from, `seen` rows after its beginning.
 
-    A row costs as much as `sites` rows of one predictor and one prior.
+    Its state has so many numbers, and a row costs as much as `sites` rows of one predictor and one prior.
     """
-    if not is_small(state):
+    if sharding.device_count() > 1 or numbers > MOST_NUMBERS:
         return 0
     first = FIRST_ROWS // sites
     if n * sites <= FEW_ROWS or seen + n <= 2 * first:  # as many more do not repay a compilation
@@ -45,4 +45,6 @@ def is_small(tree: Any) -> bool:
 
 def placed(tree: Tree, by_numpy: bool) -> Tree:
     """The tree with its arrays where the engine of a job wants them."""
-    return on_host(tree) if by_numpy else on_device(tree)
+    if by_numpy:
+        return on_host(tree) if is_jax(tree) else tree
+    return on_device(tree)

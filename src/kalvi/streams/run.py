@@ -17,8 +17,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from kalvi.numerics.interpreter import interpret
-from kalvi.numerics.namespaces import is_array, is_jax, is_number
+from kalvi.numerics.interpreter import interpret, interpret_leaves
+from kalvi.numerics.namespaces import has_jax, is_array, is_jax, is_number
 from kalvi.numerics.precision import full_precision_products
 from kalvi.rules.base import Batch, Rule
 from kalvi.system.forks import refuse_inherited_backend
@@ -75,8 +75,9 @@ def advance(
 
     The block is a `Batch`, or whatever else the rule learns from.
     """
-    if not is_jax(state, batch, key):
-        return interpret(_update, rule, state, batch, key)
+    leaves, tree = jax.tree.flatten((rule, state, batch, key))
+    if not has_jax(leaves):
+        return interpret_leaves(_update, leaves, tree)
     _prepare_backend()
     numbers, constants = eqx.partition(rule, is_number)
     if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
@@ -144,8 +145,9 @@ def _advance(constants, state, numbers, batch, key):
 
 def call(function: Callable, *args):
     """function(*args), for the batch algorithms and for predictions."""
-    if not is_jax(args):
-        return interpret(function, *args)
+    leaves, tree = jax.tree.flatten(args)
+    if not has_jax(leaves):
+        return interpret_leaves(function, leaves, tree)
     _prepare_backend()
     settings_too = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, args)
     return _call(function, *settings_too)

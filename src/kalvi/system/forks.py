@@ -24,8 +24,8 @@ def refuse_inherited_backend() -> None:
     if _inherited:
         raise RuntimeError(
             "this process was forked from one that had started JAX, which would wait for ever here; "
-            'start workers with "spawn" or "forkserver", or fork before JAX is started. Models of few rows, '
-            "and predictions of linear models, need no JAX and work after a fork."
+            'start workers with "spawn" or "forkserver", or fork before JAX is started. Models of few '
+            "rows, and predictions of linear models, need no JAX and work after a fork."
         )
 
 

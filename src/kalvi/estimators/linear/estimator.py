@@ -15,7 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalvi.estimators.constraints import Constraint, check_parameters
 from kalvi.estimators.decorators import all_or_nothing
-from kalvi.estimators.input_checks import checked_weights, name_bad_entry, require_consistent
+from kalvi.estimators.input_checks import (
+    are_ready,
+    checked_weights,
+    name_bad_entry,
+    require_consistent,
+)
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum
@@ -160,9 +165,9 @@ class LinearEstimator(PickledInParts):
                 before = self.fit_.resumed()
             else:
                 before = self.fit_.with_parameters(self.settings(), self.family())
+            if before.parameters is None:
+                before = replace(before, parameters=self._parameters())
             self.fit_ = before.learn(rows)
-        if not self._has_same_parameters():
-            self.fit_ = replace(self.fit_, parameters=self._parameters())
         for problem in self.fit_.problems():
             _warn(problem)
         return self
@@ -184,33 +189,10 @@ class LinearEstimator(PickledInParts):
         """Refuse parameters that mean nothing, whatever the rows."""
         given = self.get_params()
         check_parameters(given, self.constraints)
-        schemes = ", ".join(VARIATIONAL)
-        exact = self.conjugate and self.rank is None
-        if self.passes not in ("auto", 1) and not exact and not self.has_optimum():
-            raise ValueError(
-                f"passes={self.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
-                f"of the schemes {schemes}; use passes='auto' or 1."
-            )
-        if self.method == "klprox" and not (self.has_optimum() and self.rank is None):
-            raise ValueError(
-                "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
-                f"{schemes}; use method='rvga' for others."
-            )
-        if self.prior is not None and not isinstance(self.prior, Gaussian):
-            raise TypeError(
-                "prior must be a Gaussian, such as another model's posterior_; "
-                f"got {type(self.prior).__name__}."
-            )
-        if self.prior is not None and given.get("noise_scale") == "auto":
-            raise ValueError(
-                "prior= is in the units of y and needs noise_scale to be a number, "
-                "such as the other model's noise_scale_; got noise_scale='auto'."
-            )
+        self.settings().check_combinations(self.conjugate, given.get("noise_scale"))
 
     def check_structure(self) -> None:
         """Refuse parameters that differ from those of the fit and that its state depends on."""
-        if self._has_same_parameters():
-            return
         now = self.fit_.with_stream(settings=self.settings()).structure()
         before = self.fit_.structure()
         for name, value in now.items():
@@ -239,8 +221,10 @@ class LinearEstimator(PickledInParts):
         """X and y as scikit-learn wants them; parameters are checked first."""
         if reset or not self._has_same_parameters():
             self.check_settings()
-        if "fit_" in vars(self) and not reset:
-            self.check_structure()
+            if "fit_" in vars(self) and not reset:
+                self.check_structure()
+        if not reset and are_ready(self, x, y, dtype=self.dtype):
+            return x, y
         how = {"reset": reset, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
         with name_bad_entry(X=x, y=y):
             checked: Any = validate_data(self, x, y, y_numeric=not is_classifier(self), **how)
@@ -322,7 +306,10 @@ class LinearEstimator(PickledInParts):
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
         if "fit_" not in vars(self):
             check_is_fitted(self, "fit_")
-        self.check_structure()
+        if not self._has_same_parameters():
+            self.check_structure()
+        if are_ready(self, x, dtype=self.dtype):
+            return self.fit_.predict(x)
         how = {"reset": False, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
         with name_bad_entry(X=x):
             rows: Any = validate_data(self, x, **how)

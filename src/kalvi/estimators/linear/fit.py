@@ -145,7 +145,9 @@ class LinearFit:
 
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
-        return self.resumed().with_stream(settings=settings, family=family)
+        return replace(
+            self.resumed().with_stream(settings=settings, family=family), parameters=None
+        )
 
     def resumed(self) -> "LinearFit":
         """The fit ready to learn further rows."""

@@ -46,6 +46,9 @@ def _by_blocks(
             batches = streams.array_batches(x, np.zeros(n), block_size=size, **layout)
             blocks = (batch.x for batch in batches)
             return predict_in_blocks(lambda block: run.call(function, *parts, block), blocks, n)
+    if n == 1:
+        (block,) = streams.dense_blocks(x, size=1, **layout)
+        return run.call(function, *parts, block)
     size = size if outputs == 1 else min(size, CLASS_ROWS)
     with np.errstate(all="ignore"):  # infinite rates are no news, as in JAX
         blocks = streams.dense_blocks(x, size=size, **layout)

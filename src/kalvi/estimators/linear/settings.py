@@ -14,7 +14,7 @@ from kalvi.estimators.constraints import (
     number,
     one_of,
 )
-from kalvi.gaussians import Dense, Diagonal, LowRankPrecision, Updatable
+from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import on_host
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
@@ -137,6 +137,34 @@ class LinearSettings:
         """Whether the stream approaches the optimum of a bound, which further passes can reach."""
         still = self.forgetting == 1 and self.process_noise == 0
         return self.rank != 0 and self.scheme in VARIATIONAL and still
+
+    def check_combinations(self, conjugate: bool, noise_scale: Any) -> None:
+        """Refuse parameters that do not go together.
+
+        `conjugate` says whether one pass with a full covariance ends at the optimum.
+        """
+        schemes = ", ".join(VARIATIONAL)
+        exact = conjugate and self.rank is None
+        if self.passes not in ("auto", 1) and not exact and not self.has_optimum:
+            raise ValueError(
+                f"passes={self.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
+                f"of the schemes {schemes}; use passes='auto' or 1."
+            )
+        if self.method == "klprox" and not (self.has_optimum and self.rank is None):
+            raise ValueError(
+                "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
+                f"{schemes}; use method='rvga' for others."
+            )
+        if self.prior is not None and not isinstance(self.prior, Gaussian):
+            raise TypeError(
+                "prior must be a Gaussian, such as another model's posterior_; "
+                f"got {type(self.prior).__name__}."
+            )
+        if self.prior is not None and noise_scale == "auto":
+            raise ValueError(
+                "prior= is in the units of y and needs noise_scale to be a number, "
+                "such as the other model's noise_scale_; got noise_scale='auto'."
+            )
 
     @property
     def pass_limit(self) -> int | None:

@@ -66,6 +66,18 @@ class LinearStream:
         """The prior scales that are streamed."""
         return self.family.scales if self.on_grid else [self.settings.prior_scale]
 
+    @cached_property
+    def sites(self) -> int:
+        """How many predictors a row has, counted once for each prior."""
+        return self.family.likelihood.outputs * len(self.scales)
+
+    @cached_property
+    def n_numbers(self) -> int:
+        """How many numbers a state holds."""
+        dim = self.family.likelihood.outputs * (self.n_features + bool(self.settings.fit_intercept))
+        columns = dim if self.settings.rank is None else self.settings.rank + 2
+        return len(self.scales) * dim * columns
+
     def prior(self) -> Any:
         """The prior, one for each scale of a grid."""
         outputs = self.family.likelihood.outputs
@@ -81,8 +93,7 @@ class LinearStream:
     def learn(self, state: Any, buffer: streams.Buffer, rows: Rows) -> tuple[Any, streams.Buffer]:
         """State and buffer after further rows, all of some weight; the first of a stream are NumPy's."""
         n, seen = len(rows[1]), buffer.seen + buffer.count
-        sites = self.family.likelihood.outputs * len(self.scales)
-        first = engines.rows_by_numpy(state, seen, n, sites)
+        first = engines.rows_by_numpy(self.n_numbers, seen, n, self.sites)
         if first == n and not self.settings.verbose:
             return self._learn(state, buffer, rows, by_numpy=True)
         head, tail = _part(rows, slice(first)), _part(rows, slice(first, n))

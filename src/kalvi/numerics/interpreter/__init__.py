@@ -17,7 +17,7 @@ No backend of JAX is started. Results agree with the compiled program to roundin
 operation that has no line here is refused with a `NotInterpretable`, which names it.
 """
 
-from kalvi.numerics.interpreter.program import interpret
+from kalvi.numerics.interpreter.program import interpret, interpret_leaves
 from kalvi.numerics.interpreter.writer import NotInterpretable
 
-__all__ = ["NotInterpretable", "interpret"]
+__all__ = ["NotInterpretable", "interpret", "interpret_leaves"]

@@ -107,7 +107,11 @@ def interpret(function: Callable[..., Any], *args: Any) -> Any:
     is a constant of the program, as with `jax.jit`. Results share no memory with the arguments, with the
     program or with each other. Several threads may call this at once.
     """
-    leaves, tree = jax.tree.flatten(args)
+    return interpret_leaves(function, *jax.tree.flatten(args))
+
+
+def interpret_leaves(function: Callable[..., Any], leaves: Sequence[Any], tree: Any) -> Any:
+    """`interpret` for arguments that are taken apart already, into leaves and the tree they belong to."""
     which = [is_number(leaf) for leaf in leaves]
     key = (function, tree, *map(_kind, leaves), jax.config.jax_enable_x64)
     program = _kept(key)
