@@ -25,7 +25,7 @@ from kalvi.tabular.report import figures, formatting, page
 from kalvi.tabular.report.axes import Scale, counting, covering
 from kalvi.tabular.report.document import CSS
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.rendering import ENVIRONMENT, element, macros
+from kalvi.tabular.report.rendering import ENVIRONMENT, element
 from tests.tabular import summaries
 
 SUMMARIES = (
@@ -41,6 +41,11 @@ SUMMARIES = (
     summaries.hostile_factor,
     summaries.hostile_silk,
 )
+
+
+def macros(template):
+    """The macros of a template, as functions that give markup."""
+    return ENVIRONMENT.get_template(template).module
 
 
 def body(html: str) -> ElementTree.Element:

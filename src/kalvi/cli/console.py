@@ -1,6 +1,5 @@
 """What all commands share: errors of one sentence, progress, JSON for scripts, files written whole."""
 
-import csv
 import io
 import json
 import os
@@ -120,24 +119,6 @@ def written(path: Path, mode: str = "wb") -> Iterator[Any]:
             yield text
             text.flush()
             text.detach()
-
-
-def write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """A CSV file of the rows, moved into place when it is whole."""
-    rows = list(rows)
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    with written(path, "w") as file:
-        file.write(text.getvalue())
-
-
-def folder(path: Path) -> Path:
-    """The folder, made if it was not there."""
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def say_json(value: Any) -> None:

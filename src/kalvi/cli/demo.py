@@ -7,7 +7,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from kalvi.cli.console import folder, loading, refusing
+from kalvi.cli.console import loading, refusing
 from kalvi.cli.outputs import check_picture
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -31,7 +31,7 @@ def demo(rows: int, seed: int, out: Path, force: bool) -> None:
         with loading():
             from kalvi import demo as experiment
             from kalvi import plots
-        folder(out.parent)
+        out.parent.mkdir(parents=True, exist_ok=True)
         check_picture(out, force=force)
         click.echo("generating rows and compiling ...", err=True)
         stream = experiment.generate(rows, seed)

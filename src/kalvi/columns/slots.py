@@ -9,7 +9,7 @@ the prediction is as uncertain as the prior of a new key makes it. Without one, 
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +68,14 @@ class Slots(eqx.Module):
     def without_counts(self) -> "Slots":
         """A copy that has counted no row."""
 
+    @abstractmethod
+    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        """What must hold of slots that come from a file: pairs of what is checked and the outcome.
+
+        `textual` says whether the keys are texts; the first `front` slots belong to numbers, and the model
+        hashes keys to `bits` bits, if at all.
+        """
+
 
 class OwnSlots(Slots):
     """A slot for each key, in the order in which they were first seen."""
@@ -124,6 +132,19 @@ class OwnSlots(Slots):
     def without_counts(self) -> "OwnSlots":
         return replace(self, counts=np.zeros_like(self.counts))
 
+    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        n, key = len(self.keys), str if textual else int
+        yield "its levels", all(type(own) is key for own in self.keys) and bits is None
+        yield "its levels", len(set(self.keys)) == n
+        arrays = (self.slots, self.counts)
+        yield "its places", all(a.dtype.kind == "i" and a.shape == (n,) for a in arrays)
+        yield "its counts", bool(np.all(self.counts >= 0))
+        places = self.by_key().values()
+        yield (
+            "its places",
+            (self.unknown is not None) == textual and len(set(places)) == len(places),
+        )
+
     def _positions(self, keys: Sequence[Key]) -> np.ndarray:
         """The position of each key in `self.keys`, −1 where it is not there."""
         if not self.keys or not keys:
@@ -168,6 +189,9 @@ class HashedSlots(Slots):
 
     def without_counts(self) -> "HashedSlots":
         return self
+
+    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        yield "its hash", self.bits == bits and self.start == front and self.unknown is None
 
 
 def hash_text(text: str, bits: int) -> int:

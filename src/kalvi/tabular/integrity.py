@@ -8,7 +8,6 @@ They are tried in their order, so that later ones may rely on those before.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.encoder import Encoder
-from kalvi.columns.keyed import KeyedColumn
 from kalvi.columns.numbers import NumberColumns
-from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
 from kalvi.columns.targets import MOST_CLASSES, Classes, Target
 from kalvi.readers.notation import Notation
 from kalvi.tabular.record import BINS, LEVELS, Record
@@ -107,7 +104,8 @@ def encoder_rules(encoder: Encoder) -> Rules:
     hashed = 2**bits if bits is not None and encoder.groups else 0
     taken = [np.zeros(0, int)]
     for group in encoder.groups:
-        for what, right in group_rules(group, front, bits):
+        yield f"'{group.name}': its counts", min(group.rows, group.missing) >= 0
+        for what, right in group.slots.rules(group.keys.textual, front, bits):
             yield f"'{group.name}': {what}", right
         if group.slots.count() is not None:
             taken.append(np.array(list(group.slots.by_key().values()), int))
@@ -138,35 +136,6 @@ def _number_rules(numbers: NumberColumns) -> Rules:
     yield "the units", not np.isinf(numbers.centre).any() and not np.isinf(numbers.scale).any()
     known = np.isfinite(count) & (count >= 0) & np.isfinite(mean) & (squares >= 0)
     yield "the moments", bool(np.all(known & np.isfinite(squares)))
-
-
-def group_rules(group: KeyedColumn, front: int, bits: int | None) -> Rules:
-    """Of a column of levels, words or indices; the numbers take the first `front` columns of x."""
-    yield "its counts", min(group.rows, group.missing) >= 0
-    yield from slot_rules(group.slots, group.keys.textual, front, bits)
-
-
-@singledispatch
-def slot_rules(slots: Slots, textual: bool, front: int, bits: int | None) -> Rules:
-    """Of the columns of x that the keys of a column have."""
-    raise TypeError(f"{type(slots).__name__} gives no columns of x")
-
-
-@slot_rules.register(OwnSlots)
-def _of_own_slots(slots: OwnSlots, textual: bool, front: int, bits: int | None) -> Rules:
-    n, key = len(slots.keys), str if textual else int
-    yield "its levels", all(type(own) is key for own in slots.keys) and bits is None
-    yield "its levels", len(set(slots.keys)) == n
-    yield "its places", is_integer_array(slots.slots, (n,)) and is_integer_array(slots.counts, (n,))
-    yield "its counts", bool(np.all(slots.counts >= 0))
-    places = slots.by_key().values()
-    yield "its places", (slots.unknown is not None) == textual and len(set(places)) == len(places)
-
-
-@slot_rules.register(HashedSlots)
-def _of_hashed_slots(slots: HashedSlots, textual: bool, front: int, bits: int | None) -> Rules:
-    same = slots.bits == bits and slots.start == front
-    yield "its hash", same and slots.unknown is None
 
 
 def record_rules(record: Record, width: int) -> Rules:
@@ -275,8 +244,3 @@ def is_json(value: Any) -> bool:
 def is_float_array(array: Any, shape: tuple[int, ...]) -> bool:
     """Whether a value is an array of floats of this shape."""
     return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == shape
-
-
-def is_integer_array(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a value is an array of integers of this shape."""
-    return isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.shape == shape

@@ -53,11 +53,6 @@ def element(tag: str, *children: Child, **attributes: object) -> Markup:
     return Markup("<{}>{}</{}>").format(Markup(" ").join(parts), join(*children), Markup(tag))
 
 
-def macros(template: str) -> Any:
-    """The macros of a template, as functions that give markup."""
-    return ENVIRONMENT.get_template(template).module
-
-
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(TEMPLATES),
     autoescape=True,
