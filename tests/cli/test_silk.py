@@ -136,7 +136,7 @@ def test_wrong_settings_of_a_matrix(tmp_path, monkeypatch):
     for options, words in (
         (("--factors", "0"), "--factors is a number from 1 on, or auto; got '0'."),
         (("--factors", "3"), "choose n_factors ≤ 2"),
-        (("--set", "depth=3"), "a factorisation has no parameter depth; it has batch_size, "),
+        (("--set", "depth=3"), "BinaryFactorization has no parameter 'depth'; it has batch_size, "),
         (("--row-locations", "where.csv"), "where.csv: has no location of row 'y'."),
         (("--row-locations", "three.csv"), "got 1 columns of 3 lines."),
         (("--row-locations", "order", "--unordered-rows"), "choose one of the two."),

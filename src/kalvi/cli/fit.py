@@ -23,7 +23,7 @@ from kalvi.cli.options import (
     settings_of,
 )
 from kalvi.cli.outputs import check_model, check_new_model, default_out, require
-from kalvi.readers import files
+from kalvi.readers import files, formats
 
 
 @click.command()
@@ -90,8 +90,8 @@ def fit(
 ) -> None:
     """Learn a model from the rows of DATA.
 
-    DATA is CSV or TSV (also .gz, .zst), Parquet, Feather or Arrow, JSON lines, libsvm or .npz; a file,
-    several, a directory, a pattern in quotes, or - for standard input.
+    DATA is a file, several, a directory, a pattern in quotes, or - for standard input. Files may be
+    FORMATS.
 
     Rows are learned as they come, in one pass. Where they fit in memory (2 GiB as dense numbers), the model
     goes on from there to the optimum of the variational bound; --one-pass leaves that out.
@@ -114,6 +114,9 @@ def fit(
         else:
             source, model = _begin(data, options)
         passes.begin_pass(model, source, out, data, options)
+
+
+fit.help = (fit.help or "").replace("FORMATS", formats.list_formats())
 
 
 @click.command()

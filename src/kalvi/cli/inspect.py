@@ -48,9 +48,9 @@ def merge(
         require(*models)
         check_model(out, models, force=force)
         with loading():
+            from kalvi.readers.errors import counted
             from kalvi.tabular import learn
             from kalvi.tabular.merge import merged
-            from kalvi.tabular.renderers.text import counted
         held = [learn.load_model(path) for path in models]
         whole = merged(held, [str(path) for path in models], again=again)
         learn.save_model(out, whole)

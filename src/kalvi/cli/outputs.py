@@ -6,6 +6,7 @@ What is replaced must be of the kind of what replaces it: no model over data, no
 import json
 import os
 from collections.abc import Iterable, Sequence
+from glob import has_magic
 from pathlib import Path
 
 from kalvi.readers import files, formats
@@ -47,7 +48,7 @@ def check_new_model(out: Path, inputs: Iterable[str | Path], force: bool) -> Non
 
 def default_out(data: Sequence[str]) -> Path:
     """What a model is called that was given no name: as its data, in the folder where we are."""
-    if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
+    if len(data) > 1 or data[0] == "-" or has_magic(data[0]):
         raise ValueError("give the model a name with --out.")
     return Path(f"{files.stem_of(data[0])}.kalvi")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.errors import BadData, list_names
+from kalvi.readers.errors import BadData, counted, list_names
 
 NUMBER = pa.float64()
 FLAG = pa.bool_()
@@ -34,7 +34,7 @@ def vector(width: int) -> pa.DataType:
 def type_in_words(column_type: pa.DataType) -> str:
     """A type in words, as in "a number"."""
     if pa.types.is_fixed_size_list(column_type):
-        return f"a vector of {column_type.list_size:,} number{'s' * (column_type.list_size != 1)}"
+        return f"a vector of {counted(column_type.list_size, 'number')}"
     words = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", TIME: "a time"}
     return words.get(column_type, "a sparse row" if column_type == SPARSE else str(column_type))
 

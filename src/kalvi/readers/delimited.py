@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import csv as pacsv
 
 from kalvi.readers.column_types import TEXT, check_names
-from kalvi.readers.errors import FAILURES, BadData, first_failure, name_row, shorten
+from kalvi.readers.errors import FAILURES, BadData, counted, first_failure, name_row, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -153,7 +153,7 @@ class _Body:
         fields = self._fields(block[ends[bad - 1] if bad else 0 : ends[bad]].lstrip(b"\r\n"))
         where = name_row(self._source.name, self._blocks.rows + bad + 1)
         if len(fields) != len(self.names):
-            many, needed = f"{len(fields):,} field{'s' * (len(fields) != 1)}", len(self.names)
+            many, needed = counted(len(fields), "field"), len(self.names)
             return BadData(f"{where}: has {many} where the header has {needed:,}.")
         return BadData(f"{where}: cannot be read ({shorten(options.delimiter.join(fields))}).")
 

@@ -36,6 +36,11 @@ def name_row(name: str, row: int) -> str:
     return f"{name}, row {row:,}"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number of things, such as "1 row" or "2,000 rows"."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def shorten(value: object) -> str:
     """A value as it is quoted in a message: on one line, its end left off where it is long."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -47,7 +47,7 @@ ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format
 COMPRESSED_ENDINGS = tuple(compression.ending for compression in COMPRESSIONS.values())
 
 
-def in_words() -> str:
+def list_formats() -> str:
     """All formats in one phrase: "CSV, TSV, … (also .gz, .zst, .bz2), Feather, Parquet or NumPy's .npz"."""
     text = [format.description for format in FORMATS.values() if format.compressible]
     other = [format.description for format in FORMATS.values() if not format.compressible]

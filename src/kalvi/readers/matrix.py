@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jaxtyping import Int8
 
 from kalvi.readers.column_types import FLAG, NUMBER, SPARSE, TEXT, TIME
-from kalvi.readers.errors import BadData, shorten
+from kalvi.readers.errors import BadData, counted, shorten
 from kalvi.readers.files import Data
 from kalvi.readers.source import Piece, Source, open_data
 
@@ -172,7 +172,7 @@ def _filled(
 def _long(source: Source, unstored: str | None) -> Matrix:
     """A matrix of which a line has one entry: row, column, value."""
     if len(source.schema) != 3:
-        have = f"{len(source.schema):,} column{'s' * (len(source.schema) != 1)}"
+        have = counted(len(source.schema), "column")
         raise BadData(f"{source.name}: a long list has a row, a column and a value; got {have}.")
     first, second, third = source.schema.names
     rows, cols, values, pieces = [], [], [], []

@@ -98,14 +98,15 @@ def stream(
     types: Mapping[str, str] | None = None,
     format: str | None = None,
 ) -> FileStream:
-    """The rows of a file, a directory, a pattern or several of them as Batches, never all in memory.
+    """Stream the rows of a file, a directory, a pattern or several of these as batches.
 
-    CSV and TSV (also compressed), Parquet, Feather and Arrow, JSON lines, libsvm and npz. Numbers are
-    standardised by the first rows, levels one-hot or hashed into 2^hash_bits places, labels numbered in
-    their order. `missing` is "error" or "impute", which marks what it fills in; `types` says what columns
-    are: "number", "category", "time", "text" or "drop", also with the notation ("number:1.234,5",
-    "time:%d/%m/%Y"); `dtype` is JAX's own float unless given. Rows come in blocks of `block_size`;
-    every loop over the result begins again.
+    The rows are never all in memory, and every loop over the result starts again at the first row. All
+    formats of `kalvi fit` are read. Numbers are standardised by the mean and deviation of the first rows,
+    categories are one-hot encoded or hashed into 2^hash_bits features, labels are numbered in sorted order.
+    `missing` is "error", or "impute", which adds an indicator of what was filled in. `types` says what
+    columns are: "number", "category", "time", "text" or "drop", also with the notation of their entries
+    ("number:1.234,5", "time:%d/%m/%Y"). `dtype` is JAX's default float unless given. A batch has
+    `block_size` rows.
 
     Examples
     --------

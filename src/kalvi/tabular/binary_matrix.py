@@ -19,14 +19,15 @@ from kalvi.columns.targets import label
 from kalvi.estimators.binary_factorization import BinaryFactorization
 from kalvi.estimators.binary_factorization.locations import UNORDERED, locations_as_numbers
 from kalvi.numerics.precision import matching_precision
+from kalvi.readers.errors import counted
 from kalvi.readers.files import BadData
 from kalvi.readers.matrix import Matrix
 from kalvi.readers.source import Source, open_data
 from kalvi.rules.silk.prune import contributions
 from kalvi.streams import run
+from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.integrity import Rules
 from kalvi.tabular.predictions import Outcome, PredictedPiece, Tell, nobody
-from kalvi.tabular.renderers.text import counted
 from kalvi.tabular.table_model import TableModel
 
 FEWEST = 2
@@ -253,19 +254,27 @@ def fitted(
     verbose: bool,
 ) -> MatrixModel:
     """The fitted model of a matrix that was read from these files."""
-    where = ", ".join(files)
+    named = ", ".join(files)
     if min(matrix.entries.shape) < FEWEST:
         raise BadData(
-            f"{where}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
+            f"{named}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
             f"factors need {FEWEST} of each at least."
         )
-    estimator, began = _estimator(rows, cols, parameters), time.monotonic()
+    where = {"row_locations": rows.locations, "col_locations": cols.locations}
+    estimator = new_estimator(
+        BinaryFactorization,
+        {"random_state": 0, **parameters},
+        unstored=None,
+        verbose=verbose,
+        **where,
+    )
+    began = time.monotonic()
     seen, ones = matrix.entries >= 0, matrix.entries == 1
     if not seen.any():
-        raise BadData(f"{where}: all entries are missing.")
+        raise BadData(f"{named}: all entries are missing.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
-        estimator.set_params(verbose=verbose).fit(ones, mask=seen)
+        estimator.fit(ones, mask=seen)
     estimator.set_params(verbose=False)
     counts = int(seen.sum()), int(ones.sum())
     seconds = time.monotonic() - began
@@ -294,22 +303,6 @@ def _thinned(values: np.ndarray) -> np.ndarray:
     if len(values) <= DRAWN:
         return values
     return values[np.linspace(0, len(values) - 1, DRAWN).astype(int)]
-
-
-def _estimator(rows: Located, cols: Located, parameters: dict[str, Any]) -> BinaryFactorization:
-    """The estimator before its fit, its parameters checked by name."""
-    known = sorted(
-        set(BinaryFactorization().get_params())
-        - {"row_locations", "col_locations", "unstored", "verbose"}
-    )
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        raise ValueError(
-            f"a factorisation has no parameter {', '.join(unknown)}; it has {', '.join(known)}."
-        )
-    where = {"row_locations": rows.locations, "col_locations": cols.locations}
-    chosen: dict[str, Any] = {"random_state": 0} | parameters | where
-    return BinaryFactorization(**chosen)
 
 
 def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:

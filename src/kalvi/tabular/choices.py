@@ -101,12 +101,12 @@ def check_numeric(name: str, column: pa.ChunkedArray) -> None:
         )
 
 
-def new_estimator(cls: type, parameters: dict[str, Any], fixed: tuple[str, ...] = ()) -> Any:
-    """An estimator with these parameters; unknown ones, and those `fixed` by the caller, are refused."""
+def new_estimator(cls: type, parameters: dict[str, Any], **fixed: Any) -> Any:
+    """An estimator with the user's parameters beside the `fixed` ones; no others may be given."""
     known = set(cls().get_params()) - set(fixed)
     for name in parameters:
         if name not in known:
             raise ValueError(
                 f"{cls.__name__} has no parameter '{name}'; it has {', '.join(sorted(known))}."
             )
-    return cls(**parameters)
+    return cls(**parameters, **fixed)

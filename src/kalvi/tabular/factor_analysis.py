@@ -17,15 +17,16 @@ from kalvi import __version__
 from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.numerics.precision import matching_precision
+from kalvi.readers.errors import counted
 from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.rules.factor_analysis.factor_model import hidden_moments
 from kalvi.streams import run
 from kalvi.tabular import integrity
+from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.text import counted
 from kalvi.tabular.rows import Rows
 from kalvi.tabular.summary import curve, file_names
 from kalvi.tabular.table_model import RowModel
@@ -101,7 +102,10 @@ class FactorModel(RowModel, FactorFields):
         encoder = Encoder.begin(
             numeric, source.sample, EncoderSettings(choices.missing == "impute")
         )
-        estimator = _estimator(choices)
+        fixed = {"n_components": choices.components, "method": choices.method}
+        estimator = new_estimator(
+            FactorAnalysis, {"random_state": 0, **choices.parameters}, verbose=False, **fixed
+        )
         if choices.components > encoder.numbers.width:
             raise ValueError(
                 f"{choices.components} factors of {encoder.numbers.width} columns of numbers are too "
@@ -315,19 +319,6 @@ class FactorModel(RowModel, FactorFields):
         for name in self.columns():
             if name not in table.column_names:
                 raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
-
-
-def _estimator(choices: FactorChoices) -> FactorAnalysis:
-    """The estimator before any row, its parameters checked."""
-    own = {"method": choices.method, "random_state": 0} | choices.parameters
-    try:
-        return FactorAnalysis(choices.components, **own)
-    except TypeError:
-        known = sorted(set(FactorAnalysis().get_params()) - {"n_components", "verbose"})
-        unknown = ", ".join(sorted(set(choices.parameters) - set(known)))
-        raise ValueError(
-            f"a factor analysis has no parameter {unknown}; it has {', '.join(known)}."
-        ) from None
 
 
 class Shares(NamedTuple):

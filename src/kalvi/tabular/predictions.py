@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 
 PIECE = 4096
@@ -45,7 +46,7 @@ class Outcome(NamedTuple):
 
     def as_lines(self) -> list[str]:
         """The outcome in lines of text."""
-        said = [f"predicted {self.rows:,} row{'s' * (self.rows != 1)}"]
+        said = [f"predicted {counted(self.rows, 'row')}"]
         if self.score is not None:
             name = self.measure.replace("_", " ")
             judged = (

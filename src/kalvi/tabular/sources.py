@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +13,6 @@ from kalvi.readers.source import Source, open_data
 
 SAMPLED = 10_000
 """The first rows, by which types, units and levels are found."""
-MARKS = "*?["
 DROP = "drop"
 """What users call a column that is left out."""
 
@@ -112,7 +112,7 @@ def _in_file(file: Path) -> dict[str, str]:
 
 def plain_names(patterns: Sequence[str]) -> tuple[str, ...]:
     """The patterns that are plain names."""
-    return tuple(p for p in patterns if not any(mark in p for mark in MARKS))
+    return tuple(p for p in patterns if not has_magic(p))
 
 
 def _check_names(data: Any, format: str | None, names: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from kalvi import __version__
 from kalvi.columns.encoder import Encoder, kinds_of
 from kalvi.columns.targets import Classes, Target
+from kalvi.readers.errors import counted
 from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.tabular import effects, integrity
@@ -21,7 +22,7 @@ from kalvi.tabular.choices import Choices
 from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.text import NAMES, counted
+from kalvi.tabular.renderers.text import NAMES
 from kalvi.tabular.rows import Rows, dense, weights
 from kalvi.tabular.summary import all_warnings, record_summary, scores_absent
 from kalvi.tabular.table_model import RowModel

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.renderer import Renderer
-from kalvi.tabular.renderers.text import Facts, Paint, counted, fact_lines, note_lines
+from kalvi.tabular.renderers.text import Facts, Paint, fact_lines, note_lines
 
 
 class MatrixRenderer(Renderer):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.renderer import Renderer
@@ -10,7 +11,6 @@ from kalvi.tabular.renderers.text import (
     Facts,
     Paint,
     column_line,
-    counted,
     fact_lines,
     input_lines,
     note_lines,

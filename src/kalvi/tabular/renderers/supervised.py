@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.renderer import Renderer
@@ -12,7 +13,6 @@ from kalvi.tabular.renderers.text import (
     Paint,
     column_line,
     column_text,
-    counted,
     fact_lines,
     input_lines,
     note_lines,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kalvi.columns.numbers import in_words
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 
 NAMES = {
@@ -19,11 +20,6 @@ SHOWN = 12
 
 Facts = list[tuple[str, str]]
 Paint = Callable[[str], str]
-
-
-def counted(n: int, noun: str) -> str:
-    """A number of things, such as "1 row" or "2 rows"."""
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def fact_lines(facts: Facts) -> list[str]:
