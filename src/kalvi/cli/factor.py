@@ -1,4 +1,4 @@
-"""`kalvi factor`: the columns of numbers of a table as a few factors and noise."""
+"""`kalvi factor`: factor analysis of the columns of numbers of a table."""
 
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,14 @@ from kalvi.readers import files
 @AS
 @COLUMNS
 @click.option(
-    "--raw", is_flag=True, help="Keep the columns' own units; else the first rows' units."
+    "--raw", is_flag=True, help="Keep the original units; otherwise columns are standardised."
 )
 @click.option(
     "--missing",
     type=click.Choice(["error", "impute"]),
     default="error",
     show_default=True,
-    help="Missing values end the run, or are the centre of the first rows.",
+    help="End the run at a missing value, or replace it by the mean of the first rows.",
 )
 @SET
 @REPLACE_MODEL

@@ -1,6 +1,7 @@
-"""Files that a command writes: never over one that it reads, and over another only with --force.
+"""Checks of the files that a command writes.
 
-What is replaced must be of the kind of what replaces it: no model over data, no page over a model.
+No command writes over a file that it reads, nor over any other without --force. With --force it replaces
+only a file of the same kind: no model over data, no page over a model.
 """
 
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 from kalvi.readers import files, formats
 
 TABLES = {".csv": "CSV table", ".parquet": "Parquet table", ".jsonl": "JSON lines table"}
-"""The tables that commands write, by the ending of their names."""
+"""The kinds of tables that commands write, by the ending of the name."""
 MODEL, CHECKPOINT, PAGE = "kalvi model", "checkpoint of kalvi", "HTML page"
 PAGES = (".html", ".htm")
 PICTURES = {".png": "PNG picture", ".pdf": "PDF document", ".svg": "SVG picture"}
@@ -24,11 +25,11 @@ STARTS = {
     b"<?xml": PICTURES[".svg"],
 }
 LOOKED_AT = 4096
-"""Bytes at the beginning of a file that say what it is."""
+"""The number of bytes by which a file is recognised."""
 
 
 def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = "") -> None:
-    """Refuse a place where a model, and its checkpoint beside it, cannot or must not be written."""
+    """Refuse a path where a model, and its checkpoint beside it, cannot or must not be written."""
     if not out.exists() and out.suffix.lower() in (
         *formats.ENDINGS,
         *formats.COMPRESSED_ENDINGS,
@@ -42,12 +43,12 @@ def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead
 
 
 def check_new_model(out: Path, inputs: Iterable[str | Path], force: bool) -> None:
-    """Refuse a place where a model that is fitted anew cannot or must not be written."""
+    """Refuse a path where a new model cannot or must not be written."""
     check_model(out, inputs, force=force, instead="learn more with kalvi update, ")
 
 
 def default_out(data: Sequence[str]) -> Path:
-    """What a model is called that was given no name: as its data, in the folder where we are."""
+    """The default name of a model: that of its data, in the present folder."""
     if len(data) > 1 or data[0] == "-" or has_magic(data[0]):
         raise ValueError("give the model a name with --out.")
     return Path(f"{files.stem_of(data[0])}.kalvi")
@@ -56,28 +57,28 @@ def default_out(data: Sequence[str]) -> Path:
 def check_table(
     out: Path, inputs: Iterable[str | Path], *, force: bool, option: str = "--out"
 ) -> None:
-    """Refuse a place where a table cannot or must not be written."""
+    """Refuse a path where a table cannot or must not be written."""
     if out.suffix not in TABLES:
         raise ValueError(f"{option} must end in {_any_of(TABLES)}; got {out.name}.")
     _check(out, TABLES[out.suffix], inputs, force, option)
 
 
 def check_page(out: Path, inputs: Iterable[str | Path], *, force: bool) -> None:
-    """Refuse a place where a page cannot or must not be written."""
+    """Refuse a path where a page cannot or must not be written."""
     if out.suffix.lower() not in PAGES:
         raise ValueError(f"--out must end in .html; got {out.name}.")
     _check(out, PAGE, inputs, force, "--out")
 
 
 def check_picture(out: Path, *, force: bool) -> None:
-    """Refuse a place where a picture cannot or must not be written."""
+    """Refuse a path where a picture cannot or must not be written."""
     if out.suffix not in PICTURES:
         raise ValueError(f"the picture must end in {_any_of(PICTURES)}; got {out.name}.")
     _check(out, PICTURES[out.suffix], (), force, "--out")
 
 
 def require(*paths: Path | None) -> None:
-    """Refuse files to be read that are not there."""
+    """Refuse files to read that do not exist."""
     for path in paths:
         if path is not None and not path.exists():
             raise ValueError(f"{path}: no such file.")
@@ -120,7 +121,7 @@ def _check(
 
 
 def kind_of(path: Path) -> str:
-    """What a file is, by its first bytes."""
+    """The kind of a file, by its first bytes."""
     with open(path, "rb") as file:
         head = file.read(LOOKED_AT)
         if head[8:9] == b"{" and (length := int.from_bytes(head[:8], "little")) < 2**26:
@@ -140,7 +141,7 @@ def kind_of(path: Path) -> str:
 
 
 def _of_header(raw: bytes) -> str:
-    """The kind of a safetensors file: ours say it in their metadata."""
+    """The kind of a safetensors file, by its metadata."""
     try:
         texts = json.loads(raw)["__metadata__"]
         said = json.loads(texts["kalvi"])

@@ -31,7 +31,7 @@ from kalvi.readers import files
     default=0.95,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of the intervals.",
+    help="The level of the intervals.",
 )
 @REPLACE_FILE
 @click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
@@ -43,10 +43,10 @@ def predict(
 ) -> None:
     """Predict the rows of DATA, in their order: CSV on standard output, or --out FILE.
 
-    Labels: the class predicted, and for each class its probability, p_CLASS, with the standard deviation
-    and the interval of that probability, sd_CLASS, lower_CLASS, upper_CLASS. Numbers and counts: mean, sd,
-    lower, upper of a new observation. Factors: the score of each, and the log density of the row. Matrices
-    of kalvi silk need no DATA: the probability of every entry, a line for each row of the matrix.
+    Labels: the likeliest class and, for each class, its probability p_CLASS with the standard deviation
+    sd_CLASS and the interval lower_CLASS, upper_CLASS of that probability. Numbers and counts: mean, sd,
+    lower and upper of a new observation. Factors: their scores, and the log density of the row. Matrices of
+    kalvi silk need no DATA: the probability of every entry, with a line for each row of the matrix.
 
     \b
     kalvi predict flights.kalvi july.parquet --keep flight > july.csv
@@ -75,7 +75,7 @@ def predict(
 def _predict(
     path: Path, data: tuple[str, ...], out: Path | None, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """The outcome of all predictions once they are written, and notes on entries of the data."""
+    """Write all predictions; return their outcome, and notes on entries of the data."""
     with loading():
         from kalvi.tabular import integrity, learn, sources
     keep_compiled_programs()
@@ -94,7 +94,7 @@ def _predict(
 
 
 def _write(pieces: Any, out: Path | None) -> Any:
-    """The predictions on standard output, or in a file that appears when it is whole."""
+    """Write the predictions on standard output, or in a file that appears only when complete."""
     with loading():
         from kalvi.tabular import predictions
     if out is None:

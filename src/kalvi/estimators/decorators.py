@@ -10,7 +10,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def documented(parameters: str, attributes: str = ""):
-    """Write what several classes share where the docstring of one says PARAMETERS and ATTRIBUTES."""
+    """Put descriptions that classes share where a docstring says PARAMETERS and ATTRIBUTES."""
 
     def document(cls: Class) -> Class:
         heading = "Parameters\n    ----------\n    "
@@ -26,7 +26,7 @@ def documented(parameters: str, attributes: str = ""):
 
 
 def all_or_nothing(method):
-    """Make a method that learns leave the estimator as it was if it fails or is interrupted."""
+    """Make a method leave the estimator as it was if it fails or is interrupted."""
 
     @wraps(method)
     def attempt(self, *args, **kwargs):

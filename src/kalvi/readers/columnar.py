@@ -1,4 +1,4 @@
-"""Parquet, Arrow's own files and streams (Feather), and tables in memory: types are declared."""
+"""Readers of formats that declare types: Parquet, Arrow's files (Feather) and streams, tables in memory."""
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
@@ -19,7 +19,7 @@ from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.reader import Reader, first_rows
 
 BATCH = 2**16
-"""Rows of a table read from Parquet."""
+"""The number of rows that are read from Parquet at once."""
 
 
 class ColumnarReader(Reader):
@@ -45,7 +45,7 @@ class ColumnarReader(Reader):
         return infer_layout(pa.schema(fields), text, options, first.name)
 
     def _sample(self, inputs: Sequence[Any], names: list[str], rows: int) -> dict[str, Any]:
-        """The first rows of the columns that are declared as text."""
+        """The first rows of the columns that the file declares as text."""
         schema = pa.schema([(name, pa.string()) for name in names])
         every = (
             pa.Table.from_batches([batch]).cast(schema)
@@ -113,7 +113,7 @@ class Parquet(ColumnarReader):
 
 
 class ArrowFile(ColumnarReader):
-    """Arrow's random-access files, which Feather's second version is."""
+    """Arrow's random-access files, which are also the second version of Feather."""
 
     def declared(self, source: Input) -> pa.Schema:
         return _check_schema(self._open(source).schema, source)
@@ -136,7 +136,7 @@ class ArrowFile(ColumnarReader):
 
 
 class ArrowStream(ColumnarReader):
-    """Arrow's streams, compressed or not."""
+    """Arrow's streams, which may be compressed."""
 
     def declared(self, source: Input) -> pa.Schema:
         return _check_schema(self._open(source).schema, source)
@@ -156,7 +156,7 @@ class ArrowStream(ColumnarReader):
 
 
 class TableInput:
-    """A table in place of a file."""
+    """A table in memory, with the interface of `Input`."""
 
     path = name = "the table"
     size = None
@@ -165,21 +165,21 @@ class TableInput:
         self.table = table
 
     def check_unchanged(self) -> None:
-        """Pass: a table of Arrow never changes."""
+        """Do nothing: an Arrow table never changes."""
 
     def position(self) -> int | None:
         """None: there are no bytes to count."""
         return None
 
     def fingerprint(self) -> dict[str, Any]:
-        """No more than a path: nothing tells one table from another."""
+        """Only a path: tables are not recognised."""
         return {"path": self.path}
 
     def close(self) -> None:
-        """Pass: nothing is open."""
+        """Do nothing: no file is open."""
 
     def end(self) -> None:
-        """Pass: nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class TableReader(ColumnarReader):
@@ -201,12 +201,12 @@ class TableReader(ColumnarReader):
 
 
 def _lacks_width(kind: pa.DataType) -> bool:
-    """Whether it is a type of vectors that does not say their width."""
+    """Whether a type is that of vectors of unknown width."""
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
 def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
-    """The schema, if each of its columns has a name of its own."""
+    """The schema; refused unless each column has a name of its own."""
     with refusing(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)
     return schema
@@ -215,7 +215,7 @@ def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
 def _counted(
     batches: Iterator[pa.RecordBatch], source: Input, start: int, what: str
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, validated, each with the number of rows before it."""
+    """Validate the batches, and count the rows before each."""
     while True:
         with refusing(f"{source.name}, after row {start:,}", what):
             batch = next(batches, None)

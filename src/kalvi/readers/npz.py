@@ -1,8 +1,9 @@
-"""NumPy's archives of arrays: vectors of one length are columns, a matrix is a column of vectors.
+"""NumPy's archives of arrays: a vector is a column, a matrix is a column of vectors.
 
-A sparse matrix in SciPy's layout (`scipy.sparse.save_npz`: data, indices, indptr, shape, format) is the
-sparse column x, beside whatever other arrays there are. Arrays are read a few rows at a time; only those in
-Fortran's order, and the row pointers of a sparse matrix, are held whole. Objects are never unpickled.
+All arrays must have the same number of rows. A sparse matrix in SciPy's layout (`scipy.sparse.save_npz`:
+data, indices, indptr, shape, format) is the sparse column x, beside any other arrays. Arrays are read a few
+rows at a time; only those in Fortran's order, and the row pointers of a sparse matrix, are held in memory.
+Objects are never unpickled.
 """
 
 import abc
@@ -33,13 +34,13 @@ from kalvi.readers.text_blocks import BLOCK
 
 SPARSE_PARTS = frozenset({"data", "indices", "indptr", "shape", "format"})
 OTHER_PARTS = frozenset({"_is_array"})
-"""What SciPy adds to them."""
+"""Further arrays that SciPy stores."""
 X = "x"
-"""The column of a sparse matrix."""
+"""The name of the column that holds a sparse matrix."""
 
 
 class Npz(Reader):
-    """Archives of arrays."""
+    """Reads archives of arrays."""
 
     def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         with _Archive(inputs[0]) as archive:
@@ -73,7 +74,7 @@ class Npz(Reader):
 
 
 class _Archive:
-    """An open archive and its columns."""
+    """An open archive, and its columns."""
 
     def __init__(self, source: Input):
         with refusing(source.name, "is not an archive of NumPy arrays"):
@@ -114,7 +115,7 @@ class _Archive:
 
 
 class _Member:
-    """One array of an archive: its header, and its entries in order."""
+    """One array of an archive, whose entries are read in order."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str):
         size = archive.getinfo(name).file_size
@@ -123,7 +124,7 @@ class _Member:
         read = {(1, 0): np.lib.format.read_array_header_1_0}
         header = read.get(version, np.lib.format.read_array_header_2_0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers written by Python 2
+            warnings.simplefilter("ignore")  # about headers that Python 2 wrote
             self.shape, self._fortran, self.dtype = header(self._file)
         start = self._file.tell()
         if self.dtype.hasobject:
@@ -161,14 +162,14 @@ class _Member:
 
 
 class _Column(abc.ABC):
-    """A column that is read in order."""
+    """A column whose rows are read in order."""
 
     n_rows: int
     row_bytes: int
 
     @abc.abstractmethod
     def field(self, name: str) -> pa.Field:
-        """The kind of the column under its name."""
+        """The name and the type of the column."""
 
     @abc.abstractmethod
     def take(self, n: int) -> pa.Array:

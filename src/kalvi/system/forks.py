@@ -1,4 +1,4 @@
-"""Refusing to compute with JAX where it would wait for ever: in a forked child of a process that used it.
+"""Refuses to use JAX where it would wait for ever: in a child that was forked from a process that used it.
 
 A fork copies the memory of a process but none of its threads. JAX's backend is a pool of threads, so a
 child that inherits a started one waits for workers that do not exist.

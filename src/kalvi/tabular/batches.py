@@ -1,4 +1,4 @@
-"""Files as Batches, for loops of one's own."""
+"""Rows of files as batches, for a training loop of your own."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +19,19 @@ from kalvi.tabular.sources import open_source, split_drops
 
 
 class FileStream:
-    """The rows of files as Batches of one shape, the last padded with rows of weight 0.
+    """The rows of files as batches of one shape, the last padded with rows of weight 0.
 
     Attributes
     ----------
     dim : int
-        Numbers of a row of x, the intercept's last.
+        The number of features, including the intercept, which comes last.
     names : list of str
-        What each of them is.
+        The name of each feature.
     encoder : Encoder
-        How columns become numbers: units and levels are those of the first rows, and a level that these
-        lack goes to the place of new levels of its column.
+        Turns columns into numbers. Units and levels are those of the first rows; all other levels of a
+        column share one feature, "(new level)".
     target : Target
-        How y is read: `labels` in their order where it is a class.
+        Turns the target column into y. For classes, `target.labels` lists them in order.
     """
 
     encoder: Encoder

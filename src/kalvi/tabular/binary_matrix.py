@@ -1,7 +1,7 @@
-"""A binary matrix out of a file as smooth factors of its rows and columns (`BinaryFactorization`).
+"""A binary matrix from a file, factorised with factors that are smooth along its rows and columns.
 
-Rows and columns are where their names say if these are numbers or dates, where a file of locations says, or
-in their order.
+Rows and columns have locations: their names, if these are numbers or dates; the entries of a file of
+locations, if one is given; otherwise their positions in the file.
 """
 
 import time
@@ -31,16 +31,19 @@ from kalvi.tabular.predictions import Outcome, PredictedPiece, Tell, nobody
 from kalvi.tabular.table_model import TableModel
 
 FEWEST = 2
-"""A matrix has so many rows and columns at least."""
+"""The fewest rows or columns of a matrix."""
 BLOCK = 2**22
-"""Entries predicted at once."""
+"""The number of entries that are predicted at once."""
 DRAWN, DRAWN_FACTORS = 200, 4
-"""Points of a curve and factors that are told for drawing."""
+"""The most points of a curve, and the most factors, in the data for the figures of a report."""
 ORDER = "order"
 
 
 class Axis(NamedTuple):
-    """What one side of the matrix is along: "order", "unordered", "numbers" or "dates"."""
+    """The rows or the columns of a matrix: their names, and the kind and range of their locations.
+
+    The kind is "numbers", "dates", "order" (positions in the file) or "unordered".
+    """
 
     kind: str
     names: tuple[str, ...]
@@ -48,12 +51,12 @@ class Axis(NamedTuple):
     most: str = ""
 
     def about(self) -> dict[str, str]:
-        """The axis in plain JSON."""
+        """The kind and range of the locations, as plain JSON."""
         return {"kind": self.kind, "least": self.least, "most": self.most}
 
 
 class MatrixFields(NamedTuple):
-    """What is saved: a factorised matrix, and what it came from."""
+    """The fields that are saved: the estimator, the two axes, counts of entries, and the files."""
 
     model: str
     estimator: BinaryFactorization
@@ -67,7 +70,7 @@ class MatrixFields(NamedTuple):
 
 
 class MatrixModel(TableModel, MatrixFields):
-    """A binary matrix as smooth factors of its rows and columns."""
+    """A binary matrix, factorised."""
 
     __slots__ = ()
 
@@ -76,7 +79,7 @@ class MatrixModel(TableModel, MatrixFields):
         return self.estimator.predict_proba()
 
     def predict_table(self) -> pa.Table:
-        """The columns that `kalvi predict` writes: the names of the rows, and a column for each column."""
+        """The table that `kalvi predict` writes: the names of the rows, then a column for each column."""
         return pa.concat_tables([piece.table for piece in self.predictions(None)])
 
     def __repr__(self) -> str:
@@ -111,7 +114,7 @@ class MatrixModel(TableModel, MatrixFields):
         level: float = 0.95,
         tell: Tell = nobody,
     ) -> Iterator[PredictedPiece]:
-        """Probabilities that entries are 1, a line for each row of the matrix."""
+        """The probability that each entry is 1, as tables with one line for each row of the matrix."""
         if keep:
             raise ValueError(
                 "--keep is for columns of DATA, which a model of kalvi silk does not take."
@@ -180,19 +183,19 @@ class MatrixModel(TableModel, MatrixFields):
         yield "the time", bool(np.isfinite(self.seconds)) and self.seconds >= 0
 
     def _side(self, side: str) -> tuple[Axis, np.ndarray, np.ndarray]:
-        """One side of the matrix: where it is, the means of its factors and their deviations."""
+        """The axis of one side, and the means and standard deviations of its factors."""
         estimator = self.estimator
         if side == "row":
             return self.rows, estimator.row_factors_, estimator.row_stds_
         return self.cols, estimator.col_factors_, estimator.col_stds_
 
     def _drawn_side(self, side: str) -> dict[str, Any]:
-        """The strongest factors along one side, for drawing: where, mean and deviation."""
+        """The strongest factors along one side, for drawing: locations, means and standard deviations."""
         axis, mean, std = self._side(side)
         given = self.estimator.row_locations if side == "row" else self.estimator.col_locations
         located = axis.kind in ("numbers", "dates") and given is not None
         where = np.asarray(given, float) if located else np.arange(len(mean), dtype=float)
-        if axis.kind == UNORDERED:  # those that say most
+        if axis.kind == UNORDERED:  # those with the largest factors
             order = np.argsort(-np.abs(mean).max(axis=1), kind="stable")[:DRAWN]
         else:
             order = _thinned(np.argsort(where, kind="stable"))
@@ -205,7 +208,7 @@ class MatrixModel(TableModel, MatrixFields):
         }
 
     def _warnings(self) -> list[str]:
-        """What a person should look into."""
+        """Warnings about the fit, as sentences."""
         found = []
         if not self.estimator.converged_:
             found.append(
@@ -218,42 +221,39 @@ class MatrixModel(TableModel, MatrixFields):
         return found
 
 
-class Located(NamedTuple):
-    """One side of a matrix, and the estimator's parameter for it."""
+class MatrixSide(NamedTuple):
+    """The axis of one side of a matrix, and its locations as the estimator takes them."""
 
     axis: Axis
     locations: Any
 
 
-def located(
+def locate_side(
     side: str, n: int, names: np.ndarray | None, given: str | None, unordered: bool
-) -> Located:
-    """The locations of rows or columns: from a file, or from names that are numbers or dates.
-
-    Without locations, the order in the file stands for them.
-    """
+) -> MatrixSide:
+    """Find the locations of n rows or columns: in the file `given`, in their names, or in their order."""
     texts = tuple(f"{side}_{i + 1}" for i in range(n)) if names is None else _texts(names)
     if unordered:
         if given is not None:
             raise ValueError(f"the {side}s have locations or are unordered; choose one of the two.")
-        return Located(Axis(UNORDERED, texts), UNORDERED)
+        return MatrixSide(Axis(UNORDERED, texts), UNORDERED)
     if given not in (None, ORDER):
-        return _along(texts, _from_file(side, texts, str(given)), str(given))
-    if given is None and names is not None and _is_located(names):
-        return _along(texts, names, side)
-    return Located(Axis(ORDER, texts), None)
+        return _side_along(texts, _read_locations(side, texts, str(given)), str(given))
+    if given is None and names is not None and _are_locations(names):
+        return _side_along(texts, names, side)
+    return MatrixSide(Axis(ORDER, texts), None)
 
 
-def fitted(
+def fit_matrix(
     matrix: Matrix,
-    rows: Located,
-    cols: Located,
+    rows: MatrixSide,
+    cols: MatrixSide,
     parameters: dict[str, Any],
     *,
     files: Sequence[str],
     verbose: bool,
 ) -> MatrixModel:
-    """The fitted model of a matrix that was read from these files."""
+    """Fit a matrix that was read from these files."""
     named = ", ".join(files)
     if min(matrix.entries.shape) < FEWEST:
         raise BadData(
@@ -283,7 +283,7 @@ def fitted(
 
 
 def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
-    """For each factor: its share of the logits, and its correlation lengths."""
+    """For each factor, its share of the logits' mean square, and its correlation lengths."""
     with matching_precision(estimator.dtype):
         size = np.asarray(run.call(contributions, estimator.posterior_))
     rows, cols = estimator.smoothness_
@@ -299,22 +299,22 @@ def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:
-    """The values, thinned evenly to as many as are drawn; both ends stay."""
+    """At most `DRAWN` of the values, evenly spaced, including the first and the last."""
     if len(values) <= DRAWN:
         return values
     return values[np.linspace(0, len(values) - 1, DRAWN).astype(int)]
 
 
-def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
-    """A side along numbers or dates."""
+def _side_along(texts: tuple[str, ...], values: np.ndarray, what: str) -> MatrixSide:
+    """A side whose locations are numbers or dates."""
     found = locations_as_numbers(f"the locations of {what}", values)
     order = np.argsort(found, kind="stable")
     ends = _texts(values[order[[0, -1]]])
-    return Located(Axis("dates" if _is_dates(values) else "numbers", texts, *ends), found)
+    return MatrixSide(Axis("dates" if _are_dates(values) else "numbers", texts, *ends), found)
 
 
-def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
-    """Locations out of a file: in the order of the matrix, or beside names."""
+def _read_locations(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
+    """Read a file of locations: one column in the order of the matrix, or names and locations."""
     source = open_data(path, on_invalid=lambda name: "keep")
     try:
         table = pa.concat_tables(piece.table for piece in source.pieces(2**13))
@@ -336,7 +336,7 @@ def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
     return columns[1][[index[text] for text in texts]]
 
 
-def _is_located(names: np.ndarray) -> bool:
+def _are_locations(names: np.ndarray) -> bool:
     """Whether names are numbers or dates."""
     try:
         locations_as_numbers("names", names)
@@ -345,7 +345,7 @@ def _is_located(names: np.ndarray) -> bool:
     return True
 
 
-def _is_dates(values: np.ndarray) -> bool:
+def _are_dates(values: np.ndarray) -> bool:
     if values.dtype.kind in "mM":
         return True
     try:
@@ -356,7 +356,7 @@ def _is_dates(values: np.ndarray) -> bool:
 
 
 def _texts(names: np.ndarray) -> tuple[str, ...]:
-    """Names as text: whole numbers without a point, dates without a time where none has one."""
+    """Names as text: whole numbers without a decimal point, dates without a time unless one has a time."""
     if names.dtype.kind == "M":
         days = names.astype("datetime64[D]")
         names = days if np.array_equal(days, names) else names.astype("datetime64[s]")

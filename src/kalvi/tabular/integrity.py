@@ -1,8 +1,8 @@
-"""Whether the parts of a model out of a file fit together: a file may have been changed by anyone.
+"""Whether the parts of a model from a file agree with each other: anyone may have changed the file.
 
-That each part is of the type its class declares was seen when it was put together (`archives`); here is
-what they must say of each other. A model's rules are pairs: what is looked at, and whether it is right.
-They are tried in their order, so that later ones may rely on those before.
+`archives` has checked that each part has the type that its class declares. The rules here relate the parts.
+A rule is a pair: what is checked, and whether it is right. Rules are tried in order; one may rely on those
+before it.
 """
 
 import json
@@ -23,14 +23,14 @@ from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
 
 DENSE = ("number", "flag", "time", "vector")
 MOST_BITS = 26
-"""Bits of a hash, at most, as `kalvi fit` has it."""
+"""The most bits of a hash, as in `kalvi fit`."""
 
 Rules = Iterator[tuple[str, bool]]
 
 
 @contextmanager
 def guarded(path: str | Path) -> Iterator[None]:
-    """Turn unexpected errors of a model, whose parts then do not fit together, into one sentence."""
+    """Turn the unexpected errors of a damaged model into one sentence."""
     try:
         yield
     except (ValueError, OSError, MemoryError):
@@ -40,7 +40,7 @@ def guarded(path: str | Path) -> Iterator[None]:
 
 
 def require_consistent(rules: Rules, path: str | Path) -> None:
-    """Raise an error that names the first rule which a file breaks."""
+    """Refuse a file that breaks a rule; the error names the first one."""
     try:
         wrong = next((what for what, right in rules if not right), None)
     except Exception as error:
@@ -93,7 +93,7 @@ def target_rules(target: Target) -> Rules:
 
 
 def encoder_rules(encoder: Encoder) -> Rules:
-    """Rules for the encoder: every place of a row of x is taken once, or free."""
+    """Rules for the encoder: every feature belongs to one column, or is free."""
     numbers, settings, columns = encoder.numbers, encoder.settings, encoder.columns()
     bits = settings.hash_bits
     yield "the hash", few_bits(bits)
@@ -117,7 +117,7 @@ def encoder_rules(encoder: Encoder) -> Rules:
 
 
 def few_bits(bits: int | None) -> bool:
-    """Whether levels are hashed into no more places than `kalvi fit` allows, if at all."""
+    """Whether levels are hashed into no more features than `kalvi fit` allows, or not hashed."""
     return bits is None or 1 <= bits <= MOST_BITS
 
 
@@ -186,7 +186,7 @@ def _summary_rules(record: Record) -> Rules:
 
 
 def score_rules(record: Record, target: Target) -> Rules:
-    """Rules for scores: they are of the kind of target that the model has."""
+    """Rules for scores: they suit the target of the model."""
     scores = record.scores
     if not isinstance(target, Classes):
         yield "the scores", scores is None or isinstance(scores, NumberScores)

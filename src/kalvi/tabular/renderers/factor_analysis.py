@@ -1,4 +1,4 @@
-"""What is said of a factor analysis."""
+"""Text about a factor analysis."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ from kalvi.tabular.renderers.text import (
 )
 
 STRONGEST = 6
-"""So many columns of a factor are named."""
+"""The most columns that are named for a factor."""
 
 
 class FactorRenderer(Renderer):
-    """The words for the factors of a table."""
+    """Text about a factor analysis."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
         said = input_lines(outline, source)
@@ -56,7 +56,7 @@ class FactorRenderer(Renderer):
 
 
 def _size(summary: dict[str, Any]) -> str:
-    """How many factors there are of how many columns."""
+    """The number of factors and columns, as a phrase."""
     columns = counted(len(summary["columns"]), "column")
     return f"{counted(summary['components'], 'factor')} of {columns}"
 

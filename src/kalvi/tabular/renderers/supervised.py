@@ -1,4 +1,4 @@
-"""What is said of a model with a target."""
+"""Text about a model with a target."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from kalvi.tabular.renderers.text import (
 
 
 class SupervisedRenderer(Renderer):
-    """The words for linear models, Gaussian processes and networks."""
+    """Text about linear models, Gaussian processes and neural networks."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
         target, classes = outline["target"], outline["classes"] or []
@@ -84,7 +84,7 @@ def _table_facts(summary: dict[str, Any], paint: Paint) -> Facts:
 
 
 def _reached(found: dict[str, Any] | None) -> Facts:
-    """The bound on the log evidence, if it was climbed, and where the posterior is."""
+    """The bound on the log evidence, if the fit maximised it, and how the posterior was found."""
     if not found:
         return []
     bound = [("bound", f"{found['bound']:,.2f} on the log evidence")] if "bound" in found else []
@@ -104,7 +104,7 @@ def _score_lines(scores: dict[str, Any] | None) -> list[str]:
 
 
 def _effect_lines(summary: dict[str, Any], most: int) -> list[str]:
-    """The strongest effects with their credible intervals, and the intercept apart from them."""
+    """The strongest effects with their credible intervals, and then the intercept."""
     effects = summary["effects"][:most]
     if not effects:
         return []

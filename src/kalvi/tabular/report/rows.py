@@ -1,4 +1,4 @@
-"""Rows and columns: examples with what was predicted, what each column held, and the files."""
+"""The data: example rows with their predictions, a summary of each column, and the files."""
 
 import math
 
@@ -39,7 +39,7 @@ FILE_FACTS = {"size": ("bytes", size), "rows": ("rows", count)}
 
 
 def examples(summary: Summary) -> Summary | None:
-    """A table of some rows with what was predicted and what came."""
+    """A table of example rows, with what was predicted and what was observed."""
     rows = mappings(summary.get("examples"))
     if not rows:
         return None
@@ -62,7 +62,7 @@ def examples(summary: Summary) -> Summary | None:
 
 
 def _prediction_head(classes: list) -> Child:
-    """What is predicted: the probability of the second class of two, or of the likeliest."""
+    """The heading of predictions: the second of two classes, the likeliest of several, or a number."""
     if len(classes) == 2:
         return join("p_", named(classes[1], 40))
     return "likeliest class" if classes else "predicted"
@@ -94,7 +94,7 @@ def _example_scale(rows: list[Summary]) -> Scale:
 
 
 def data_tables(summary: Summary) -> list[LongTable]:
-    """Tables of the columns and of the files they came from, those that there are."""
+    """Tables of the columns and of the files, if there are any."""
     columns = mappings(summary.get("columns"))
     files = mappings(summary.get("files"))
     parts = []
@@ -134,7 +134,7 @@ def _column(c: Summary, total: float) -> list[Child]:
 
 
 def _values(c: Summary) -> Child:
-    """What is in a column, in words."""
+    """A summary of the entries of a column."""
     said, hashed = _of_numbers(c), ", hashed" if c.get("hashed") else ""
     for key in ("words", "levels"):
         if c.get(key) is not None:
@@ -148,7 +148,7 @@ def _values(c: Summary) -> Child:
 
 
 def _of_numbers(c: Summary) -> list[str]:
-    """Mean, deviation and range; those of times as dates."""
+    """The mean, the deviation and the range of numbers; for times, as dates."""
     mean, std, least, most = (real(c.get(key)) for key in ("mean", "std", "least", "most"))
     said = []
     if c.get("kind") == "time" and all(abs(t) < LAST_SECOND for t in (mean, least, most)):
