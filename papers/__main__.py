@@ -11,7 +11,7 @@ import click
 from tqdm import tqdm
 
 from kalvi.cli.console import Refusal, loading, refusing, written
-from kalvi.cli.outputs import check_picture, check_table
+from kalvi.cli.outputs import check_picture_path, check_table_path
 
 FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
 
@@ -57,8 +57,8 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool, force: boo
         where.mkdir(parents=True, exist_ok=True)
         chosen = [figure] if figure else list(figures)
         for name in chosen:
-            check_table(where / f"{_stem(name)}.csv", (), force=force)
-            check_picture(where / f"{_stem(name)}.png", force=force)
+            check_table_path(where / f"{_stem(name)}.csv", (), force=force)
+            check_picture_path(where / f"{_stem(name)}.png", force=force)
         claims: list[dict[str, Any]] = []
         missing: dict[str, Exception] = {}
         bar = tqdm(chosen, desc=f"{paper} figures", unit="figure")

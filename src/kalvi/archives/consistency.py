@@ -45,7 +45,7 @@ def _annotations(cls: type) -> dict[str, Any]:
     return get_annotations(next(base for base in cls.__mro__ if "_fields" in vars(base)))
 
 
-def check_names(found: Iterable[str], wanted: Iterable[str]) -> None:
+def check_field_names(found: Iterable[str], wanted: Iterable[str]) -> None:
     """Refuse fields that are not those of the class."""
     if set(found) != set(wanted):
         raise ValueError("an object has other fields than its class")

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.archives import older, registry
-from kalvi.archives.consistency import check, check_attributes, check_names
+from kalvi.archives.consistency import check, check_attributes, check_field_names
 from kalvi.archives.container import NAMES
 from kalvi.archives.packing import DEEPEST, INTEGERS, is_plain
 from kalvi.numerics.precision import matching_precision
@@ -98,11 +98,11 @@ class Unpacker:
                 return _rebuild(kind, older.upgraded(name, self._fields(fields, depth)))
             case ["object", name, dict(fields)]:
                 cls = registry.find(older.moved(name), "object")
-                check_names(fields, registry.OBJECTS[older.moved(name)])
+                check_field_names(fields, registry.OBJECTS[older.moved(name)])
                 return _bare(cls, self._fields(fields, depth))
             case ["kernel", name, dict(fields)]:
                 cls = registry.find(name, "kernel")
-                check_names(fields, signature(cls).parameters)
+                check_field_names(fields, signature(cls).parameters)
                 return cls(**self._fields(fields, depth))
             case ["estimator", name, dict(fields)]:
                 cls = registry.find(older.moved(name), "estimator")
@@ -190,11 +190,11 @@ def _rebuild(kind: str, found: Any) -> Any:
     parts = {name: _rebuild(kind, part) for name, part in found.parts.items()}
     cls = registry.find(found.name, kind)
     if kind == "record":
-        check_names(cls._field_defaults | parts, cls._fields)
+        check_field_names(cls._field_defaults | parts, cls._fields)
         return check(cls(**parts), kind)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     missing = {name: _default(field) for name, field in fields.items() if name not in parts}
-    check_names(parts | missing, fields)
+    check_field_names(parts | missing, fields)
     return check(_bare(cls, parts | missing), kind)
 
 

@@ -8,7 +8,7 @@ import click
 from tqdm import tqdm
 
 from kalvi.cli.console import loading, refusing
-from kalvi.cli.outputs import check_picture
+from kalvi.cli.outputs import check_picture_path
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder with `papers`, if kalvi runs from a checkout."""
@@ -32,7 +32,7 @@ def demo(rows: int, seed: int, out: Path, force: bool) -> None:
             from kalvi import demo as experiment
             from kalvi import plots
         out.parent.mkdir(parents=True, exist_ok=True)
-        check_picture(out, force=force)
+        check_picture_path(out, force=force)
         click.echo("generating rows and compiling ...", err=True)
         stream = experiment.generate(rows, seed)
         experiment.warm_up(stream)

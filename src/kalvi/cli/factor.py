@@ -19,7 +19,7 @@ from kalvi.cli.options import (
     checkpoints,
     settings_of,
 )
-from kalvi.cli.outputs import check_new_model, default_out, require
+from kalvi.cli.outputs import check_new_model_path, default_out, require
 from kalvi.readers import files
 
 
@@ -70,7 +70,7 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
     with refusing():
         out = out or default_out(data)
         beside = [options["columns"]] if options["columns"] is not None else []
-        check_new_model(out, [*files.expand(data), *beside], force)
+        check_new_model_path(out, [*files.expand(data), *beside], force)
         require(*beside)
         with loading():
             from kalvi.cli import passes

@@ -22,7 +22,7 @@ from kalvi.cli.options import (
     checkpoints,
     settings_of,
 )
-from kalvi.cli.outputs import check_model, check_new_model, default_out, require
+from kalvi.cli.outputs import check_model_path, check_new_model_path, default_out, require
 from kalvi.readers import files, formats
 
 
@@ -112,7 +112,7 @@ def fit(
     with refusing():
         out = out or default_out(data)
         beside = [path for path in (like, options["columns"]) if path is not None]
-        check_new_model(out, [*files.expand(data), *beside], force)
+        check_new_model_path(out, [*files.expand(data), *beside], force)
         require(*beside)
         with loading():
             from kalvi.cli import passes
@@ -160,9 +160,9 @@ def update(
         require(model)
         inputs, out = files.expand(data), out or model
         if out.exists() and out.samefile(model):
-            check_model(model, inputs, force=True)
+            check_model_path(model, inputs, force=True)
         else:
-            check_model(out, [model, *inputs], force=force)
+            check_model_path(out, [model, *inputs], force=force)
         with loading():
             from kalvi.cli import passes
             from kalvi.tabular import learn, provenance, sources
@@ -201,7 +201,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
         with loading():
             from kalvi.cli import passes
             from kalvi.tabular import learn
-        held = learn.unfinished(model)
+        held = learn.find_unfinished_run(model)
         if held is None:
             there = "is finished" if model.exists() else "was not begun"
             raise ValueError(f"{model} {there}: there is no run to go on with.")

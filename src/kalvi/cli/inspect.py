@@ -14,7 +14,7 @@ from kalvi.cli.console import (
     written,
 )
 from kalvi.cli.options import AGAIN, JSON, MODEL, QUIET, REPLACE_FILE, REPLACE_MODEL
-from kalvi.cli.outputs import check_model, check_page, require
+from kalvi.cli.outputs import check_model_path, check_page_path, require
 
 VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 """The colour of each verdict on a fit."""
@@ -46,13 +46,13 @@ def merge(
     """
     with refusing():
         require(*models)
-        check_model(out, models, force=force)
+        check_model_path(out, models, force=force)
         with loading():
             from kalvi.readers.errors import counted
             from kalvi.tabular import learn
-            from kalvi.tabular.merge import merged
+            from kalvi.tabular.merge import merge_table_models
         held = [learn.load_model(path) for path in models]
-        whole = merged(held, [str(path) for path in models], again=again)
+        whole = merge_table_models(held, [str(path) for path in models], again=again)
         learn.save_model(out, whole)
         summary = whole.describe(out.name)
     if as_json:
@@ -119,7 +119,7 @@ def report(
     with refusing():
         require(model)
         out = out or model.with_suffix(".html")
-        check_page(out, [model], force=force)
+        check_page_path(out, [model], force=force)
         about = _summary(model, not no_diagnosis)
         with loading():
             from kalvi.tabular.report import page
@@ -135,7 +135,7 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
     with loading():
         from kalvi.tabular import integrity, learn
     held = learn.load_model(path)
-    unfinished = learn.unfinished(path)
+    unfinished = learn.find_unfinished_run(path)
     keep_compiled_programs()
     with integrity.guarded(path):
         found = held.describe(path.name, diagnose=diagnose)

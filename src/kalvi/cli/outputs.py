@@ -28,7 +28,9 @@ LOOKED_AT = 4096
 """The number of bytes by which a file is recognised."""
 
 
-def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = "") -> None:
+def check_model_path(
+    out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = ""
+) -> None:
     """Refuse a path where a model, and its checkpoint beside it, cannot or must not be written."""
     if not out.exists() and out.suffix.lower() in (
         *formats.ENDINGS,
@@ -42,9 +44,9 @@ def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead
     _check(checkpoint, CHECKPOINT, inputs, True, "--out")
 
 
-def check_new_model(out: Path, inputs: Iterable[str | Path], force: bool) -> None:
+def check_new_model_path(out: Path, inputs: Iterable[str | Path], force: bool) -> None:
     """Refuse a path where a new model cannot or must not be written."""
-    check_model(out, inputs, force=force, instead="learn more with kalvi update, ")
+    check_model_path(out, inputs, force=force, instead="learn more with kalvi update, ")
 
 
 def default_out(data: Sequence[str]) -> Path:
@@ -54,7 +56,7 @@ def default_out(data: Sequence[str]) -> Path:
     return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
-def check_table(
+def check_table_path(
     out: Path, inputs: Iterable[str | Path], *, force: bool, option: str = "--out"
 ) -> None:
     """Refuse a path where a table cannot or must not be written."""
@@ -63,14 +65,14 @@ def check_table(
     _check(out, TABLES[out.suffix], inputs, force, option)
 
 
-def check_page(out: Path, inputs: Iterable[str | Path], *, force: bool) -> None:
+def check_page_path(out: Path, inputs: Iterable[str | Path], *, force: bool) -> None:
     """Refuse a path where a page cannot or must not be written."""
     if out.suffix.lower() not in PAGES:
         raise ValueError(f"--out must end in .html; got {out.name}.")
     _check(out, PAGE, inputs, force, "--out")
 
 
-def check_picture(out: Path, *, force: bool) -> None:
+def check_picture_path(out: Path, *, force: bool) -> None:
     """Refuse a path where a picture cannot or must not be written."""
     if out.suffix not in PICTURES:
         raise ValueError(f"the picture must end in {_any_of(PICTURES)}; got {out.name}.")
@@ -109,7 +111,7 @@ def _check(
                 f"{out} is read by this command and cannot be written by it; choose another name "
                 f"with {option}."
             )
-    found = kind_of(out)
+    found = file_kind(out)
     if found not in (kind, "empty file"):
         raise ValueError(
             f"{out} is a {found} and is not replaced by a {kind}; choose another name with {option}."
@@ -120,7 +122,7 @@ def _check(
         )
 
 
-def kind_of(path: Path) -> str:
+def file_kind(path: Path) -> str:
     """The kind of a file, by its first bytes."""
     with open(path, "rb") as file:
         head = file.read(LOOKED_AT)

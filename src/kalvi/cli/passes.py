@@ -66,7 +66,7 @@ def run_pass(model: RowModel, source: Source, job: Job, options: dict[str, Any])
 
 def check_runs(out: Path, force: bool) -> None:
     """Refuse to begin a run where another has not ended; with `force`, the new one replaces it."""
-    if not force and learn.unfinished(out) is not None:
+    if not force and learn.find_unfinished_run(out) is not None:
         raise ValueError(
             f"{out} has a run that is not finished; go on with kalvi resume {out}, or give it up by "
             f"removing {learn.checkpoint_of(out)}."
@@ -94,7 +94,7 @@ def _failed(error: Exception, job: Job) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.filename:
         message = f"{error.filename}: {error.strerror or error}"
-    held = learn.unfinished(job.out)
+    held = learn.find_unfinished_run(job.out)
     if held is None or held.job.done == 0:
         learn.checkpoint_of(job.out).unlink(missing_ok=True)
         return message

@@ -17,7 +17,7 @@ from kalvi.cli.console import (
     written,
 )
 from kalvi.cli.options import FORMAT, JSON, MODEL, QUIET, REPLACE_FILE, WRITTEN
-from kalvi.cli.outputs import check_table, require
+from kalvi.cli.outputs import check_table_path, require
 from kalvi.readers import files
 
 
@@ -57,7 +57,7 @@ def predict(
         require(model)
         inputs = files.expand(data) if data else []
         if out is not None:
-            check_table(out, [model, *inputs], force=force)
+            check_table_path(out, [model, *inputs], force=force)
         if options["as_json"] and out is None:
             raise ValueError(
                 "--json says what was predicted where; give the predictions a file with --out."
@@ -78,15 +78,16 @@ def _predict(
     """Write all predictions; return their outcome, and notes on entries of the data."""
     with loading():
         from kalvi.tabular import integrity, learn, sources
+        from kalvi.tabular.predictions import PredictOptions
     keep_compiled_programs()
     model = learn.load_model(path)
     types, _ = sources.column_words(None, options["written_as"])
-    source = model.open_to_predict(data, options["form"], types, options["keep"])
+    how = PredictOptions(options["form"], types, options["keep"], options["level"])
+    source = model.open_to_predict(data, how)
     silent = options["quiet"] or options["as_json"] or (out is None and sys.stdout.isatty())
     total = source.n_rows if source else None
     with row_bar(silent, total) as bar, integrity.guarded(path):
-        pieces = model.predictions(source, keep=options["keep"], level=options["level"], tell=bar)
-        outcome = _write(pieces, out)
+        outcome = _write(model.predictions(source, how._replace(tell=bar)), out)
     if source is None:
         return outcome, []
     source.close()
@@ -99,10 +100,10 @@ def _write(pieces: Any, out: Path | None) -> Any:
         from kalvi.tabular import predictions
     if out is None:
         try:
-            return predictions.write(pieces, sys.stdout.buffer, ".csv")
+            return predictions.write_predictions(pieces, sys.stdout.buffer, ".csv")
         except BrokenPipeError:
             raise
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), "standard output") from error
     with written(out) as file:
-        return predictions.write(pieces, file, out.suffix)
+        return predictions.write_predictions(pieces, file, out.suffix)

@@ -15,7 +15,7 @@ from kalvi.cli.console import (
     written,
 )
 from kalvi.cli.options import FORMAT, JSON, OUT, QUIET, REPLACE_MODEL, SET, settings_of
-from kalvi.cli.outputs import check_new_model, check_table, default_out, require
+from kalvi.cli.outputs import check_new_model_path, check_table_path, default_out, require
 from kalvi.readers import files
 
 TABLE = click.Path(path_type=Path)
@@ -74,7 +74,7 @@ def silk(
     with refusing():
         out = out or default_out(matrix)
         inputs = [*files.expand(matrix), *_location_files(options)]
-        check_new_model(out, inputs, force)
+        check_new_model_path(out, inputs, force)
         tables = _tables(options, out, inputs, force)
         with loading():
             from kalvi.cli import passes
@@ -137,7 +137,7 @@ def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) 
     if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
         raise ValueError("the model and the tables need a file of their own each.")
     for path, kind in asked:
-        check_table(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
+        check_table_path(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
     return dict(asked)
 
 
@@ -149,7 +149,7 @@ def _write(model: Any, path: Path, kind: str) -> None:
         pieces = model.predictions(None)
     else:
         table = model.factor_table(kind.split("_")[0])
-        outcome = predictions.Outcome(table.num_rows, (), {}, 0, None, "")
+        outcome = predictions.PredictionOutcome(table.num_rows, (), {}, 0, None, "")
         pieces = iter([predictions.PredictedPiece(table, outcome)])
     with written(path) as file:
-        predictions.write(pieces, file, path.suffix)
+        predictions.write_predictions(pieces, file, path.suffix)

@@ -36,9 +36,7 @@ class EncoderSettings(NamedTuple):
     impute: bool = False
     hash_bits: int | None = None
     max_width: int = 2**20
-    fixed: bool = (
-        False  # whether keys that the first rows lack share the unknown slot of their column
-    )
+    fixed: bool = False  # whether keys that the first rows lack share an unknown slot
 
 
 class Encoded(NamedTuple):

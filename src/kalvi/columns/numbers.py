@@ -56,15 +56,15 @@ class ColumnMoments(NamedTuple):
         )
 
     def join(self, other: "ColumnMoments") -> "ColumnMoments":
-        """The moments of the rows of both (Chan's formula)."""
-        total, away = np.maximum(self.count + other.count, 1), other.mean - self.mean
-        return ColumnMoments(
-            self.count + other.count,
-            self.mean + away * other.count / total,
-            self.squares + other.squares + away**2 * self.count * other.count / total,
-            np.fmin(self.least, other.least),
-            np.fmax(self.most, other.most),
-        )
+        """The moments of the rows of both."""
+        ends = np.fmin(self.least, other.least), np.fmax(self.most, other.most)
+        return ColumnMoments(*pooled(self[:3], other[:3]), *ends)
+
+
+def pooled(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """Count, mean and sum of squared deviations of two sets of values together (Chan's formula)."""
+    n, away = np.maximum(a[0] + b[0], 1), b[1] - a[1]
+    return a[0] + b[0], a[1] + away * b[0] / n, a[2] + b[2] + away**2 * a[0] * b[0] / n
 
 
 class NumberColumns(NamedTuple):

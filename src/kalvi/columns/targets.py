@@ -27,7 +27,7 @@ class Target(eqx.Module):
         """A number for each row, NaN if missing, and a mask of the rows whose value is invalid."""
 
     @abstractmethod
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         """Why a value is invalid, and what to do."""
 
     def read(
@@ -50,7 +50,7 @@ class Target(eqx.Module):
             row = int(np.argmax(bad))
             value = label(column[row].as_py())
             raise BadData(
-                f"{locate(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint(value)}"
+                f"{locate(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint()}"
             )
         return np.where(there, y, 0.0), there
 
@@ -119,7 +119,7 @@ class Classes(Target):
         y = np.array([*values, 0], float)[index]
         return y, y < 0
 
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         known = ", ".join(self.labels[:10])
         return (
             f"the classes are {known}. Name all of them with --classes if the first rows lack some."
@@ -154,7 +154,7 @@ class Numbers(NumericTarget):
     def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y * self.scale + self.centre
 
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         return (
             f"it must be a finite number, not more than {FAR:.0e} deviations from the first rows."
         )
@@ -170,7 +170,7 @@ class Counts(NumericTarget):
     def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y
 
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         return "it must be a count, 0, 1, 2 and so on. Use --model linear for other numbers."
 
 

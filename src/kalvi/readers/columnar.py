@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import dataset as pads
 
 from kalvi.readers.column_types import NUMBER, check_names, is_text, type_after_reading, vector
-from kalvi.readers.errors import BadData, refusing, shorten
+from kalvi.readers.errors import BadData, as_bad_data, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -37,7 +37,7 @@ class ColumnarReader(Reader):
 
     def infer(self, inputs: Sequence[Any], options: ReadOptions) -> ColumnLayout:
         first = inputs[0]
-        with refusing(first.name, "has columns that cannot be read"):
+        with as_bad_data(first.name, "has columns that cannot be read"):
             kept = [field for field in self.declared(first) if field.name not in options.drop]
             fields = [pa.field(field.name, self._kind(inputs, field)) for field in kept]
         written = [field.name for field in kept if is_text(field.type)]
@@ -97,7 +97,7 @@ class Parquet(ColumnarReader):
         self, source: Input, columns: list[str], *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         file, start, groups = self._open(source), 0, []
-        with refusing(source.name, "is not a whole Parquet file"):
+        with as_bad_data(source.name, "is not a whole Parquet file"):
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         for i, size in enumerate(sizes):
             if not groups and start + size <= skip:
@@ -108,7 +108,7 @@ class Parquet(ColumnarReader):
         yield from _counted(parts, source, start, "is damaged")
 
     def _open(self, source: Input) -> pq.ParquetFile:
-        with refusing(source.name, "is not a whole Parquet file"):
+        with as_bad_data(source.name, "is not a whole Parquet file"):
             return pq.ParquetFile(source.seekable(), buffer_size=2**20, pre_buffer=False)
 
 
@@ -120,7 +120,7 @@ class ArrowFile(ColumnarReader):
 
     def n_rows(self, source: Input) -> int | None:
         self._open(source)
-        with refusing(source.name, "is not a whole Arrow file"):
+        with as_bad_data(source.name, "is not a whole Arrow file"):
             return pads.dataset(source.path, format="ipc").count_rows()
 
     def batches(
@@ -131,7 +131,7 @@ class ArrowFile(ColumnarReader):
         return _counted((part.select(columns) for part in parts), source, 0, "is damaged")
 
     def _open(self, source: Input) -> Any:
-        with refusing(source.name, "is not a whole Arrow file"):
+        with as_bad_data(source.name, "is not a whole Arrow file"):
             return pa.ipc.open_file(source.seekable())
 
 
@@ -151,7 +151,7 @@ class ArrowStream(ColumnarReader):
         return None
 
     def _open(self, source: Input, *, last: bool = False) -> Any:
-        with refusing(source.name, "is not an Arrow stream"):
+        with as_bad_data(source.name, "is not an Arrow stream"):
             return pa.ipc.open_stream(source.open(last=last))
 
 
@@ -207,7 +207,7 @@ def _lacks_width(kind: pa.DataType) -> bool:
 
 def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
     """The schema; refused unless each column has a name of its own."""
-    with refusing(source.name, "has columns whose names cannot be read"):
+    with as_bad_data(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)
     return schema
 
@@ -217,7 +217,7 @@ def _counted(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Validate the batches, and count the rows before each."""
     while True:
-        with refusing(f"{source.name}, after row {start:,}", what):
+        with as_bad_data(f"{source.name}, after row {start:,}", what):
             batch = next(batches, None)
             if batch is not None:
                 batch.validate(full=True)

@@ -54,7 +54,7 @@ def list_names(names: list[str], most: int = 5) -> str:
 
 
 @contextmanager
-def refusing(where: str, what: str) -> Iterator[None]:
+def as_bad_data(where: str, what: str) -> Iterator[None]:
     """Turn the exceptions of libraries into an error of the form "where: what (reason)."."""
     try:
         yield

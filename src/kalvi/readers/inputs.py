@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import refusing
+from kalvi.readers.errors import as_bad_data
 from kalvi.readers.files import BadData, suffix_of
 from kalvi.readers.formats import COMPRESSIONS
 
@@ -83,7 +83,7 @@ class Input:
         self._stream: ReplayedStream | None = None
         self._raw: Any = None
         self.size: int | None = None
-        with refusing(self.name, "cannot be opened"):
+        with as_bad_data(self.name, "cannot be opened"):
             if path == "-":
                 self._stream = ReplayedStream(standard_input())
             elif stat.S_ISREG((status := os.stat(path)).st_mode):
@@ -94,7 +94,7 @@ class Input:
         packed = (name for name, c in COMPRESSIONS.items() if self.head.startswith(c.begins))
         self.codec = next(packed, None)
         if self.codec:
-            with refusing(self.name, f"is not a whole {self.codec} file"):
+            with as_bad_data(self.name, f"is not a whole {self.codec} file"):
                 self.head = self._peek(self.open())
         if not self.head:
             raise BadData(f"{self.name}: is empty.")
@@ -118,7 +118,7 @@ class Input:
             self._raw = pa.PythonFile(self._stream, mode="r")
             return self._raw
         self.check_unchanged()
-        with refusing(self.name, "cannot be opened"):
+        with as_bad_data(self.name, "cannot be opened"):
             self._raw = pa.OSFile(self.path, "rb")
         return self._raw
 
@@ -128,7 +128,7 @@ class Input:
             raise BadData(f"{self.name}: is compressed as a whole; decompress it first.")
         if self._stream is None:
             return self.open_raw()
-        with refusing(self.name, "cannot be copied to a temporary file"):
+        with as_bad_data(self.name, "cannot be copied to a temporary file"):
             stream, spool = self.open_raw(last=True), tempfile.NamedTemporaryFile()  # noqa: SIM115
             while data := stream.read(2**22):
                 spool.write(data)
@@ -142,7 +142,7 @@ class Input:
         """Refuse a file that has changed since it was opened first."""
         if self._stream is not None:
             return
-        with refusing(self.name, "cannot be opened"):
+        with as_bad_data(self.name, "cannot be opened"):
             status = os.stat(self.path)
         if (status.st_size, status.st_mtime_ns) != (self.size, self._changed):
             raise BadData(f"{self.name}: has changed since it was opened; begin again.")
@@ -157,7 +157,7 @@ class Input:
         """What distinguishes this file: path, size, and digests of its beginning and of its content."""
         if self._stream is not None or self.name == "standard input":
             return {"path": "-" if self.name == "standard input" else self.path}
-        with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
+        with as_bad_data(self.name, "cannot be opened"), open(self.path, "rb") as file:
             head = hashlib.sha256(file.read(HEAD)).hexdigest()
             digest = _digest(file, self.size or 0)
         return {
@@ -175,7 +175,7 @@ class Input:
             or self.size <= old.get("bytes", self.size)
         ):
             return False
-        with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
+        with as_bad_data(self.name, "cannot be opened"), open(self.path, "rb") as file:
             head = hashlib.sha256(file.read(min(HEAD, old["bytes"]))).hexdigest()
         return head == old.get("head") and self.name == os.path.basename(old["path"])
 
@@ -191,7 +191,7 @@ class Input:
             self._stream.end()
 
     def _peek(self, stream: Any) -> bytes:
-        with refusing(self.name, "cannot be read"):
+        with as_bad_data(self.name, "cannot be read"):
             return stream.read(HEAD)
 
 

@@ -66,9 +66,8 @@ def _rows(index: pa.Array, value: pa.Array, count: int, n_lines: int) -> pa.Tabl
     numbers = index.to_numpy(zero_copy_only=False)
     labels = np.flatnonzero(numbers == LABEL)
     features = numbers[numbers != LABEL]
-    ends = np.append(labels, len(numbers))[1:] - np.arange(
-        1, count + 1
-    )  # the labels before are no pairs
+    n_labels = np.arange(1, count + 1)  # labels are not among the features
+    ends = np.append(labels, len(numbers))[1:] - n_labels
     inner = np.ones(max(len(features) - 1, 0), bool)
     inner[ends[(ends > 0) & (ends < len(features))] - 1] = False
     if count != n_lines or len(labels) != count or index.null_count or (features < 0).any():

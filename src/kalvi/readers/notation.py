@@ -45,9 +45,7 @@ class Notation(NamedTuple):
     thousands: str = ""  # a comma, a point, a space or an apostrophe between groups of three digits
     decimal: str = "."
     symbol: str = ""  # a currency, which entries may omit, or a percent sign, which they may not
-    form: str = (
-        ""  # the form of times for strptime; by default ISO 8601, "%z" if that has time zones
-    )
+    form: str = ""  # of times, for strptime; by default ISO 8601, "%z" if that has time zones
 
     @property
     def word(self) -> str:

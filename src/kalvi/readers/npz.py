@@ -25,7 +25,7 @@ from kalvi.readers.column_types import (
     check_names,
     vector,
 )
-from kalvi.readers.errors import BadData, refusing, shorten
+from kalvi.readers.errors import BadData, as_bad_data, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -46,7 +46,7 @@ class Npz(Reader):
         with _Archive(inputs[0]) as archive:
             fields = [c.field(n) for n, c in archive.columns.items() if n not in options.drop]
             rows = min(options.rows, archive.n_rows)
-            with refusing(f"{inputs[0].name}, after row 0", "is damaged"):
+            with as_bad_data(f"{inputs[0].name}, after row 0", "is damaged"):
                 text = {
                     field.name: pa.chunked_array([archive.columns[field.name].take(rows)])
                     for field in fields
@@ -67,7 +67,7 @@ class Npz(Reader):
             size = max(1, BLOCK // max(1, sum(column.row_bytes for column in columns.values())))
             for start in range(0, archive.n_rows, size):
                 n = min(size, archive.n_rows - start)
-                with refusing(f"{source.name}, after row {start:,}", "is damaged"):
+                with as_bad_data(f"{source.name}, after row {start:,}", "is damaged"):
                     table = pa.table({name: column.take(n) for name, column in columns.items()})
                     table.validate(full=True)
                 yield start, table
@@ -77,7 +77,7 @@ class _Archive:
     """An open archive, and its columns."""
 
     def __init__(self, source: Input):
-        with refusing(source.name, "is not an archive of NumPy arrays"):
+        with as_bad_data(source.name, "is not an archive of NumPy arrays"):
             self._zip = zipfile.ZipFile(source.seekable())
             arrays = {n.removesuffix(".npy"): n for n in self._zip.namelist() if n.endswith(".npy")}
             check_names(arrays, source.name)
@@ -86,11 +86,11 @@ class _Archive:
         self.columns: dict[str, _Column] = {}
         sparse = set(arrays) >= SPARSE_PARTS
         for name, member in arrays.items():
-            with refusing(f"{source.name}, array {shorten(name)}", "cannot be read"):
+            with as_bad_data(f"{source.name}, array {shorten(name)}", "cannot be read"):
                 if not (sparse and name in SPARSE_PARTS | OTHER_PARTS):
                     self.columns[name] = _Dense(_Member(self._zip, member))
         if sparse:
-            with refusing(source.name, "is not a whole sparse matrix"):
+            with as_bad_data(source.name, "is not a whole sparse matrix"):
                 if X in self.columns:
                     raise ValueError("beside an array x")
                 parts = {name: _Member(self._zip, arrays[name]) for name in SPARSE_PARTS}

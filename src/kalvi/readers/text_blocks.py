@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import BadData, name_row, refusing
+from kalvi.readers.errors import BadData, as_bad_data, name_row
 from kalvi.readers.inputs import Input
 
 BLOCK = 2**22
@@ -70,7 +70,7 @@ def lines(block: bytes) -> list[bytes]:
 def _read(source: Input, stream: Any, size: int) -> bytes:
     """Read the next bytes; a compressed file that breaks off is refused."""
     what = f"is damaged or breaks off as {source.codec}" if source.codec else "cannot be read"
-    with refusing(source.name, what):
+    with as_bad_data(source.name, what):
         return stream.read(size)
 
 

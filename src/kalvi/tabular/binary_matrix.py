@@ -27,7 +27,7 @@ from kalvi.rules.silk.prune import contributions
 from kalvi.streams import run
 from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.integrity import Rules
-from kalvi.tabular.predictions import Outcome, PredictedPiece, Tell, nobody
+from kalvi.tabular.predictions import DEFAULTS, PredictedPiece, PredictionOutcome, PredictOptions
 from kalvi.tabular.table_model import TableModel
 
 FEWEST = 2
@@ -94,11 +94,7 @@ class MatrixModel(TableModel, MatrixFields):
         return False
 
     def open_to_predict(
-        self,
-        data: tuple[str, ...] | pa.Table,
-        format: str | None = None,
-        types: dict[str, str] | None = None,
-        keep: tuple[str, ...] = (),
+        self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source | None:
         if data:
             raise ValueError(
@@ -107,15 +103,10 @@ class MatrixModel(TableModel, MatrixFields):
         return None
 
     def predictions(
-        self,
-        source: Source | None,
-        *,
-        keep: tuple[str, ...] = (),
-        level: float = 0.95,
-        tell: Tell = nobody,
+        self, source: Source | None, how: PredictOptions = DEFAULTS
     ) -> Iterator[PredictedPiece]:
         """The probability that each entry is 1, as tables with one line for each row of the matrix."""
-        if keep:
+        if how.keep:
             raise ValueError(
                 "--keep is for columns of DATA, which a model of kalvi silk does not take."
             )
@@ -125,8 +116,8 @@ class MatrixModel(TableModel, MatrixFields):
             last = min(first + size, n)
             p = self.estimator.predict_proba(rows=slice(first, last))
             columns = [pa.array(self.rows.names[first:last], pa.string()), *map(pa.array, p.T)]
-            tell(last, last / n)
-            outcome = Outcome(last, (), {}, 0, None, "log_loss")
+            how.tell(last, last / n)
+            outcome = PredictionOutcome(last, (), {}, 0, None, "log_loss")
             yield PredictedPiece(pa.Table.from_arrays(columns, names=names), outcome)
 
     def factor_table(self, side: str) -> pa.Table:
@@ -147,7 +138,7 @@ class MatrixModel(TableModel, MatrixFields):
             "observed": self.observed,
             "ones": self.ones,
             "n_factors": estimator.n_factors_,
-            "factors": factors(estimator),
+            "factors": describe_factors(estimator),
             "row_axis": self.rows.about(),
             "col_axis": self.cols.about(),
             "bound": estimator.elbo_,
@@ -282,7 +273,7 @@ def fit_matrix(
     return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, names)
 
 
-def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
+def describe_factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
     """For each factor, its share of the logits' mean square, and its correlation lengths."""
     with matching_precision(estimator.dtype):
         size = np.asarray(run.call(contributions, estimator.posterior_))

@@ -57,7 +57,7 @@ def effects(estimator: Any, encoder: Encoder, target: Target) -> list[dict[str, 
     return found
 
 
-def count(encoder: Encoder, target: Target) -> int:
+def count_effects(encoder: Encoder, target: Target) -> int:
     """The number of effects, including those that `effects` leaves out."""
     return len(contrasts(encoder, False).names) * len(_classes(target))
 

@@ -27,8 +27,8 @@ from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
-from kalvi.tabular.rows import Rows
-from kalvi.tabular.summary import curve, file_names
+from kalvi.tabular.rows import Rows, check_columns
+from kalvi.tabular.summary import curve_summary, file_names
 from kalvi.tabular.table_model import RowModel
 
 NUMERIC = ("number", "flag", "vector")
@@ -151,7 +151,7 @@ class FactorModel(RowModel, FactorFields):
         return self.encoder.numbers.slot_names()
 
     def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
-        self._check_columns(table, locate)
+        check_columns(table, locate, self.columns())
         _, encoder, unseen = encoded = encoder.encode(table, locate, learn=True)
         x = self._numbers(encoded.x, encoder, table, locate)
         n = table.num_rows
@@ -159,7 +159,7 @@ class FactorModel(RowModel, FactorFields):
 
     def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
         """The features of rows to predict; there are no levels that could be new."""
-        self._check_columns(table, locate)
+        check_columns(table, locate, self.columns())
         encoded = self.encoder.encode(table, locate, learn=False)
         return self._numbers(encoded.x, self.encoder, table, locate), {}
 
@@ -241,11 +241,11 @@ class FactorModel(RowModel, FactorFields):
             "log_density": float(seen.total[-1] / seen.rows[-1]) if len(seen.rows) else None,
             "sample": (record.densities or self._densities()) if learned else None,
             "explained": float(1 - _shares(self.estimator).noise.mean()) if learned else None,
-            "factors": factors(self.estimator, self.names()) if learned else [],
-            "noise": noise(self.estimator, self.names()) if learned else [],
+            "factors": describe_factors(self.estimator, self.names()) if learned else [],
+            "noise": describe_noise(self.estimator, self.names()) if learned else [],
             "files": file_names(record),
             "settings": self._settings(),
-            "curve": curve(record),
+            "curve": curve_summary(record),
             "warnings": self._warnings(),
         }
 
@@ -315,11 +315,6 @@ class FactorModel(RowModel, FactorFields):
             )
         return np.where(np.isnan(raw), np.nan_to_num(numbers.centre), raw)
 
-    def _check_columns(self, table: pa.Table, locate: RowLocator) -> None:
-        for name in self.columns():
-            if name not in table.column_names:
-                raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
-
 
 class Shares(NamedTuple):
     """The correlations of columns with factors, and the noise share of each column."""
@@ -334,7 +329,7 @@ def _shares(estimator: FactorAnalysis) -> Shares:
     return Shares(factor / np.sqrt(variance)[:, None], diag / variance)
 
 
-def factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]:
+def describe_factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]:
     """For each factor, its share of the variance, the deviation of its scores, and the largest loadings."""
     loadings = _shares(estimator).loadings
     found = []
@@ -351,7 +346,7 @@ def factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]
     return found
 
 
-def noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
+def describe_noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
     """The noise share of each column, the largest first."""
     share = _shares(estimator).noise
     order = np.argsort(-share, kind="stable")

@@ -39,7 +39,7 @@ def guarded(path: str | Path) -> Iterator[None]:
         raise ValueError(f"{path} is damaged: its parts do not fit together.") from error
 
 
-def require_consistent(rules: Rules, path: str | Path) -> None:
+def check_rules(rules: Rules, path: str | Path) -> None:
     """Refuse a file that breaks a rule; the error names the first one."""
     try:
         wrong = next((what for what, right in rules if not right), None)

@@ -22,7 +22,7 @@ from kalvi.archives import checkpoints
 from kalvi.readers.layout import refuse_invalid
 from kalvi.readers.source import Source, open_data
 from kalvi.tabular import sources
-from kalvi.tabular.integrity import guarded, job_rules, require_consistent
+from kalvi.tabular.integrity import check_rules, guarded, job_rules
 from kalvi.tabular.prefetch import Interrupted, Stop, prefetch, stoppable
 from kalvi.tabular.rows import Rows
 from kalvi.tabular.table_model import ADVICE, RowModel, TableModel
@@ -49,12 +49,10 @@ class Job(NamedTuple):
     every_rows: int
     every_seconds: float
     done: int = 0
-    climbs: bool = (
-        False  # whether it goes on to the optimum after the pass, if the rows fit in memory
-    )
+    climbs: bool = False  # whether it goes on to the optimum, if the rows fit in memory
 
 
-class Unfinished(NamedTuple):
+class UnfinishedRun(NamedTuple):
     """A run that has not ended."""
 
     model: RowModel
@@ -177,11 +175,11 @@ def load_model(path: str | Path) -> TableModel:
         held = checkpoints.load(path)
     if not isinstance(held, TableModel):
         raise ValueError(f"{path} is not a model of a command, but a {type(held).__name__}.")
-    require_consistent(held.rules(), path)
+    check_rules(held.rules(), path)
     return held
 
 
-def unfinished(path: str | Path) -> Unfinished | None:
+def find_unfinished_run(path: str | Path) -> UnfinishedRun | None:
     """The unfinished run of a model, or None; the checkpoint of a run that has ended is removed."""
     checkpoint = checkpoint_of(path)
     if not checkpoint.exists():
@@ -190,14 +188,14 @@ def unfinished(path: str | Path) -> Unfinished | None:
         held = checkpoints.load(checkpoint)
     if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
-    require_consistent(job_rules(held["job"]), checkpoint)
+    check_rules(job_rules(held["job"]), checkpoint)
     if not isinstance(held.get("model"), RowModel):
         raise ValueError(f"{checkpoint} is damaged: the model cannot be as it says.")
-    require_consistent(held["model"].rules(), checkpoint)
+    check_rules(held["model"].rules(), checkpoint)
     if Path(path).exists() and load_model(path).run == held["job"].run:
         checkpoint.unlink()
         return None
-    return Unfinished(held["model"], held["job"]._replace(out=str(path)))
+    return UnfinishedRun(held["model"], held["job"]._replace(out=str(path)))
 
 
 def _remove_temporary_files(out: Path) -> None:

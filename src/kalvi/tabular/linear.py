@@ -74,15 +74,13 @@ class LinearModel(SupervisedModel):
         """Whether there can be a diagnosis: a model that forgets has no exact posterior to compare with."""
         return self.estimator.forgetting == 1 and self.estimator.process_noise == 0
 
-    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+    def diagnosed(self) -> dict[str, Any] | None:
         sample = self.record.sample
         if not self.has_diagnosis() or sample.x is None or not len(sample.y):
             return None
         x = sample.x.copy()
         x.resize(x.shape[0], self.estimator.n_features_in_)
-        found = self.estimator.diagnose(
-            x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
-        )
+        found = self.estimator.diagnose(x, sample.y, sample_weight=sample.weight, random_state=0)
         how, error = self._reached(), None
         if how is not None and how["how"] == "one pass":
             error = convergence.one_pass_error(self.estimator, (x, sample.y, sample.weight))
@@ -106,7 +104,7 @@ class LinearModel(SupervisedModel):
             "parameters": max(self.n_parameters() - free, 0),
             "settings": self.choices.stated() | {"full covariance": self.estimator.rank is None},
             "effects_of": self.effects_of(),
-            "effects_total": effects.count(self.encoder, self.target) if learned else 0,
+            "effects_total": effects.count_effects(self.encoder, self.target) if learned else 0,
             "effects": effects.effects(*parts) if learned else [],
             "intercept": effects.intercepts(*parts) if learned else [],
             "diagnosis_absent": self._diagnosis_absent(),

@@ -16,7 +16,7 @@ from kalvi.tabular.supervised import SupervisedModel
 from kalvi.tabular.table_model import TableModel
 
 
-def merged(
+def merge_table_models(
     held: Sequence[TableModel], names: Sequence[str], *, again: bool = False
 ) -> SupervisedModel:
     """One model of all rows; files that two of the models have learned are refused unless `again`."""

@@ -53,7 +53,7 @@ class NonlinearModel(SupervisedModel):
     def has_diagnosis(self) -> bool:
         return False
 
-    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+    def diagnosed(self) -> dict[str, Any] | None:
         return None
 
     def specifics(self) -> dict[str, Any]:

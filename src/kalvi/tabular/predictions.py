@@ -22,7 +22,24 @@ Unseen = dict[str, dict[str, int]]
 """For each column, the levels that the model has not seen and the number of rows with each."""
 
 
-class Outcome(NamedTuple):
+def _tell_nobody(rows: int, fraction: float | None) -> None:
+    """A `Tell` that does nothing."""
+
+
+class PredictOptions(NamedTuple):
+    """How rows are read and predicted."""
+
+    format: str | None = None  # of files that are not recognised
+    types: dict[str, str] = {}  # noqa: RUF012 (never changed); notations other than the model's
+    keep: tuple[str, ...] = ()  # columns to write before the predictions
+    level: float = 0.95  # of intervals
+    tell: Tell = _tell_nobody
+
+
+DEFAULTS = PredictOptions()
+
+
+class PredictionOutcome(NamedTuple):
     """The number of rows predicted, what was unknown in them, and how good the predictions are."""
 
     rows: int
@@ -77,7 +94,7 @@ class PredictedPiece(NamedTuple):
     """Predictions of some rows as a table, and the outcome of all rows so far."""
 
     table: pa.Table
-    outcome: Outcome
+    outcome: PredictionOutcome
 
 
 class RowPredictions(NamedTuple):
@@ -90,11 +107,9 @@ class RowPredictions(NamedTuple):
     measure: str
 
 
-def nobody(rows: int, fraction: float | None) -> None:
-    """A `Tell` that does nothing."""
-
-
-def write(pieces: Iterator[PredictedPiece], file: Any, suffix: str) -> Outcome:
+def write_predictions(
+    pieces: Iterator[PredictedPiece], file: Any, suffix: str
+) -> PredictionOutcome:
     """Write the tables as CSV, Parquet or JSON lines, and return the outcome of all rows."""
     writer: Any = None
     outcome = None

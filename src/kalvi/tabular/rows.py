@@ -48,6 +48,13 @@ def dense(x: Any) -> np.ndarray:
     return x if isinstance(x, np.ndarray) else x.toarray()
 
 
+def check_columns(table: pa.Table, locate: RowLocator, names: tuple[str, ...]) -> None:
+    """Refuse a table that lacks one of these columns."""
+    for name in names:
+        if name not in table.column_names:
+            raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
+
+
 def weights(table: pa.Table, locate: RowLocator, name: str | None) -> np.ndarray:
     """The weight of each row: its entry in the column `name`, or 1 without one."""
     if name is None:

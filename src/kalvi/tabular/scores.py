@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kalvi.columns.numbers import pooled
+
 POINTS = 200
 """The losses along the stream are kept at 200 to 400 points."""
 ODDS, ODDS_BINS, FEWEST_BINS = 12.0, 1000, 50
@@ -241,12 +243,9 @@ def _area(outside: np.ndarray, inside: np.ndarray) -> float | None:
 
 
 def _pooled(a: Any, b: Any) -> tuple[int, float, float]:
-    """Count, mean and sum of squared deviations of two sets of rows together (Chan's formula)."""
-    n = a[0] + b[0]
-    if not n:
-        return 0, 0.0, 0.0
-    away = b[1] - a[1]
-    return int(n), float(a[1] + away * b[0] / n), float(a[2] + b[2] + away**2 * a[0] * b[0] / n)
+    """`pooled` as Python's numbers."""
+    n, mean, squares = pooled(a, b)
+    return int(n), float(mean), float(squares)
 
 
 def _measure(name: str, value: Any, base: Any, what: str, better: str) -> dict[str, Any]:

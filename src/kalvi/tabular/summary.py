@@ -24,8 +24,8 @@ def record_summary(record: Record, target: Target) -> dict[str, Any]:
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
         "files": file_names(record),
-        "curve": curve(record),
-        "drift": drift(record),
+        "curve": curve_summary(record),
+        "drift": drift_summary(record),
         "scores": _scores(record, target),
         "calibration": _calibration(record, target),
         "coverage": _coverage(record, target),
@@ -64,7 +64,7 @@ def _column_warnings(column: dict[str, Any], rows: int) -> list[str]:
     return []
 
 
-def curve(record: Record) -> dict[str, Any]:
+def curve_summary(record: Record) -> dict[str, Any]:
     """The progressive loss along the rows."""
     rows, total = record.curve
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -78,7 +78,7 @@ def curve(record: Record) -> dict[str, Any]:
     }
 
 
-def drift(record: Record) -> dict[str, Any] | None:
+def drift_summary(record: Record) -> dict[str, Any] | None:
     """How the loss of the last tenth of the rows compares with that of the tenth before, and a sentence."""
     found = None if record.losses is None else record.losses.drift()
     if found is None:

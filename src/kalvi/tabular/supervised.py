@@ -23,7 +23,7 @@ from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.text import NAMES
-from kalvi.tabular.rows import Rows, dense, weights
+from kalvi.tabular.rows import Rows, check_columns, dense, weights
 from kalvi.tabular.summary import all_warnings, record_summary, scores_absent
 from kalvi.tabular.table_model import RowModel
 from kalvi.tabular.target_predictions import (
@@ -102,7 +102,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         """Whether the Gaussian can be compared with the exact posterior."""
 
     @abstractmethod
-    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+    def diagnosed(self) -> dict[str, Any] | None:
         """How far the Gaussian is from the exact posterior of the sample's rows; None without a sample."""
 
     @abstractmethod
@@ -150,9 +150,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return (self.target.name,)
 
     def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
-        for name in (*self.encoder.columns(), self.target.name):
-            if name not in table.column_names:
-                raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
+        check_columns(table, locate, (*self.encoder.columns(), self.target.name))
         y, there = self.target.read(table, locate, skip=self.choices.skip_unlabelled)
         weight = weights(table, locate, self.choices.weight) * there
         x, encoder, unseen = encoder.encode(table, locate, learn=True)

@@ -21,16 +21,16 @@ from kalvi.tabular import sources
 from kalvi.tabular.frames import data_of
 from kalvi.tabular.integrity import Rules, guarded
 from kalvi.tabular.predictions import (
+    DEFAULTS,
     PIECE,
-    Outcome,
     PredictedPiece,
+    PredictionOutcome,
+    PredictOptions,
     RowPredictions,
-    Tell,
     Unseen,
     add_counts,
     check_kept,
     join_columns,
-    nobody,
 )
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers import Summary
@@ -60,22 +60,13 @@ class TableModel(ABC):
 
     @abstractmethod
     def open_to_predict(
-        self,
-        data: tuple[str, ...] | pa.Table,
-        format: str | None = None,
-        types: dict[str, str] | None = None,
-        keep: tuple[str, ...] = (),
+        self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source | None:
         """Open the rows to predict; None for a model that predicts the entries it was fitted to."""
 
     @abstractmethod
     def predictions(
-        self,
-        source: Source | None,
-        *,
-        keep: tuple[str, ...] = (),
-        level: float = 0.95,
-        tell: Tell = nobody,
+        self, source: Source | None, how: PredictOptions = DEFAULTS
     ) -> Iterator[PredictedPiece]:
         """Predictions piece by piece, with intervals of this level, after the columns to keep."""
 
@@ -183,35 +174,26 @@ class RowModel(TableModel):
         )
 
     def open_to_predict(
-        self,
-        data: tuple[str, ...] | pa.Table,
-        format: str | None = None,
-        types: dict[str, str] | None = None,
-        keep: tuple[str, ...] = (),
+        self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source:
         """Open the rows to predict; columns that are only carried over are written as they stand."""
         if not data:
             raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-        carried = (name for name in keep if name not in self.encoder.columns())
+        carried = (name for name in how.keep if name not in self.encoder.columns())
         text = dict.fromkeys((*carried, *self.text_columns()), "category")
-        return self.open_rows(data, format, {**(types or {}), **text})
+        return self.open_rows(data, how.format, {**how.types, **text})
 
     def predictions(
-        self,
-        source: Source | None,
-        *,
-        keep: tuple[str, ...] = (),
-        level: float = 0.95,
-        tell: Tell = nobody,
+        self, source: Source | None, how: PredictOptions = DEFAULTS
     ) -> Iterator[PredictedPiece]:
         """Predictions piece by piece, after the columns to keep."""
         assert source is not None  # `open_to_predict` gives one
-        check_kept(source, keep)
-        known = {*self.columns(), *keep}
+        check_kept(source, how.keep)
+        known = {*self.columns(), *how.keep}
         ignored = tuple(name for name in source.schema.names if name not in known)
-        outcome, total = Outcome(0, ignored, {}, 0, None, "", self._absent(source)), 0.0
+        outcome, total = PredictionOutcome(0, ignored, {}, 0, None, "", self._absent(source)), 0.0
         for piece in source.pieces(PIECE):
-            found = self.predicted(piece.table, piece.locate, level)
+            found = self.predicted(piece.table, piece.locate, how.level)
             total += found.total
             count = outcome.labelled + found.labelled
             outcome = outcome._replace(
@@ -221,8 +203,10 @@ class RowModel(TableModel):
                 score=total / count if count else None,
                 measure=found.measure,
             )
-            tell(outcome.rows, source.fraction())
-            yield PredictedPiece(join_columns(piece.table.select(list(keep)), found.table), outcome)
+            how.tell(outcome.rows, source.fraction())
+            yield PredictedPiece(
+                join_columns(piece.table.select(list(how.keep)), found.table), outcome
+            )
 
     def predict_table(self, frame: Any, level: float = 0.95) -> pa.Table:
         """The table that `kalvi predict` writes for the rows of a frame."""
@@ -231,7 +215,7 @@ class RowModel(TableModel):
         source = self.open_to_predict(data_of(frame))
         try:
             with guarded(WHOSE):
-                pieces = list(self.predictions(source, level=level))
+                pieces = list(self.predictions(source, PredictOptions(level=level)))
                 _warn(pieces[-1].outcome, stacklevel=3)
                 return pa.concat_tables([piece.table for piece in pieces])
         finally:
@@ -247,7 +231,7 @@ class RowModel(TableModel):
                     x, new = self.inputs(piece.table, piece.locate)
                     unseen = add_counts(unseen, new)
                     parts.append(answer(x))
-            _warn(Outcome(0, (), unseen, 0, None, "", self._absent(source)), stacklevel=4)
+            _warn(PredictionOutcome(0, (), unseen, 0, None, "", self._absent(source)), stacklevel=4)
         finally:
             source.close()
         return np.concatenate(parts)
@@ -257,6 +241,6 @@ class RowModel(TableModel):
         return tuple(name for name in self.encoder.columns() if name not in source.schema.names)
 
 
-def _warn(outcome: Outcome, stacklevel: int) -> None:
+def _warn(outcome: PredictionOutcome, stacklevel: int) -> None:
     for said in outcome.surprises():
         warnings.warn(f"{said}.", UserWarning, stacklevel=stacklevel)

@@ -15,7 +15,7 @@ from kalvi.tabular.renderers.text import (
     input_lines,
     note_lines,
     reason,
-    speed,
+    speed_text,
 )
 
 STRONGEST = 6
@@ -38,7 +38,7 @@ class FactorRenderer(Renderer):
 
     def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
         return [
-            f"{_size(summary)}: {summary['rows']:,} rows, {speed(summary)}",
+            f"{_size(summary)}: {summary['rows']:,} rows, {speed_text(summary)}",
             f"the factors hold {summary['explained']:.1%} of the columns' variance",
         ]
 

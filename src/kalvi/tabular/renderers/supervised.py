@@ -17,7 +17,7 @@ from kalvi.tabular.renderers.text import (
     input_lines,
     note_lines,
     reason,
-    speed,
+    speed_text,
 )
 
 
@@ -40,7 +40,7 @@ class SupervisedRenderer(Renderer):
         n, rows = summary["parameters"], counted(summary["rows"], "row")
         size = f"{counted(n, 'parameter')}, " if n else ""
         name = f"{NAMES[summary['model']]} of {summary['target']}"
-        said = [f"{name}: {rows}, {size}{speed(summary)}"]
+        said = [f"{name}: {rows}, {size}{speed_text(summary)}"]
         if summary["log_loss"] is not None:
             said.append(f"progressive log loss {summary['log_loss']:.6f} nats a row")
         if summary.get("reached"):

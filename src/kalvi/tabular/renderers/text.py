@@ -32,7 +32,7 @@ def note_lines(summary: dict[str, Any]) -> list[str]:
     return [f"note: {warning}" for warning in summary["warnings"]]
 
 
-def speed(summary: dict[str, Any]) -> str:
+def speed_text(summary: dict[str, Any]) -> str:
     """How long a pass took, and how many rows it learned per second."""
     rows = summary["rows"] / max(summary["seconds"], 1e-9)
     return f"{summary['seconds']:.1f} s ({rows:,.0f} rows/s)"

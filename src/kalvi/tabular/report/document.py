@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from datetime import datetime
 
 from markupsafe import Markup
 
@@ -25,15 +24,6 @@ def _policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def date_in_words(created: object) -> str:
-    """A date in words; an empty text if it is not a date."""
-    try:
-        day = datetime.fromisoformat(str(created))
-    except ValueError:
-        return ""
-    return f"{day.day} {day:%B %Y, %H:%M} {day.tzname() or ''}".strip()
-
-
 def spaced(name: object) -> str:
     """A name with spaces in place of underscores."""
     return str(name).replace("_", " ")
@@ -52,7 +42,6 @@ FILTERS = (
     named,
     setting,
     spaced,
-    date_in_words,
     performance.against_baseline,
     performance.calibration,
     performance.learning,

@@ -15,7 +15,7 @@ from kalvi.tabular.report.formatting import (
     reals,
     short,
 )
-from kalvi.tabular.report.rendering import IntervalRow, LongTable, Summary, long_table, named
+from kalvi.tabular.report.rendering import IntervalRow, LongTable, Summary, fold_long_table, named
 
 MOST_FACTORS, MOST_NAMES, MOST_NOISE = 4, 12, 20
 AXES = {"dates": "date", "order": "place in the file"}
@@ -35,7 +35,7 @@ def noise_table(summary: Summary) -> LongTable | None:
     for column, share in pairs(summary.get("noise")) if summary.get("model") == "factor" else []:
         said = percent(share)
         rows.append([named(column), said, figures.share(share, f"{said} noise")])
-    return long_table("column", ["column", "noise", ""], rows, MOST_NOISE) if rows else None
+    return fold_long_table("column", ["column", "noise", ""], rows, MOST_NOISE) if rows else None
 
 
 def matrix_factors(summary: Summary) -> list[Summary]:

@@ -84,7 +84,7 @@ class LongTable(NamedTuple):
     more: Sequence[Sequence[Child]]
 
 
-def long_table(
+def fold_long_table(
     noun: str, heads: Sequence[Child], rows: Sequence[Sequence[Child]], most: int
 ) -> LongTable:
     """A table whose rows beyond `most` are folded away."""

@@ -28,14 +28,13 @@ from kalvi.tabular.report.rendering import (
     LongTable,
     Summary,
     element,
+    fold_long_table,
     join,
-    long_table,
     named,
 )
 
 DAY = 86_400.0
 SHOWN_COLUMNS, SHOWN_FILES, SHOWN_FEATURES = 40, 12, 8
-FILE_FACTS = {"size": ("bytes", size), "rows": ("rows", count)}
 
 
 def examples(summary: Summary) -> Summary | None:
@@ -102,18 +101,16 @@ def data_tables(summary: Summary) -> list[LongTable]:
         total = real(summary.get("rows"))
         heads = ["column", "kind", "missing", "values", ""]
         rows = [_column(c, total) for c in columns]
-        parts.append(long_table("column", heads, rows, SHOWN_COLUMNS))
+        parts.append(fold_long_table("column", heads, rows, SHOWN_COLUMNS))
     if files:
         parts.append(_files(files))
     return parts
 
 
 def _files(files: list[Summary]) -> LongTable:
-    told = {head: how for head, how in FILE_FACTS.items() if any(f.get(how[0]) for f in files)}
-    rows = [
-        [named(f.get("path", "")), *(say(f.get(key)) for key, say in told.values())] for f in files
-    ]
-    return long_table("file", ["file", *told], rows, SHOWN_FILES)
+    sized = any(f.get("bytes") for f in files)
+    rows = [[named(f.get("path", "")), *([size(f.get("bytes"))] if sized else [])] for f in files]
+    return fold_long_table("file", ["file", *(["size"] if sized else [])], rows, SHOWN_FILES)
 
 
 def _column(c: Summary, total: float) -> list[Child]:
