@@ -68,7 +68,9 @@ def test_ctrl_c_on_a_stalled_pipe(tmp_path):
         assert process.stdin is not None and process.stderr is not None
         feeder = threading.Thread(target=process.stdin.write, args=(rows.encode(),))
         feeder.start()
-        wait_for(lambda: (held := learning.find_unfinished_run(out)) is not None and held.job.done > 0)
+        wait_for(
+            lambda: (held := learning.find_unfinished_run(out)) is not None and held.job.done > 0
+        )
         feeder.join()
         time.sleep(0.5)  # until it waits for more
         began = time.monotonic()
