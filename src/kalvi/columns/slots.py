@@ -1,8 +1,9 @@
 """Which column of x a key gets: one of its own when it is first seen, or one of 2^bits by its hash.
 
 A column of x is called a slot, to distinguish it from a column of the table. The `unknown` slot is for keys
-that are seen for the first time in a prediction. No row of the stream uses it, so its coefficient has the
-prior, and the prediction is as uncertain as it should be. Without an unknown slot, such keys are ignored.
+that are seen for the first time in a prediction. No row of the stream uses it (unless slots are fixed), so
+its coefficient has the prior, and the prediction is as uncertain as it should be. Without an unknown slot,
+such keys are ignored.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
