@@ -1,5 +1,6 @@
 """`python -m papers PAPER [FIGURE]`: the figures of a paper, with its claims put to the test."""
 
+import csv
 import textwrap
 from collections.abc import Iterable
 from importlib import import_module
@@ -9,8 +10,8 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from kalvi.cli.console import Refusal, folder, loading, refusing, write_table
-from kalvi.cli.outputs import check_picture, check_table
+from kalvi.cli.console import Refusal, loading, refusing, written
+from kalvi.cli.outputs import check_picture_path, check_table_path
 
 FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
 
@@ -52,11 +53,12 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool, force: boo
         figures = {str(number): make for number, make in experiments.FIGURES.items()}
         if figure is not None and figure not in figures:
             raise ValueError(f"{paper} has {_range_of(figures)}; got {figure}.")
-        where = folder(out / paper)
+        where = out / paper
+        where.mkdir(parents=True, exist_ok=True)
         chosen = [figure] if figure else list(figures)
         for name in chosen:
-            check_table(where / f"{_stem(name)}.csv", (), force=force)
-            check_picture(where / f"{_stem(name)}.png", force=force)
+            check_table_path(where / f"{_stem(name)}.csv", (), force=force)
+            check_picture_path(where / f"{_stem(name)}.png", force=force)
         claims: list[dict[str, Any]] = []
         missing: dict[str, Exception] = {}
         bar = tqdm(chosen, desc=f"{paper} figures", unit="figure")
@@ -69,11 +71,11 @@ def reproduce(paper: str, figure: str | None, out: Path, quick: bool, force: boo
                     raise
                 missing[name] = error
                 continue
-            write_table(where / f"{_stem(name)}.csv", result.table)
+            _write_table(where / f"{_stem(name)}.csv", result.table)
             plots.save(result.draw(), where / f"{_stem(name)}.png")
             claims += result.claim_rows()
         ending = f"_{_padded(figure)}" if figure else ""
-        write_table(where / f"claims{ending}.csv", claims)
+        _write_table(where / f"claims{ending}.csv", claims)
     _print_claims(claims)
     click.echo(f"wrote {where}")
     if missing:
@@ -96,6 +98,17 @@ def _range_of(names: Iterable[str]) -> str:
     numbers = [name for name in names if name[0].isdigit()]
     tables = "".join(f", {name}" for name in names if not name[0].isdigit())
     return f"figures {numbers[0]} to {numbers[-1]}{tables}"
+
+
+def _write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write the rows as a CSV file, which appears when it is whole."""
+    rows = list(rows)
+    with written(path, "w") as file:
+        writer = csv.DictWriter(
+            file, list(dict.fromkeys(key for row in rows for key in row)), restval=""
+        )
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _print_claims(claims: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""`kalvi` and `python -m kalvi`: the command line, which Ctrl-C ends at any time."""
+"""`kalvi` and `python -m kalvi`: the command line. Ctrl-C ends it at any time."""
 
 from kalvi.system.interrupts import ending_at_once
 

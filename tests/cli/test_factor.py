@@ -52,7 +52,9 @@ def test_wrong_factors(sensors, tmp_path):
     message = sentence(run("factor", rows, "-k", 1, "-f", "a", "-f", "place", *out))
     assert message == "'place' is a category; factors need columns of numbers."
     message = sentence(run("factor", rows, "-k", 1, "--set", "depth=2", *out))
-    assert message.startswith("a factor analysis has no parameter depth; it has block_size, ")
+    assert message.startswith("FactorAnalysis has no parameter 'depth'; it has block_size, ")
+    message = sentence(run("factor", rows, "-k", 1, "--set", "method=sga", *out))
+    assert message.startswith("FactorAnalysis has no parameter 'method'; it has block_size, ")
     message = sentence(run("factor", rows, "-k", 1, "--set", "prior_rows=-1", *out))
     assert message == "prior_rows must be a non-negative number; got -1."
     message = sentence(run("factor", tmp_path / "names.csv", "-k", 1, *out))

@@ -155,7 +155,7 @@ def test_resuming_reads_as_before(models, frame, tmp_path, monkeypatch):
         patched.setattr(type(kalvi.load(models / "error")), "learned", stop)
         arguments = ("update", models / "error", path, *out, "--checkpoint-rows", 100)
         assert "stopped here" in sentence(run(*arguments, "-o", tmp_path / "part"))
-    held = learning.unfinished(tmp_path / "part")
+    held = learning.find_unfinished_run(tmp_path / "part")
     assert held is not None
     assert held.job.types["day"] == "time:%d.%m.%Y"
     ok("resume", tmp_path / "part", "-q")

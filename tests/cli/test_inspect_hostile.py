@@ -140,7 +140,7 @@ def test_changed_checkpoints(data, monkeypatch):
         raise Interrupted
 
     out = data / "stopped.kalvi"
-    monkeypatch.setattr(learning, "_stream", stopped)
+    monkeypatch.setattr(learning, "_learn_stream", stopped)
     assert run("fit", data / "rows.csv", "-t", "y", "-q", "-o", out).exit_code == 1
     monkeypatch.undo()
     run_of = data / f"edited-{out.name}"
@@ -184,7 +184,7 @@ def test_sizes_that_nothing_has(data):
         ("poisson", "scheme={}", "scheme must be one of"),
         ("gp", "kernel=x", "kernel must be one of"),
         ("neural", "activation={}", "activation must be one of"),
-        ("factor", "method={}", "method must be one of"),
+        ("factor", "prior_rows={}", "prior_rows must be"),
     ],
 )
 def test_settings_that_mean_nothing(data, tmp_path, model, setting, said):
@@ -203,7 +203,7 @@ def test_quiet_is_without_notes(data, tmp_path, monkeypatch, quiet):
         warnings.warn("something to know", UserWarning, stacklevel=2)
 
     monkeypatch.setattr("sys.warnoptions", [])
-    monkeypatch.setattr(learning, "_sweep", warned)
+    monkeypatch.setattr(learning, "_remove_temporary_files", warned)
     more = ("-q",) if quiet else ("--json",)
     with warnings.catch_warnings():
         warnings.simplefilter("always")

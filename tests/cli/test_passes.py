@@ -81,7 +81,7 @@ def trial(rows, whole, out, updating, seconds):
     expected = learned(more if updating else base)
     if out.exists():  # all or nothing: the old model or the new one
         assert learned(out) in (learned(base), expected)
-    held = learning.unfinished(out)
+    held = learning.find_unfinished_run(out)
     done = out.exists() and learned(out) == expected
     assert not (done and held)
     if held:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import kalvi
-from kalvi.tabular.binary_matrix import located
+from kalvi.tabular.binary_matrix import locate_side
 from tests.cli.commands import printed_json, run, sentence
 
 ROWS, COLS = 24, 10
@@ -136,7 +136,7 @@ def test_wrong_settings_of_a_matrix(tmp_path, monkeypatch):
     for options, words in (
         (("--factors", "0"), "--factors is a number from 1 on, or auto; got '0'."),
         (("--factors", "3"), "choose n_factors ≤ 2"),
-        (("--set", "depth=3"), "a factorisation has no parameter depth; it has batch_size, "),
+        (("--set", "depth=3"), "BinaryFactorization has no parameter 'depth'; it has batch_size, "),
         (("--row-locations", "where.csv"), "where.csv: has no location of row 'y'."),
         (("--row-locations", "three.csv"), "got 1 columns of 3 lines."),
         (("--row-locations", "order", "--unordered-rows"), "choose one of the two."),
@@ -149,18 +149,18 @@ def test_wrong_settings_of_a_matrix(tmp_path, monkeypatch):
 
 def test_locations_come_from_names_or_order():
     years = np.array(["1990", "2010", "2000"])
-    by_name = located("row", 3, years, None, False)
+    by_name = locate_side("row", 3, years, None, False)
     assert by_name.axis[0] == "numbers"
     assert by_name.axis[2:] == ("1990", "2010")
     assert by_name.locations.tolist() == [1990.0, 2010.0, 2000.0]
-    assert located("row", 3, years, "order", False).locations is None
-    assert located("row", 3, np.array(["x", "1", "2"]), None, False).axis.kind == "order"
-    assert located("col", 2, None, None, True).axis.names == ("col_1", "col_2")
+    assert locate_side("row", 3, years, "order", False).locations is None
+    assert locate_side("row", 3, np.array(["x", "1", "2"]), None, False).axis.kind == "order"
+    assert locate_side("col", 2, None, None, True).axis.names == ("col_1", "col_2")
 
 
 def test_a_file_of_locations(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "where.csv").write_text("name,at\ny,2020-01-03\nx,2020-01-01\nz,2020-02-01\n")
-    found = located("row", 2, np.array(["x", "y"]), "where.csv", False)
+    found = locate_side("row", 2, np.array(["x", "y"]), "where.csv", False)
     assert found.axis == ("dates", ("x", "y"), "2020-01-01", "2020-01-03")
     assert np.diff(found.locations).tolist() == [2.0]

@@ -233,7 +233,7 @@ def test_indices_of_any_size():
 
 def test_more_levels_than_may_be():
     table = pa.table({"id": [f"{i}" for i in range(100)], "a": ["x", "y"] * 50})
-    message = r"need more than 50 places, 100 of them for 'id'; drop it \(--drop id\), hash"
+    message = r"need more than 50 features, 100 of them for 'id'; drop it \(--drop id\), hash"
     with pytest.raises(BadData, match=message):
         begin(table, max_width=50)
 

@@ -13,6 +13,7 @@ from kalvi.readers.files import BadData
 from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular.factor_analysis import FactorChoices, FactorModel
+from kalvi.tabular.predictions import PredictOptions
 
 PIECE, ROWS, NAMES = 64, 200, ["a", "b", "c", "d"]
 
@@ -124,7 +125,7 @@ def test_log_densities_before_rows_are_learned(frame, model):
 def test_scores_and_log_densities_of_a_file(file, frame, model):
     mean, factor, _, cov = dense(model)
     x = standardised(frame)
-    (piece,) = model.predictions(open_data(file), keep=("place",))
+    (piece,) = model.predictions(open_data(file), PredictOptions(keep=("place",)))
     assert piece.table.column_names == ["place", "factor_1", "factor_2", "log_density"]
     scores = np.column_stack([piece.table[f"factor_{k}"].to_numpy() for k in (1, 2)])
     np.testing.assert_allclose(scores, (x - mean) @ np.linalg.solve(cov, factor), rtol=1e-7)
@@ -146,7 +147,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(file, model, tmp_path, stop
     with pytest.raises(ZeroDivisionError):
         fit(file, out, end, every=PIECE)
     assert not out.exists()
-    held = learning.unfinished(out)
+    held = learning.find_unfinished_run(out)
     assert held.job.done == (stop_after - 1) * PIECE
     resumed = learning.learn(held.model, learning.reopen(held.job), held.job, lambda *_: None)
     assert bits(resumed) == bits(model)

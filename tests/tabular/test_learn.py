@@ -15,7 +15,8 @@ from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular import progressive, record
 from kalvi.tabular.choices import Choices
-from kalvi.tabular.merge import merged
+from kalvi.tabular.merge import merge_table_models
+from kalvi.tabular.predictions import PredictOptions
 from kalvi.tabular.table_kinds import new_model
 
 PIECE, ROWS = 64, 400
@@ -92,7 +93,7 @@ def test_what_is_written_is_what_was_learned(file, tmp_path):
     model = fit(file, out, target="sold", drop=("price",), every=PIECE)
     assert bits(kalvi.load(out)) == bits(model)
     assert [p.name for p in tmp_path.iterdir()] == ["m.kalvi"]
-    assert learning.unfinished(out) is None
+    assert learning.find_unfinished_run(out) is None
 
 
 @pytest.mark.parametrize(
@@ -116,11 +117,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
         with pytest.raises(ZeroDivisionError):
             fit(file, out, end, every=PIECE, **choices)
         assert not out.exists()
-        held = learning.unfinished(out)
+        held = learning.find_unfinished_run(out)
         assert held.job.done == (stop_after - 1) * PIECE  # told before the checkpoint of that piece
         resumed = learning.learn(held.model, learning.reopen(held.job), held.job, lambda *_: None)
         assert bits(resumed) == bits(whole)
-        assert learning.unfinished(out) is None
+        assert learning.find_unfinished_run(out) is None
 
 
 def test_a_run_that_ended_leaves_nothing_to_resume(file, tmp_path, monkeypatch):
@@ -133,7 +134,7 @@ def test_a_run_that_ended_leaves_nothing_to_resume(file, tmp_path, monkeypatch):
 
     fit(file, out, keep, every=PIECE, target="sold", drop=("price",))
     learning.checkpoint_of(out).write_bytes(kept.read_bytes())
-    assert learning.unfinished(out) is None
+    assert learning.find_unfinished_run(out) is None
     assert not learning.checkpoint_of(out).exists()
 
 
@@ -148,7 +149,7 @@ def test_a_changed_file_is_not_resumed(file, frame, tmp_path):
     with pytest.raises(ZeroDivisionError):
         fit(own, tmp_path / "m", end, every=PIECE, target="sold", drop=("price",))
     pq.write_table(pa.Table.from_pandas(frame[::-1]), own)
-    held = learning.unfinished(tmp_path / "m")
+    held = learning.find_unfinished_run(tmp_path / "m")
     with pytest.raises(ValueError, match=r"rows\.parquet is not the file the run began with"):
         learning.reopen(held.job)
 
@@ -180,7 +181,7 @@ def test_shards_merge_to_the_model_of_all(file, frame, tmp_path):
             every_seconds=1e9,
         )
         shards.append(learning.learn(model, source, job, lambda *_: None))
-    both = merged(shards, ["a", "b"])
+    both = merge_table_models(shards, ["a", "b"])
     assert both.record.rows == ROWS
     assert both.record.scores.rows() == sum(m.record.scores.rows() for m in shards)
     assert both.record.scores.learned == ROWS
@@ -196,7 +197,7 @@ def test_models_of_other_units_do_not_merge(file, tmp_path):
     one = fit(file, tmp_path / "a", target="sold", drop=("price",))
     other = fit(file, tmp_path / "b", target="sold", drop=("price", "city"))
     with pytest.raises(ValueError, match=r"b and a differ in .*--like a"):
-        merged([one, other], ["a", "b"])
+        merge_table_models([one, other], ["a", "b"])
 
 
 def test_effects_against_the_mean_of_their_column(file, tmp_path):
@@ -457,7 +458,7 @@ def test_predictions_of_a_file(file, frame, tmp_path):
     other = frame.assign(city=["Bonn"] * (ROWS - 2) + ["Trier", "Trier"])
     path = tmp_path / "new.csv"
     other.to_csv(path, index=False)
-    (piece,) = model.predictions(open_data(path), keep=("size",), level=0.9)
+    (piece,) = model.predictions(open_data(path), PredictOptions(keep=("size",), level=0.9))
     table = piece.table.to_pandas()
     assert piece.outcome.unseen == {"city": {"Trier": 2}}
     assert piece.outcome.ignored == ("price",)

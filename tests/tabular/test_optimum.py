@@ -9,7 +9,7 @@ from kalvi.readers.source import open_data
 from kalvi.tabular import learn as learning
 from kalvi.tabular.choices import Choices
 from kalvi.tabular.linear import LinearModel
-from kalvi.tabular.merge import merged
+from kalvi.tabular.merge import merge_table_models
 from kalvi.tabular.prefetch import Interrupted
 from kalvi.tabular.table_kinds import new_model
 
@@ -145,11 +145,11 @@ def test_a_climb_that_is_stopped_loses_nothing(file, tmp_path, monkeypatch, stop
         patched.setattr(LinearModel, "learn_together", stop)
         with pytest.raises(stopped_by):
             fit(file, out)
-    held = learning.unfinished(out)
+    held = learning.find_unfinished_run(out)
     assert held.job.done == held.model.record.rows == ROWS and not out.exists()
     resumed = learning.learn(held.model, learning.reopen(held.job), held.job, lambda *_: None)
     same_bits(resumed.estimator.posterior_, whole.estimator.posterior_)
-    assert resumed.record.rows == ROWS and learning.unfinished(out) is None
+    assert resumed.record.rows == ROWS and learning.find_unfinished_run(out) is None
 
 
 def test_an_update_is_one_pass_from_what_was_known(file, frame, tmp_path):
@@ -176,7 +176,7 @@ def test_shards_at_their_optimum_merge_into_nearly_that_of_all_rows(file, frame,
         source = model.open_rows([str(part)])
         job = job_of(model, source, tmp_path / f"m{i}", part)
         parts.append(learning.learn(model, source, job, lambda *_: None))
-    found = merged(parts, ["a", "b"])
+    found = merge_table_models(parts, ["a", "b"])
     assert apart(found.estimator.posterior_, whole.estimator.posterior_) < 0.3
     assert found.describe("m")["reached"]["how"] == "merged"
 

@@ -68,7 +68,9 @@ def test_ctrl_c_on_a_stalled_pipe(tmp_path):
         assert process.stdin is not None and process.stderr is not None
         feeder = threading.Thread(target=process.stdin.write, args=(rows.encode(),))
         feeder.start()
-        wait_for(lambda: (held := learning.unfinished(out)) is not None and held.job.done > 0)
+        wait_for(
+            lambda: (held := learning.find_unfinished_run(out)) is not None and held.job.done > 0
+        )
         feeder.join()
         time.sleep(0.5)  # until it waits for more
         began = time.monotonic()
@@ -77,7 +79,7 @@ def test_ctrl_c_on_a_stalled_pipe(tmp_path):
         took = time.monotonic() - began
     assert code == 1 and said.strip().endswith(f"kalvi resume {out}"), said
     assert said.count("\n") == 1 and took < 5
-    held = learning.unfinished(out)
+    held = learning.find_unfinished_run(out)
     assert held is not None and held.job.done > 0 and not out.exists()
 
 

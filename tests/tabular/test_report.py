@@ -25,7 +25,7 @@ from kalvi.tabular.report import figures, formatting, page
 from kalvi.tabular.report.axes import Scale, counting, covering
 from kalvi.tabular.report.document import CSS
 from kalvi.tabular.report.figures import Effect
-from kalvi.tabular.report.rendering import ENVIRONMENT, element, macros
+from kalvi.tabular.report.rendering import ENVIRONMENT, element
 from tests.tabular import summaries
 
 SUMMARIES = (
@@ -41,6 +41,11 @@ SUMMARIES = (
     summaries.hostile_factor,
     summaries.hostile_silk,
 )
+
+
+def macros(template):
+    """The macros of a template, as functions that give markup."""
+    return ENVIRONMENT.get_template(template).module
 
 
 def body(html: str) -> ElementTree.Element:
@@ -178,9 +183,9 @@ def test_parts_without_content_are_left_out():
             "in one pass in 61 s.",
         ),
         (
-            {"classes": ["a", "b", "c"], "rank": 20, "passes": 5, "finished": False, "rows": 1},
+            {"classes": ["a", "b", "c"], "rank": 20, "passes": 5, "rows": 1},
             "Bayesian logistic regression of late (3 classes) on 5 columns with a covariance of "
-            "rank 20, learned so far from 1 row in 5 passes in 61 s.",
+            "rank 20, learned from 1 row in 5 passes in 61 s.",
         ),
         (
             {"model": "odd", "seconds": None, "rows": None, "passes": None},
@@ -232,7 +237,7 @@ def test_every_kind_of_model_has_a_page(make, parts):
 def test_what_the_pages_of_other_models_say():
     process, network = said(page(summaries.process())), said(page(summaries.network()))
     assert "Constant × RBF" in process and "RBF.length scalevery late indeed[6.1, 0.4]" in process
-    assert "In-sample: this model learns all rows at once" in process
+    assert "In-sample: this model learns all rows together" in process
     assert "12 → 50 → 50 → 1" in network and "covariance of rank" not in network
     factors = said(page(summaries.factor()))
     assert "Factor analysis of 8 columns: 2 factors, learned from 5,000 rows in 2.3 s." in factors
@@ -277,7 +282,7 @@ def test_the_intercept_is_not_on_the_axis_of_effects():
 
 def test_coefficients_are_in_both_units():
     text = said(page(summaries.linear()))
-    assert "0.00143 per unit" in text and "added to the mean of price" in text
+    assert "0.00143 per unit" in text and "effect on the mean of price" in text
     assert "mean, standardised" in text and "mean, original units" in text
 
 

@@ -1,6 +1,7 @@
-"""Models, Gaussians and states on disk: one safetensors file, written whole or not at all.
+"""Models, Gaussians and states on disk, each in one safetensors file.
 
-Nothing is executed on load: there is no pickle in it, and only classes of kalvi are rebuilt.
+A file is written completely or not at all. Loading executes nothing: there is no pickle in a file, and only
+classes of kalvi are rebuilt.
 """
 
 import json
@@ -31,17 +32,17 @@ BROKEN = (
     ArithmeticError,
     RecursionError,
 )
-"""Errors that putting together a forged or damaged value may raise."""
+"""Errors that may be raised when a forged or damaged value is put together."""
 
 
 def save(path: str | Path, value: Any, **metadata: Any) -> None:
     """Write a fitted model, a Gaussian, a state or a tree of them to `path`.
 
-    A tree is made of dicts with texts as keys, lists, tuples, texts, numbers, None, NumPy, JAX and CSR
-    arrays. A file that is there is replaced, whatever it is; it stays until the new one is safe.
-    `metadata` are kept beside the value: whatever JSON can say.
+    A tree may have dicts with texts as keys, lists, tuples, texts, numbers, None, and arrays of NumPy, JAX
+    and SciPy (CSR). An existing file is replaced, whatever it is, once the new one is complete. `metadata`
+    may be anything that JSON can express.
 
-    Of a state of a class of your own, the arrays are kept; `load` needs a state `like` it.
+    If the state is of a class of your own, only its arrays are saved; `load` then needs a state `like` it.
     """
     texts = {"kalvi": json.dumps(metadata)}
     if _foreign(value):
@@ -55,9 +56,9 @@ def save(path: str | Path, value: Any, **metadata: Any) -> None:
 
 
 def load(path: str | Path, like: Any = None) -> Any:
-    """The value that was saved at `path`, bit for bit and in its own precision whatever JAX's setting.
+    """Load the value that was saved at `path`, with the same bits and precision, whatever JAX's setting.
 
-    With `like`, a state of the same structure: the value must have arrays of the same names and shapes.
+    `like` is a state of the same structure, whose arrays have the same names, shapes and types.
     """
     with _refusing(path):
         texts, arrays = container.read(path)
@@ -70,7 +71,7 @@ def load(path: str | Path, like: Any = None) -> Any:
 
 
 def metadata(path: str | Path) -> dict[str, Any]:
-    """The `metadata` that `save` was given beside the value."""
+    """The `metadata` that were given to `save`."""
     with _refusing(path):
         found = json.loads(container.read_texts(path).get("kalvi", "{}"))
         if not isinstance(found, dict):
@@ -104,7 +105,7 @@ def _structure(texts: dict[str, str]) -> Any:
 
 
 def _filled(path: str | Path, like: Any, found: dict[str, Any]) -> Any:
-    """`like` with the arrays that were found in place of its own."""
+    """A copy of `like` with the arrays of the file."""
     wanted = _named(like)
     for name, leaf in wanted.items():
         if name not in found:

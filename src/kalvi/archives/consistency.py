@@ -1,7 +1,7 @@
 """Checks that the parts of a value from a file are what its class declares, and agree with each other.
 
-All such checks are here: the names of fields and attributes, their types, axes that agree, numbers that
-nobody can have meant, proper Gaussians. What a table model must be beyond that, `tabular` knows.
+They concern the names of fields and attributes, their types, the lengths of axes, absurd numbers, and
+Gaussians that are none. `tabular.integrity` has further checks of table models.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from kalvi.numerics.linalg import LowRankPlusDiagonal
 
 ARRAYS = (np.ndarray, np.generic, jax.Array)
 MOST = 2**20
-"""Counts of loops, classes and points at most: more would never end."""
+"""The largest count of loops, classes or points; with a larger one, computations would never end."""
 NUMBERS = {int: (int, np.integer), float: (int, float, np.floating), bool: (bool, np.bool_)}
 
 
 def check(value: Any, kind: str) -> Any:
-    """The value, a "module" or a "record", if its parts are what its class declares."""
+    """The value, if its parts are what its class declares; `kind` is "module" or "record"."""
     cls: Any = type(value)
     if kind == "module":
         fields = dataclasses.fields(cls)
@@ -41,11 +41,11 @@ def check(value: Any, kind: str) -> Any:
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    """The declared types of a named tuple, also where a class inherits its fields."""
+    """The declared types of a named tuple, even if it inherits its fields."""
     return get_annotations(next(base for base in cls.__mro__ if "_fields" in vars(base)))
 
 
-def check_names(found: Iterable[str], wanted: Iterable[str]) -> None:
+def check_field_names(found: Iterable[str], wanted: Iterable[str]) -> None:
     """Refuse fields that are not those of the class."""
     if set(found) != set(wanted):
         raise ValueError("an object has other fields than its class")
@@ -127,14 +127,14 @@ def _dtype_fits(value: Any, declared: Any) -> bool:
 
 
 def _check_counts(cls: type, static: dict[str, Any]) -> None:
-    """Refuse numbers of loops, classes or points that nobody can have meant."""
+    """Refuse absurd numbers of loops, classes or points."""
     for name, count in static.items():
         if type(count) is int and abs(count) > MOST:
             raise ValueError(f"{cls.__name__}.{name} is {count}; {MOST} is the most")
 
 
 def _check_gaussian(q: Gaussian) -> None:
-    """Refuse a Gaussian whose parts have different lengths, that is nowhere, or has no width."""
+    """Refuse a Gaussian whose parts have different lengths, are not finite, or give negative variances."""
     d, widths = q.mean.shape[-1:], q.widths()
     if any(width.shape[-1:] != d for width in widths):
         raise ValueError(f"{type(q).__name__} has a mean of {d[0]} numbers and another width")

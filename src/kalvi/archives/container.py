@@ -1,18 +1,18 @@
-"""One file of named arrays and texts: safetensors, signed, and replaced all at once.
+"""One file of named arrays and texts: safetensors with a digest, replaced atomically.
 
     8 bytes     length of the header, little-endian
     header      JSON: {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets"}, …}
     the rest    the arrays, one after another
 
-(https://github.com/huggingface/safetensors.) A file of ours says in its metadata the SHA-256 of all its
-bytes, its own digits taken as zeros, so that what was cut short or changed is found. Whoever changes a file
-on purpose can write another digest. So files are read by the safetensors package, which checks every size
-against the file before anything is allocated.
+(https://github.com/huggingface/safetensors.) The metadata of our files contain the SHA-256 of all bytes,
+computed with zeros in place of its own digits, by which truncated and changed files are found. Someone who
+changes a file on purpose can change the digest too. So files are read by the safetensors package, which
+checks every size against the file before it allocates anything.
 
-Files are written here and not by the package, for four reasons: the package writes texts in random order,
-and the same value must give the same bytes; a killed process leaves a temporary file, and ours has a name
-by which it is found and removed; an error says which file, and why, as `OSError` does; and each array is
-signed and written from where it is, without a copy.
+Files are written here and not by the package, for four reasons. The package writes texts in random order,
+and the same value must give the same bytes. A killed process leaves a temporary file, and ours has a name
+by which it is found and removed. Our errors name the file and the reason, as `OSError` does. And each array
+is hashed and written from where it is, without a copy.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ UNSIGNED = "0" * 64
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """A new file in the place of `path`, once it is whole and on the disk; until then the old one stays."""
+    """Open a new file, which replaces `path` once it is complete and on the disk."""
     named, path = path, Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     with _naming(named, temporary):
@@ -71,7 +71,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: str | Path, temporary: Path) -> Iterator[None]:
-    """Errors of writing the temporary file, such as a full disk, name the file that was asked for."""
+    """Make errors about the temporary file, such as a full disk, name the file that was asked for."""
     try:
         yield
     except OSError as error:
@@ -81,7 +81,7 @@ def _naming(path: str | Path, temporary: Path) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the new name on the disk as well, where folders can be synced."""
+    """Sync the folder, which holds the new name, if the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -117,7 +117,7 @@ def write(path: str | Path, arrays: dict[str, np.ndarray], texts: dict[str, str]
 
 
 def read_texts(path: str | Path) -> dict[str, str]:
-    """The texts of a file; its arrays are not read."""
+    """The texts of a file, without reading its arrays."""
     with _opened(path) as (_, tensors):
         return tensors.metadata() or {}
 
@@ -141,7 +141,7 @@ def read(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[bytes, Any]]:
-    """The header of a file as it stands there, and the open file of the package."""
+    """The header of a file, byte by byte, and the file as the package opens it."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 0 < length <= MOST_HEADER or file.read(1) != b"{":
@@ -159,7 +159,7 @@ def _opened(path: str | Path) -> Iterator[tuple[bytes, Any]]:
 
 
 def _in_order(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays as they lie in a file, the widest first: each begins at a multiple of its item size."""
+    """The arrays in the order of a file, the largest item size first, so that each is aligned."""
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     return {name: arrays[name] for name in order}
 

@@ -1,8 +1,8 @@
-"""What files of older versions say, as it is said now.
+"""Translates the names and fields in files of older versions into those of today.
 
-A module, a package or a class may have moved (`MODULES`, `PACKAGES`, `CLASSES`), and a class may have had
-other fields or be gone (`CHANGES`). The old names are free for nothing else: new files never use them. A
-field that a class has got since then, and that has a default, needs no entry.
+A module, a package or a class may have moved (`MODULES`, `PACKAGES`, `CLASSES`); a class may have had other
+fields, or may no longer exist (`CHANGES`). An old name must not be used for anything else. A new field that
+has a default needs no entry.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ REVISIT = "kalvi.rules.revisit:Revisit"
 PACKAGES = {
     "kalvi.algorithms": "kalvi.rules",
 }
-"""Whose modules kept their names inside, but for those of `MODULES`."""
+"""Packages that moved with their modules, except for the modules in `MODULES`."""
 
 MODULES = {
     "kalvi.algorithms.silk.places": "kalvi.rules.silk.locations",
@@ -111,30 +111,30 @@ CLASSES = {
     "kalvi.rules.training:Trained": "kalvi.rules.training:TrainingState",
     "kalvi.rules.visits:Visit": "kalvi.rules.visits:BatchVisit",
 }
-"""Classes that moved alone, or have another name: from the name that `MODULES` gives to that of today."""
+"""Classes that moved by themselves or were renamed; keys are names after `MODULES` was applied."""
 
 
 class Rebuilt(NamedTuple):
-    """An object that is still to be put together: the name of its class, and its fields."""
+    """An object that has not been put together yet: the name of its class, and its fields."""
 
-    name: Any  # as a file says: a text unless somebody means harm
+    name: Any  # a text, unless the file is malicious
     parts: Parts
 
 
 class Change(NamedTuple):
-    """A class as it was, told by its fields, and what becomes of one: a value, or another to be `Rebuilt`.
+    """An older version of a class, recognised by its fields, and what such an object becomes.
 
-    The parts that `now` is given are values: arrays of NumPy in an estimator's file, of JAX in a state's.
-    What it makes of them is checked as if a file had said it.
+    `now` gets the fields and returns a value, or an object to be `Rebuilt`, which is checked as if it came
+    from a file. Arrays are NumPy's in an estimator's file and JAX's in a state's.
     """
 
     name: str  # of any version
-    had: str  # its fields then, with spaces between them
+    had: str  # the names of its fields then, separated by spaces
     now: Callable[[Parts], Any]
 
 
 def _renamed(name: str, had: str, **new: str) -> Change:
-    """The change of a class some of whose fields have other names now."""
+    """The change of a class some of whose fields were renamed."""
 
     def now(parts: Parts) -> Rebuilt:
         return Rebuilt(name, {new.get(field, field): part for field, part in parts.items()})
@@ -188,7 +188,7 @@ def _keyed_column(had: Parts, keys: str, slots: Rebuilt) -> Rebuilt:
 
 
 def _with_own_slots(keys: str, field: str) -> Callable[[Parts], Rebuilt]:
-    """Columns of levels or words, which were named by `field`."""
+    """The change of columns of levels or words, whose keys were in `field`."""
 
     def now(had: Parts) -> Rebuilt:
         parts = {name: had[name] for name in ("slots", "counts", "unknown")}
@@ -224,7 +224,7 @@ TABLE_MODELS = {
     "gp": "kalvi.tabular.gaussian_process:GaussianProcessModel",
     "neural": "kalvi.tabular.neural:NeuralModel",
 }
-"""What a `TableModel` became, by the kind that it said it was."""
+"""The class that a `TableModel` became, by its kind."""
 
 
 def _model_of_a_kind(had: Parts) -> Rebuilt:
@@ -302,11 +302,11 @@ CHANGES = (
         gained="last_gain",
     ),
 )
-"""The oldest first: what one makes may be the subject of a later one."""
+"""The oldest first, because a change may apply to the result of an earlier one."""
 
 
 def moved(name: Any) -> Any:
-    """Today's name of a class or a function; what is no name stays as it is."""
+    """Today's name of a class or a function; anything but a text is returned as it is."""
     if not isinstance(name, str):
         return name
     module, colon, own = name.partition(":")
@@ -322,7 +322,7 @@ def _in_package(module: str) -> str:
 
 
 def upgraded(name: Any, parts: Parts) -> Any:
-    """What an object of any version is now: one to be `Rebuilt`, or a value that stands in its place."""
+    """Today's form of an object of any version: an object to be `Rebuilt`, or a value in its place."""
     found: Any = Rebuilt(moved(name), parts)
     for change in CHANGES:
         if isinstance(found, Rebuilt) and _applies(change, found):

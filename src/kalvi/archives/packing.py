@@ -1,7 +1,7 @@
-"""Values taken apart into a tree of plain JSON and named arrays.
+"""Turns values into a tree of plain JSON and named arrays.
 
-JSON's own texts, whole numbers, finite numbers, truth values and null stand for themselves. All else is a
-list that begins with a word: `unpacking` has the same words, in the same order.
+Texts, whole numbers, finite numbers, truth values and null stand for themselves. Everything else is a list
+that begins with a word; `unpacking` has the same words in the same order.
 """
 
 import math
@@ -18,9 +18,9 @@ from kalvi.archives import consistency, registry
 from kalvi.archives.container import NAMES
 
 DEEPEST = 64
-"""How deep a value may nest."""
+"""The deepest nesting of a value."""
 LONG = 32
-"""Longer lists of texts or of numbers become arrays: a header is no place for a million levels."""
+"""Longer lists of texts or of numbers become arrays, so that the header stays small."""
 INTEGERS = range(-(2**63), 2**63)
 
 
@@ -31,7 +31,7 @@ class Packer:
         self.arrays: dict[str, np.ndarray] = {}
 
     def pack(self, value: Any, place: str, depth: int = 0) -> Any:
-        """The JSON of a value; an error names it by its `place`."""
+        """The JSON of a value; errors call it `place`."""
         if depth > DEEPEST:
             raise TypeError(f"{place} nests deeper than {DEEPEST} levels, or in itself.")
         kind = type(value)
@@ -64,7 +64,7 @@ class Packer:
         return None
 
     def _items(self, items: list, places: Any, depth: int) -> list:
-        """Texts or numbers of one type as arrays where there are many, other things one by one."""
+        """Many texts or numbers of one type as arrays, other items one by one."""
         kinds = {type(item) for item in items} if len(items) > LONG else None
         if kinds == {str}:
             return ["texts", *self._texts(items)]
@@ -129,7 +129,7 @@ class Packer:
         return ["array", self._stored(array, place)]
 
     def _instance(self, value: Any, place: str, depth: int) -> list | None:
-        """Functions, and objects of the classes in `registry` by their fields."""
+        """Functions by their names, and objects of the classes in `registry` by their fields."""
         if type(value) is type(jax.tree.structure(0)):
             skeleton = jax.tree.unflatten(value, [0] * value.num_leaves)
             return ["treedef", self.pack(skeleton, place, depth)]
@@ -149,7 +149,7 @@ class Packer:
         return [kind, registry.name_of(type(value)), packed]
 
     def _attributes(self, step: Any, place: str, depth: int) -> dict[str, Any]:
-        """The attributes of a step of a pipeline; steps inside it are called by their names."""
+        """The attributes of a step of a pipeline; errors call the steps inside it by their names."""
         found = {}
         for name, part in vars(step).items():
             if name in ("steps", "transformers_", "transformer_list"):

@@ -1,10 +1,10 @@
 """The classes and functions that a file may name.
 
-Only data are ever rebuilt. A file may name a class of kalvi that is public, concrete, defined where the
-file says, and a module of arrays, a named tuple or an estimator. Whether kalvi has a module of that name is
-seen from the files in its folders: nothing else is imported, and no function is called by its name.
-Of other libraries: scikit-learn's kernels, the steps of pipelines that are listed here, and the states of
-Optax's optimisers.
+Only data are rebuilt. A file may name a class of kalvi that is public, concrete, defined where the file
+says, and a module of arrays, a named tuple or an estimator. Before a module is imported, its name is looked
+up among the files of kalvi; nothing else is imported, and no function is called by its name. Of other
+libraries, a file may name scikit-learn's kernels, the steps of pipelines that are listed here, and the
+states of Optax's optimisers.
 """
 
 from functools import cache
@@ -26,14 +26,14 @@ from kalvi.predictors.networks import ACTIVATIONS
 from kalvi.rules.training import ADAM
 
 EDGES = frozenset({"kalvi.cli", "kalvi.demo", "kalvi.plots"})
-"""Packages that talk to people: they hold no values, and no file can have them imported."""
+"""Packages without values to save; no file can cause them to be imported."""
 
 COVARIANCE = frozenset({"dtype", "kernel", "theta", "bounds", "names"})
 OBJECTS = {
     f"kalvi.estimators.gaussian_process.covariances:{name}": COVARIANCE
     for name in ("KalviKernel", "SklearnKernel")
 }
-"""Plain objects that a file may hold, and their attributes."""
+"""The plain objects that a file may hold, and their attributes."""
 
 STEPS = frozenset(
     f"sklearn.{name}"
@@ -61,12 +61,12 @@ STEPS = frozenset(
         "preprocessing:StandardScaler",
     )
 )
-"""Steps of scikit-learn's pipelines, by the module that publishes them. They are listed and not found by a
-rule, because their attributes are put back as they were, and not every class could be trusted with any. A
-file needs the scikit-learn that it was written with, but for the last number of its version."""
+"""Steps of scikit-learn's pipelines, by the module that publishes them. They are listed one by one because
+their attributes are restored as they were, which would not be safe for every class. A file needs the
+version of scikit-learn that it was written with; only the last number may differ."""
 
 KERNELS = Kernel.__module__
-"""Where scikit-learn's kernels are: all are rebuilt from their parameters."""
+"""The module of scikit-learn's kernels, which are rebuilt from their parameters."""
 
 TYPES = {kind.__name__: kind for kind in (object, str, int, float, bool)} | {
     kind.__name__: kind for kind in (np.number, np.integer, np.floating)
@@ -89,8 +89,8 @@ FUNCTIONS = (
     | {f"kalvi.predictors.networks:{name}": function for name, function in ACTIVATIONS.items()}
     | {"kalvi.rules.training:ADAM": ADAM}
 )
-"""The functions that can be saved, by their names in a file: they do nothing but compute. The optimiser of
-kalvi is among them, because it is made of functions."""
+"""The functions that can be saved, by their names in a file; they do nothing but compute. Kalvi's optimiser
+is one of them, because it consists of functions."""
 
 
 def function_name(value: Any) -> str | None:
@@ -99,7 +99,7 @@ def function_name(value: Any) -> str | None:
 
 
 def name_of(cls: type) -> str:
-    """The name of a class in a file; a class of another library goes by the module that publishes it."""
+    """The name of a class in a file; a class of another library has the module that publishes it."""
     parts = cls.__module__.split(".")
     published = [f"{'.'.join(parts[:n])}:{cls.__qualname__}" for n in (1, 2)]
     own = f"{cls.__module__}:{cls.__qualname__}"
@@ -107,12 +107,12 @@ def name_of(cls: type) -> str:
 
 
 def sklearn_version() -> str:
-    """The major and minor version of scikit-learn, which decide the attributes of its classes."""
+    """The major and minor version of scikit-learn, on which the attributes of its classes depend."""
     return ".".join(sklearn.__version__.split(".")[:2])
 
 
 def kind_of(cls: type) -> str | None:
-    """The word of a file for values of this class; None for a class that no file may hold."""
+    """The word in a file for values of this class; None for a class that no file may hold."""
     name = name_of(cls)
     if name in OBJECTS:
         return "object"
@@ -138,7 +138,7 @@ def _has_fields(cls: Any) -> bool:
 
 
 def _is_own(cls: type) -> bool:
-    """Whether a class is a public, concrete one of kalvi, and defined where it says."""
+    """Whether a class is a public, concrete one of kalvi, and defined in the module that it names."""
     name = cls.__qualname__
     if name.startswith("_") or not is_module(cls.__module__):
         return False
@@ -146,7 +146,7 @@ def _is_own(cls: type) -> bool:
 
 
 def _is_abstract(cls: type) -> bool:
-    """Whether a method or an attribute is still missing, also in estimators, which are no ABCs."""
+    """Whether a method or an attribute is still abstract, even in estimators, which are no ABCs."""
     declared = {
         name
         for base in cls.__mro__
@@ -171,27 +171,27 @@ def is_module(name: str) -> bool:
 
 @cache
 def _listed(package: str) -> frozenset[str]:
-    """The names of the public modules in a package; none if it is a plain module."""
+    """The names of the public modules in a package; none for a plain module."""
     folders = vars(import_module(package)).get("__path__", ())
     names = [found.name for found in iter_modules(folders) if not found.name.startswith("_")]
     return frozenset(name for name in names if f"{package}.{name}" not in EDGES)
 
 
 def _split(name: Any) -> tuple[str, str]:
-    """The module and the name of "module:name"; empty texts of anything else."""
+    """The module and the name in "module:name"; empty texts for anything else."""
     parts = name.split(":") if isinstance(name, str) else []
     return (parts[0], parts[1]) if len(parts) == 2 else ("", "")
 
 
 def _is_state(name: Any) -> bool:
-    """Whether this names a state of an optimiser: a named tuple that Optax publishes."""
+    """Whether the name is that of a state of an optimiser, a named tuple that Optax publishes."""
     module, own = _split(name)
     found = vars(optax).get(own) if module == "optax" and own.endswith("State") else None
     return isinstance(found, type) and issubclass(found, tuple)
 
 
 def find(name: Any, kind: str) -> Any:
-    """The class of this name in a file, if values of it have this word."""
+    """The class with this name in a file; refused unless `kind` is the word for its values."""
     module, own = _split(name)
     foreign = module == KERNELS or f"{module}:{own}" in STEPS or _is_state(name)
     found = vars(import_module(module)).get(own) if foreign or is_module(module) else None

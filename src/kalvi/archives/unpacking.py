@@ -1,6 +1,6 @@
-"""Values put together again from a tree of plain JSON and named arrays, nothing trusted.
+"""Puts values together again from a tree of plain JSON and named arrays, without trusting them.
 
-The words are those of `packing`. Whatever does not fit is refused; nothing is called but the constructors
+The words are those of `packing`. Whatever does not fit is refused. Nothing is called but the constructors
 of NumPy, SciPy and JAX, the factories of default fields that an older file lacks, the changes of `older`
 and, for estimators, their own `__setstate__`.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.archives import older, registry
-from kalvi.archives.consistency import check, check_attributes, check_names
+from kalvi.archives.consistency import check, check_attributes, check_field_names
 from kalvi.archives.container import NAMES
 from kalvi.archives.packing import DEEPEST, INTEGERS, is_plain
 from kalvi.numerics.precision import matching_precision
@@ -32,7 +32,7 @@ LAST_CHARACTER = 0x10FFFF
 
 
 class Unpacker:
-    """Makes values of the arrays of a file."""
+    """Makes values from the JSON and the arrays of a file."""
 
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
@@ -98,11 +98,11 @@ class Unpacker:
                 return _rebuild(kind, older.upgraded(name, self._fields(fields, depth)))
             case ["object", name, dict(fields)]:
                 cls = registry.find(older.moved(name), "object")
-                check_names(fields, registry.OBJECTS[older.moved(name)])
+                check_field_names(fields, registry.OBJECTS[older.moved(name)])
                 return _bare(cls, self._fields(fields, depth))
             case ["kernel", name, dict(fields)]:
                 cls = registry.find(name, "kernel")
-                check_names(fields, signature(cls).parameters)
+                check_field_names(fields, signature(cls).parameters)
                 return cls(**self._fields(fields, depth))
             case ["estimator", name, dict(fields)]:
                 cls = registry.find(older.moved(name), "estimator")
@@ -165,7 +165,7 @@ class Unpacker:
 
 
 def parse_structure(text: str) -> Any:
-    """The value of a JSON text; tables have each name once, and numbers are numbers."""
+    """Parse JSON; a name that comes twice in an object, or a number such as NaN, is refused."""
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -184,17 +184,17 @@ def _no_number(name: str) -> float:
 
 
 def _rebuild(kind: str, found: Any) -> Any:
-    """A module or a named tuple, put together from the inside out where `older` changed it."""
+    """Put together a module or a named tuple, and the parts of it that `older` changed."""
     if not isinstance(found, older.Rebuilt):
         return found
     parts = {name: _rebuild(kind, part) for name, part in found.parts.items()}
     cls = registry.find(found.name, kind)
     if kind == "record":
-        check_names(cls._field_defaults | parts, cls._fields)
+        check_field_names(cls._field_defaults | parts, cls._fields)
         return check(cls(**parts), kind)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     missing = {name: _default(field) for name, field in fields.items() if name not in parts}
-    check_names(parts | missing, fields)
+    check_field_names(parts | missing, fields)
     return check(_bare(cls, parts | missing), kind)
 
 
@@ -210,7 +210,7 @@ def _default(field: dataclasses.Field) -> Any:
 
 
 def _estimator(cls: Any, parts: dict[str, Any]) -> Any:
-    """An estimator; settings that an older file lacks have their defaults."""
+    """Put together an estimator; settings that an older file lacks get their defaults."""
     settings = {key: signature(cls).parameters[key].default for key in cls._get_param_names()}
     if settings.keys().isdisjoint(parts):
         raise ValueError(f"{cls.__name__} has none of its settings")
@@ -221,7 +221,7 @@ def _estimator(cls: Any, parts: dict[str, Any]) -> Any:
 
 
 def _step_class(name: Any, version: Any) -> type:
-    """The class of a step of a pipeline, which must be of this version of scikit-learn."""
+    """The class of a step of a pipeline; refused if it was saved by another version of scikit-learn."""
     cls, own = registry.find(name, "step"), registry.sklearn_version()
     if version != own:
         raise ValueError(
@@ -232,7 +232,7 @@ def _step_class(name: Any, version: Any) -> type:
 
 
 def _bare(cls: type, parts: dict[str, Any]) -> Any:
-    """An object with these attributes; no code of its class is run."""
+    """An object with these attributes, made without running any code of its class."""
     made = object.__new__(cls)
     for name, part in parts.items():
         object.__setattr__(made, name, part)
@@ -240,7 +240,7 @@ def _bare(cls: type, parts: dict[str, Any]) -> Any:
 
 
 def _to_jax(array: np.ndarray) -> jax.Array:
-    """An array of JAX of the same type, whatever JAX's setting."""
+    """A JAX array of the same type, whatever JAX's setting."""
     with matching_precision(np.float64):
         return jnp.asarray(array)
 
@@ -254,7 +254,7 @@ def _object_array(parts: list, shape: list[int]) -> np.ndarray:
 
 
 def _typed_bytes(raw: np.ndarray, dtype: np.dtype, shape: list[int]) -> np.ndarray:
-    """An array of texts or times, which safetensors has no type for, from its bytes."""
+    """An array of texts or times, for which safetensors has no type, from its bytes."""
     right = raw.dtype == np.uint8 and raw.ndim == 1
     if not right or prod(shape) * dtype.itemsize != raw.size:
         raise ValueError("an array of texts or times does not have its shape")

@@ -1,7 +1,7 @@
-"""The command line. An error is one sentence and exit code 2; files appear whole or not at all.
+"""The command line. An error is one sentence and exit code 2; files are written completely or not at all.
 
-Each file has the commands of one group, and imports nothing large at its top: a command first looks at the
-files that it was given, then loads what it needs (`console.loading`).
+Each module has the commands of one group, and imports nothing large at its top: a command first checks the
+files that it was given, then imports what it needs (`console.loading`).
 """
 
 from importlib.metadata import version

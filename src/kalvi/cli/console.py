@@ -1,6 +1,5 @@
-"""What all commands share: errors of one sentence, progress, JSON for scripts, files written whole."""
+"""What all commands have in common: errors, progress bars, JSON output, and writing of files."""
 
-import csv
 import io
 import json
 import os
@@ -25,16 +24,16 @@ NEEDS = {
 
 
 class Refusal(click.ClickException):
-    """An error the user can do something about, in one sentence."""
+    """An error that the user can do something about, in one sentence."""
 
     exit_code = 2
 
     def __init__(self, message: str):
-        super().__init__(_naming_commands(" ".join(message.split())))
+        super().__init__(_with_commands(" ".join(message.split())))
 
 
 class Stopped(click.ClickException):
-    """The user asked to stop, and nothing was lost."""
+    """The user asked to stop."""
 
     exit_code = STOPPED
 
@@ -43,7 +42,7 @@ class Stopped(click.ClickException):
 
 
 def _note(message: Any, category: type[Warning], *_: Any) -> None:
-    """Print a warning that is meant for users in one line, and no other."""
+    """Print a warning in one line, if it is meant for users."""
     if issubclass(category, UserWarning) and not issubclass(category, FutureWarning):
         tqdm.write(f"note: {' '.join(str(message).split())}", file=sys.stderr)
 
@@ -53,14 +52,14 @@ def _nothing(*_: Any) -> None:
 
 
 def _quiet() -> bool:
-    """Whether the command that runs was given --quiet."""
+    """Whether the present command was given --quiet."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.params.get("quiet"))
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Bad values and file trouble become one sentence and exit code 2, warnings a line each."""
+    """Turn errors of values and files into one sentence and exit code 2, and warnings into a line each."""
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:
@@ -81,10 +80,10 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around the imports that a command makes when it runs, so that `kalvi --help` is quick.
+    """Wrap the imports that a command makes only when it runs, so that `kalvi --help` is fast.
 
-    They are import statements like any other, which the import contract and the type checker see. Ctrl-C
-    ends them at once, and a package that the plain installation lacks is named with what to install.
+    They are ordinary import statements, which the import contract and the type checker see. Ctrl-C ends
+    them at once. If a package is missing, the error says what to install.
     """
     try:
         with ending_at_once():
@@ -97,7 +96,7 @@ def loading() -> Iterator[None]:
 
 
 def keep_compiled_programs() -> None:
-    """Keep compiled programs between commands, unless the user said where or not to."""
+    """Cache compiled programs between commands, unless the user has configured JAX's cache."""
     with loading():
         import jax
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
@@ -109,7 +108,7 @@ def keep_compiled_programs() -> None:
 
 @contextmanager
 def written(path: Path, mode: str = "wb") -> Iterator[Any]:
-    """A file that appears where `path` says when it is whole: of bytes, or of text with mode "w"."""
+    """Open a file for writing, which appears at `path` only when complete; mode "w" is for text."""
     with loading():
         from kalvi.archives.container import replacing
     with replacing(path) as file:
@@ -122,43 +121,25 @@ def written(path: Path, mode: str = "wb") -> Iterator[Any]:
             text.detach()
 
 
-def write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """A CSV file of the rows, moved into place when it is whole."""
-    rows = list(rows)
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    with written(path, "w") as file:
-        file.write(text.getvalue())
-
-
-def folder(path: Path) -> Path:
-    """The folder, made if it was not there."""
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def say_json(value: Any) -> None:
-    """One JSON object on standard output; numbers that JSON has no word for are null."""
+    """Print a JSON object; numbers that are not finite are written as null."""
     click.echo(json.dumps(_plain(value), ensure_ascii=False))
 
 
 def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Lines for a person, on standard output or beside it."""
+    """Print lines on standard output, or on standard error."""
     for line in lines:
         click.echo(line, err=err)
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """What a person should know, a line each."""
+    """Print notes on standard error, a line each."""
     say_lines((f"note: {note}" for note in notes), err=True)
 
 
 @contextmanager
 def row_bar(quiet: bool, total: int | None, start: int = 0) -> Iterator[Callable[..., None]]:
-    """A progress bar of rows, told (rows, fraction of the bytes, what to show beside)."""
+    """A progress bar; call it with the rows so far, the share of the bytes read, and text to show."""
     with tqdm(
         total=total, initial=start, unit=" rows", unit_scale=True, disable=quiet, leave=False
     ) as bar:
@@ -184,8 +165,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _naming_commands(message: str) -> str:
-    """The message, with the command to use for each option that it names and this command lacks."""
+def _with_commands(message: str) -> str:
+    """The message; if it names options that this command lacks, it says which command has them."""
     context = click.get_current_context(silent=True)
     if context is None or context.parent is None:
         return message

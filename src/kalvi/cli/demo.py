@@ -1,4 +1,4 @@
-"""`kalvi demo`, a stream and its picture; `kalvi reproduce`, the door to the papers in a checkout."""
+"""`kalvi demo`: learn a stream and draw it; `kalvi reproduce`: run the experiments of a checkout."""
 
 import sys
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from kalvi.cli.console import folder, loading, refusing
-from kalvi.cli.outputs import check_picture
+from kalvi.cli.console import loading, refusing
+from kalvi.cli.outputs import check_picture_path
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-"""The folder that holds `papers` where kalvi was installed from a checkout as it stands."""
+"""The folder with `papers`, if kalvi runs from a checkout."""
 
 
 @click.command()
 @click.option("--rows", default=204_800, show_default=True, help="Rows of the stream.")
-@click.option("--seed", default=0, show_default=True, help="What the rows are generated from.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the generated rows.")
 @click.option(
     "--out",
     default="results/demo.png",
@@ -31,8 +31,8 @@ def demo(rows: int, seed: int, out: Path, force: bool) -> None:
         with loading():
             from kalvi import demo as experiment
             from kalvi import plots
-        folder(out.parent)
-        check_picture(out, force=force)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        check_picture_path(out, force=force)
         click.echo("generating rows and compiling ...", err=True)
         stream = experiment.generate(rows, seed)
         experiment.warm_up(stream)
@@ -56,7 +56,7 @@ def demo(rows: int, seed: int, out: Path, force: bool) -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def reproduce(arguments: tuple[str, ...]) -> Any:
-    """Draw the figures of a paper and test its claims: `python -m papers`, from anywhere."""
+    """Draw the figures of a paper and test its claims, as `python -m papers` does in a checkout."""
     with refusing():
         if not (CHECKOUT / "papers" / "__main__.py").exists():
             raise ValueError(

@@ -1,4 +1,4 @@
-"""`kalvi factor`: the columns of numbers of a table as a few factors and noise."""
+"""`kalvi factor`: factor analysis of the columns of numbers of a table."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from kalvi.cli.options import (
     checkpoints,
     settings_of,
 )
-from kalvi.cli.outputs import check_new_model, default_out, require
+from kalvi.cli.outputs import check_new_model_path, default_out, require
 from kalvi.readers import files
 
 
@@ -40,14 +40,14 @@ from kalvi.readers import files
 @AS
 @COLUMNS
 @click.option(
-    "--raw", is_flag=True, help="Keep the columns' own units; else the first rows' units."
+    "--raw", is_flag=True, help="Keep the original units; otherwise columns are standardised."
 )
 @click.option(
     "--missing",
     type=click.Choice(["error", "impute"]),
     default="error",
     show_default=True,
-    help="Missing values end the run, or are the centre of the first rows.",
+    help="End the run at a missing value, or replace it by the mean of the first rows.",
 )
 @SET
 @REPLACE_MODEL
@@ -70,7 +70,7 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
     with refusing():
         out = out or default_out(data)
         beside = [options["columns"]] if options["columns"] is not None else []
-        check_new_model(out, [*files.expand(data), *beside], force)
+        check_new_model_path(out, [*files.expand(data), *beside], force)
         require(*beside)
         with loading():
             from kalvi.cli import passes

@@ -1,4 +1,4 @@
-"""`kalvi fit`, `kalvi update`, `kalvi resume`: rows of a file into a model, any time interrupted."""
+"""`kalvi fit`, `kalvi update` and `kalvi resume`: learn a model from rows; any run can be interrupted."""
 
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from kalvi.cli.options import (
     checkpoints,
     settings_of,
 )
-from kalvi.cli.outputs import check_model, check_new_model, default_out, require
-from kalvi.readers import files
+from kalvi.cli.outputs import check_model_path, check_new_model_path, default_out, require
+from kalvi.readers import files, formats
 
 
 @click.command()
@@ -36,7 +36,11 @@ from kalvi.readers import files
     help="Without it: logistic for labels and for two values, linear for other numbers.",
 )
 @OUT
-@click.option("--rank", type=click.IntRange(0), help="Of the precision; without it, full if small.")
+@click.option(
+    "--rank",
+    type=click.IntRange(0),
+    help="Rank of the precision; by default full if there is room.",
+)
 @click.option(
     "--features", "-f", multiple=True, help="Columns to learn from: names or patterns (x*)."
 )
@@ -52,16 +56,16 @@ from kalvi.readers import files
     type=click.Choice(["error", "impute"]),
     default="error",
     show_default=True,
-    help="Missing values end the run, or are imputed and marked by an indicator.",
+    help="End the run at a missing value, or impute it and add an indicator.",
 )
 @click.option("--skip-unlabelled", is_flag=True, help="Leave out rows without a target.")
-@click.option("--hash-bits", type=click.IntRange(1, 26), help="Hash levels into 2^BITS places.")
+@click.option("--hash-bits", type=click.IntRange(1, 26), help="Hash levels into 2^BITS features.")
 @click.option(
     "--max-width",
     default=2**20,
     show_default=True,
     type=click.IntRange(1),
-    help="Most places of a row.",
+    help="The most features of a row.",
 )
 @click.option(
     "--one-pass",
@@ -75,10 +79,14 @@ from kalvi.readers import files
     help="Keep some rows in the model: examples for the report, a sample for a later diagnosis.",
 )
 @click.option(
-    "--diagnose", is_flag=True, help="Also how far the Gaussian is from the posterior (PSIS)."
+    "--diagnose",
+    is_flag=True,
+    help="Also measure how far the Gaussian is from the posterior (PSIS).",
 )
 @click.option(
-    "--like", type=click.Path(path_type=Path), help="Columns, units and settings of a MODEL."
+    "--like",
+    type=click.Path(path_type=Path),
+    help="A model whose columns, units and settings are used.",
 )
 @REPLACE_MODEL
 @FORMAT
@@ -90,8 +98,8 @@ def fit(
 ) -> None:
     """Learn a model from the rows of DATA.
 
-    DATA is CSV or TSV (also .gz, .zst), Parquet, Feather or Arrow, JSON lines, libsvm or .npz; a file,
-    several, a directory, a pattern in quotes, or - for standard input.
+    DATA is a file, several, a directory, a pattern in quotes, or - for standard input. Files may be
+    FORMATS.
 
     Rows are learned as they come, in one pass. Where they fit in memory (2 GiB as dense numbers), the model
     goes on from there to the optimum of the variational bound; --one-pass leaves that out.
@@ -104,7 +112,7 @@ def fit(
     with refusing():
         out = out or default_out(data)
         beside = [path for path in (like, options["columns"]) if path is not None]
-        check_new_model(out, [*files.expand(data), *beside], force)
+        check_new_model_path(out, [*files.expand(data), *beside], force)
         require(*beside)
         with loading():
             from kalvi.cli import passes
@@ -114,6 +122,9 @@ def fit(
         else:
             source, model = _begin(data, options)
         passes.begin_pass(model, source, out, data, options)
+
+
+fit.help = (fit.help or "").replace("FORMATS", formats.list_formats())
 
 
 @click.command()
@@ -137,7 +148,7 @@ def update(
     again: bool,
     **options: Any,
 ) -> None:
-    """Learn from the rows of DATA what MODEL has not seen.
+    """Learn from further rows, those of DATA.
 
     MODEL stays as it is until all rows are learned, and is then replaced at once. A file that it has
     learned already is refused: its rows would count twice. Rows of standard input are not recognised.
@@ -149,9 +160,9 @@ def update(
         require(model)
         inputs, out = files.expand(data), out or model
         if out.exists() and out.samefile(model):
-            check_model(model, inputs, force=True)
+            check_model_path(model, inputs, force=True)
         else:
-            check_model(out, [model, *inputs], force=force)
+            check_model_path(out, [model, *inputs], force=force)
         with loading():
             from kalvi.cli import passes
             from kalvi.tabular import learn, provenance, sources
@@ -178,8 +189,8 @@ def update(
 def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
     """Go on with a run of MODEL that was interrupted or killed.
 
-    The result is the same to the last bit as without the interruption. DATA is needed where it was
-    standard input (give - and the same rows from the beginning) or was moved.
+    The result is the same to the last bit as without the interruption. DATA is needed if it was standard
+    input (give - and pipe the same rows from the beginning) or if its files were moved.
 
     \b
     kalvi resume flights.kalvi
@@ -190,7 +201,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
         with loading():
             from kalvi.cli import passes
             from kalvi.tabular import learn
-        held = learn.unfinished(model)
+        held = learn.find_unfinished_run(model)
         if held is None:
             there = "is finished" if model.exists() else "was not begun"
             raise ValueError(f"{model} {there}: there is no run to go on with.")
@@ -203,20 +214,20 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
 
 
 def _begin_like(like: Path, data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
-    """The source, and a model with the columns, units and settings of another."""
+    """Open the source, and begin a model with the columns, units and settings of another."""
     with loading():
         from kalvi.tabular import learn
         from kalvi.tabular.supervised import SupervisedModel
     pattern = learn.load_model(like)
     if not isinstance(pattern, SupervisedModel) or not pattern.merges():
-        raise ValueError(f"{like} is no model that others can be fitted like ({pattern.model}).")
+        raise ValueError(f"{like} is a {pattern.model} model; --like takes linear models only.")
     _check_like(pattern.target.name, like, options)
     fresh = pattern.fresh(keep_rows=options["keep_rows"], diagnose=options["diagnose"])
     return pattern.open_rows(data, options["form"]), fresh
 
 
 def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
-    """The source, and the model before its first row."""
+    """Open the source, and begin a model."""
     with loading():
         from kalvi.tabular import sources, table_kinds
         from kalvi.tabular.choices import Choices
@@ -236,7 +247,7 @@ def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _check_like(target: str, like: Path, options: dict[str, Any]) -> None:
-    """Refuse options that contradict the model whose columns, units and settings are taken."""
+    """Refuse options that --like decides."""
     if options["target"] != target:
         raise ValueError(f"{like} is of the target '{target}'; got --target {options['target']}.")
     decided = (

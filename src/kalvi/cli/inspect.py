@@ -1,4 +1,4 @@
-"""`kalvi inspect`, `kalvi report`, `kalvi merge`: what a model holds, and one model of several."""
+"""`kalvi inspect`, `kalvi report` and `kalvi merge`: descriptions of a model, and one model of several."""
 
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from kalvi.cli.console import (
     written,
 )
 from kalvi.cli.options import AGAIN, JSON, MODEL, QUIET, REPLACE_FILE, REPLACE_MODEL
-from kalvi.cli.outputs import check_model, check_page, require
+from kalvi.cli.outputs import check_model_path, check_page_path, require
 
 VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
-"""The colours of the verdicts on a fit."""
+"""The colour of each verdict on a fit."""
 
 
 @click.command()
@@ -34,7 +34,7 @@ VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 def merge(
     models: tuple[Path, ...], out: Path, force: bool, again: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Combine models of shards of the data into one of all.
+    """Merge models that were fitted to shards of the data into one model of all rows.
 
     The shards need the same units: fit the first, and the others like it. Models that have learned the
     same file are refused: its rows would count twice.
@@ -46,13 +46,13 @@ def merge(
     """
     with refusing():
         require(*models)
-        check_model(out, models, force=force)
+        check_model_path(out, models, force=force)
         with loading():
+            from kalvi.readers.errors import counted
             from kalvi.tabular import learn
-            from kalvi.tabular.merge import merged
-            from kalvi.tabular.renderers.text import counted
+            from kalvi.tabular.merge import merge_table_models
         held = [learn.load_model(path) for path in models]
-        whole = merged(held, [str(path) for path in models], again=again)
+        whole = merge_table_models(held, [str(path) for path in models], again=again)
         learn.save_model(out, whole)
         summary = whole.describe(out.name)
     if as_json:
@@ -62,21 +62,21 @@ def merge(
         click.echo(f"wrote {out}")
 
 
-@click.command(short_help="What MODEL is, in the terminal or as JSON.")
+@click.command(short_help="Describe MODEL, in the terminal or as JSON.")
 @MODEL
 @click.option(
     "--diagnose",
     is_flag=True,
-    help="Also how far the Gaussian is from the posterior (PSIS): as the fit found, or from kept rows.",
+    help="Also say how far the Gaussian is from the posterior (PSIS), found by the fit or from kept rows.",
 )
 @click.option(
     "--effects", default=15, show_default=True, type=click.IntRange(0), help="How many to list."
 )
 @JSON
 def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
-    """What MODEL is: columns, rows, evidence, the strongest effects with credible intervals.
+    """Describe MODEL: columns, rows, evidence, the strongest effects with credible intervals.
 
-    Of factors: their strongest columns, and the noise in each; of a matrix: how smooth its factors are.
+    For factors: their strongest columns, and the noise in each. For a matrix: how smooth its factors are.
     """
     with refusing():
         require(model)
@@ -99,7 +99,9 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     "--out", "-o", type=click.Path(path_type=Path), help="The page; MODEL.html if not given."
 )
 @click.option(
-    "--no-diagnosis", is_flag=True, help="Make no diagnosis from kept rows, which takes seconds."
+    "--no-diagnosis",
+    is_flag=True,
+    help="Skip the diagnosis from kept rows, which takes some seconds.",
 )
 @REPLACE_FILE
 @JSON
@@ -107,16 +109,17 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
 def report(
     model: Path, out: Path | None, no_diagnosis: bool, force: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Write one HTML page about MODEL, complete in itself.
+    """Write a self-contained HTML page about MODEL.
 
-    Learning curve, calibration, scores beside baselines, coefficients, data, fit quality, settings; of
-    Gaussian processes the kernel, of networks the layers, of factors the loadings, of a matrix its factors.
-    Rows of the data are shown only of a model that was fitted with --keep-rows.
+    It has the learning curve, calibration, scores beside baselines, coefficients, data, the quality of the
+    fit and the settings; the kernel of a Gaussian process, the layers of a network, the loadings of a
+    factor analysis, and the factors of a matrix. Rows of the data are shown only if the model was fitted
+    with --keep-rows.
     """
     with refusing():
         require(model)
         out = out or model.with_suffix(".html")
-        check_page(out, [model], force=force)
+        check_page_path(out, [model], force=force)
         about = _summary(model, not no_diagnosis)
         with loading():
             from kalvi.tabular.report import page
@@ -132,7 +135,7 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
     with loading():
         from kalvi.tabular import integrity, learn
     held = learn.load_model(path)
-    unfinished = learn.unfinished(path)
+    unfinished = learn.find_unfinished_run(path)
     keep_compiled_programs()
     with integrity.guarded(path):
         found = held.describe(path.name, diagnose=diagnose)

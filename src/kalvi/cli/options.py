@@ -14,23 +14,23 @@ FORMAT = click.option(
     "--format",
     "form",
     type=click.Choice(list(formats.FORMATS)),
-    help="What DATA is, where neither its name nor its first bytes tell.",
+    help="The format of DATA, if neither its name nor its first bytes tell.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-AGAIN = click.option("--again", is_flag=True, help="Count rows again that were learned before.")
-QUIET = click.option("--quiet", "-q", is_flag=True, help="No progress, no words.")
+AGAIN = click.option("--again", is_flag=True, help="Learn files again that were learned before.")
+QUIET = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 AS = click.option(
     "--as",
     multiple=True,
     metavar="NAME=TYPE",
-    help="What a column is: number, category, time, text or drop; also number:1.234,5, time:%d/%m/%Y.",
+    help="The type of a column: number, category, time, text or drop; also number:1.234,5, time:%d/%m/%Y.",
 )
-WRITTEN = "How DATA writes a column otherwise than MODEL knows it: number:1.234,5, time:%d/%m/%Y."
+WRITTEN = "The notation of a column, if DATA has another than MODEL: number:1.234,5, time:%d/%m/%Y."
 COLUMNS = click.option(
     "--columns",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What columns are: CSV with the columns name and type, or JSON.",
+    help="A file with the types of columns: CSV with the columns name and type, or JSON.",
 )
 CHECKPOINTS = (
     click.option(
@@ -38,14 +38,14 @@ CHECKPOINTS = (
         default=1_000_000,
         show_default=True,
         type=click.IntRange(1),
-        help="Rows between checkpoints, at most.",
+        help="The most rows between checkpoints.",
     ),
     click.option(
         "--checkpoint-seconds",
         default=30.0,
         show_default=True,
         type=click.FloatRange(0),
-        help="Seconds between checkpoints, at most.",
+        help="The most seconds between checkpoints.",
     ),
 )
 
@@ -69,7 +69,7 @@ SET = click.option(
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE of --set, with the value in JSON or a word."""
+    """The parameters of --set NAME=VALUE; a value is JSON, or else a text."""
     found = {}
     for setting in settings:
         name, equals, value = setting.partition("=")

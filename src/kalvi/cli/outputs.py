@@ -1,17 +1,19 @@
-"""Files that a command writes: never over one that it reads, and over another only with --force.
+"""Checks of the files that a command writes.
 
-What is replaced must be of the kind of what replaces it: no model over data, no page over a model.
+No command writes over a file that it reads, nor over any other without --force. With --force it replaces
+only a file of the same kind: no model over data, no page over a model.
 """
 
 import json
 import os
 from collections.abc import Iterable, Sequence
+from glob import has_magic
 from pathlib import Path
 
 from kalvi.readers import files, formats
 
 TABLES = {".csv": "CSV table", ".parquet": "Parquet table", ".jsonl": "JSON lines table"}
-"""The tables that commands write, by the ending of their names."""
+"""The kinds of tables that commands write, by the ending of the name."""
 MODEL, CHECKPOINT, PAGE = "kalvi model", "checkpoint of kalvi", "HTML page"
 PAGES = (".html", ".htm")
 PICTURES = {".png": "PNG picture", ".pdf": "PDF document", ".svg": "SVG picture"}
@@ -23,11 +25,13 @@ STARTS = {
     b"<?xml": PICTURES[".svg"],
 }
 LOOKED_AT = 4096
-"""Bytes at the beginning of a file that say what it is."""
+"""The number of bytes by which a file is recognised."""
 
 
-def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = "") -> None:
-    """Refuse a place where a model, and its checkpoint beside it, cannot or must not be written."""
+def check_model_path(
+    out: Path, inputs: Iterable[str | Path], *, force: bool, instead: str = ""
+) -> None:
+    """Refuse a path where a model, and its checkpoint beside it, cannot or must not be written."""
     if not out.exists() and out.suffix.lower() in (
         *formats.ENDINGS,
         *formats.COMPRESSED_ENDINGS,
@@ -40,43 +44,43 @@ def check_model(out: Path, inputs: Iterable[str | Path], *, force: bool, instead
     _check(checkpoint, CHECKPOINT, inputs, True, "--out")
 
 
-def check_new_model(out: Path, inputs: Iterable[str | Path], force: bool) -> None:
-    """Refuse a place where a model that is fitted anew cannot or must not be written."""
-    check_model(out, inputs, force=force, instead="learn more with kalvi update, ")
+def check_new_model_path(out: Path, inputs: Iterable[str | Path], force: bool) -> None:
+    """Refuse a path where a new model cannot or must not be written."""
+    check_model_path(out, inputs, force=force, instead="learn more with kalvi update, ")
 
 
 def default_out(data: Sequence[str]) -> Path:
-    """What a model is called that was given no name: as its data, in the folder where we are."""
-    if len(data) > 1 or data[0] == "-" or any(mark in data[0] for mark in "*?["):
+    """The default name of a model: that of its data, in the present folder."""
+    if len(data) > 1 or data[0] == "-" or has_magic(data[0]):
         raise ValueError("give the model a name with --out.")
     return Path(f"{files.stem_of(data[0])}.kalvi")
 
 
-def check_table(
+def check_table_path(
     out: Path, inputs: Iterable[str | Path], *, force: bool, option: str = "--out"
 ) -> None:
-    """Refuse a place where a table cannot or must not be written."""
+    """Refuse a path where a table cannot or must not be written."""
     if out.suffix not in TABLES:
         raise ValueError(f"{option} must end in {_any_of(TABLES)}; got {out.name}.")
     _check(out, TABLES[out.suffix], inputs, force, option)
 
 
-def check_page(out: Path, inputs: Iterable[str | Path], *, force: bool) -> None:
-    """Refuse a place where a page cannot or must not be written."""
+def check_page_path(out: Path, inputs: Iterable[str | Path], *, force: bool) -> None:
+    """Refuse a path where a page cannot or must not be written."""
     if out.suffix.lower() not in PAGES:
         raise ValueError(f"--out must end in .html; got {out.name}.")
     _check(out, PAGE, inputs, force, "--out")
 
 
-def check_picture(out: Path, *, force: bool) -> None:
-    """Refuse a place where a picture cannot or must not be written."""
+def check_picture_path(out: Path, *, force: bool) -> None:
+    """Refuse a path where a picture cannot or must not be written."""
     if out.suffix not in PICTURES:
         raise ValueError(f"the picture must end in {_any_of(PICTURES)}; got {out.name}.")
     _check(out, PICTURES[out.suffix], (), force, "--out")
 
 
 def require(*paths: Path | None) -> None:
-    """Refuse files to be read that are not there."""
+    """Refuse files to read that do not exist."""
     for path in paths:
         if path is not None and not path.exists():
             raise ValueError(f"{path}: no such file.")
@@ -107,7 +111,7 @@ def _check(
                 f"{out} is read by this command and cannot be written by it; choose another name "
                 f"with {option}."
             )
-    found = kind_of(out)
+    found = file_kind(out)
     if found not in (kind, "empty file"):
         raise ValueError(
             f"{out} is a {found} and is not replaced by a {kind}; choose another name with {option}."
@@ -118,8 +122,8 @@ def _check(
         )
 
 
-def kind_of(path: Path) -> str:
-    """What a file is, by its first bytes."""
+def file_kind(path: Path) -> str:
+    """The kind of a file, by its first bytes."""
     with open(path, "rb") as file:
         head = file.read(LOOKED_AT)
         if head[8:9] == b"{" and (length := int.from_bytes(head[:8], "little")) < 2**26:
@@ -139,7 +143,7 @@ def kind_of(path: Path) -> str:
 
 
 def _of_header(raw: bytes) -> str:
-    """The kind of a safetensors file: ours say it in their metadata."""
+    """The kind of a safetensors file, by its metadata."""
     try:
         texts = json.loads(raw)["__metadata__"]
         said = json.loads(texts["kalvi"])

@@ -1,4 +1,4 @@
-"""A pass over rows for `kalvi fit`, `update`, `resume` and `factor`: its progress, and how it ended."""
+"""A pass over rows for `kalvi fit`, `update`, `resume` and `factor`: its progress, and what it prints."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def begin_pass(
 
 
 def run_pass(model: RowModel, source: Source, job: Job, options: dict[str, Any]) -> None:
-    """Go over the rows that are not learned yet, and say what came of it."""
+    """Learn the rows that have not been learned yet, and print the result."""
     keep_compiled_programs()
     quiet, renderer = options["quiet"] or options["as_json"], renderer_of(model.model)
     if not quiet:
@@ -65,8 +65,8 @@ def run_pass(model: RowModel, source: Source, job: Job, options: dict[str, Any])
 
 
 def check_runs(out: Path, force: bool) -> None:
-    """Refuse to begin where a run is not finished; with force, the new one will take its place."""
-    if not force and learn.unfinished(out) is not None:
+    """Refuse to begin a run where another has not ended; with `force`, the new one replaces it."""
+    if not force and learn.find_unfinished_run(out) is not None:
         raise ValueError(
             f"{out} has a run that is not finished; go on with kalvi resume {out}, or give it up by "
             f"removing {learn.checkpoint_of(out)}."
@@ -74,7 +74,7 @@ def check_runs(out: Path, force: bool) -> None:
 
 
 def _learn(model: RowModel, source: Source, job: Job, renderer: Renderer, quiet: bool) -> RowModel:
-    """The pass, with a progress bar."""
+    """Make the pass, with a progress bar."""
     with row_bar(quiet, source.n_rows, job.done) as bar:
 
         def tell(now: RowModel, rows: int, fraction: float | None) -> None:
@@ -90,11 +90,11 @@ def _stopped(model: RowModel, job: Job) -> str:
 
 
 def _failed(error: Exception, job: Job) -> str:
-    """The error, and what became of the rows before it; nothing is left of a run that learned none."""
+    """The error, and how to go on; a checkpoint without any rows is removed."""
     message = str(error)
     if isinstance(error, OSError) and error.filename:
         message = f"{error.filename}: {error.strerror or error}"
-    held = learn.unfinished(job.out)
+    held = learn.find_unfinished_run(job.out)
     if held is None or held.job.done == 0:
         learn.checkpoint_of(job.out).unlink(missing_ok=True)
         return message

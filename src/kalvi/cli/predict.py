@@ -17,7 +17,7 @@ from kalvi.cli.console import (
     written,
 )
 from kalvi.cli.options import FORMAT, JSON, MODEL, QUIET, REPLACE_FILE, WRITTEN
-from kalvi.cli.outputs import check_table, require
+from kalvi.cli.outputs import check_table_path, require
 from kalvi.readers import files
 
 
@@ -31,7 +31,7 @@ from kalvi.readers import files
     default=0.95,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of the intervals.",
+    help="The level of the intervals.",
 )
 @REPLACE_FILE
 @click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
@@ -43,10 +43,10 @@ def predict(
 ) -> None:
     """Predict the rows of DATA, in their order: CSV on standard output, or --out FILE.
 
-    Labels: the class predicted, and for each class its probability, p_CLASS, with the standard deviation
-    and the interval of that probability, sd_CLASS, lower_CLASS, upper_CLASS. Numbers and counts: mean, sd,
-    lower, upper of a new observation. Factors: the score of each, and the log density of the row. Matrices
-    of kalvi silk need no DATA: the probability of every entry, a line for each row of the matrix.
+    Labels: the likeliest class and, for each class, its probability p_CLASS with the standard deviation
+    sd_CLASS and the interval lower_CLASS, upper_CLASS of that probability. Numbers and counts: mean, sd,
+    lower and upper of a new observation. Factors: their scores, and the log density of the row. Matrices of
+    kalvi silk need no DATA: the probability of every entry, with a line for each row of the matrix.
 
     \b
     kalvi predict flights.kalvi july.parquet --keep flight > july.csv
@@ -57,7 +57,7 @@ def predict(
         require(model)
         inputs = files.expand(data) if data else []
         if out is not None:
-            check_table(out, [model, *inputs], force=force)
+            check_table_path(out, [model, *inputs], force=force)
         if options["as_json"] and out is None:
             raise ValueError(
                 "--json says what was predicted where; give the predictions a file with --out."
@@ -75,18 +75,19 @@ def predict(
 def _predict(
     path: Path, data: tuple[str, ...], out: Path | None, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """The outcome of all predictions once they are written, and notes on entries of the data."""
+    """Write all predictions; return their outcome, and notes on entries of the data."""
     with loading():
         from kalvi.tabular import integrity, learn, sources
+        from kalvi.tabular.predictions import PredictOptions
     keep_compiled_programs()
     model = learn.load_model(path)
     types, _ = sources.column_words(None, options["written_as"])
-    source = model.open_to_predict(data, options["form"], types, options["keep"])
+    how = PredictOptions(options["form"], types, options["keep"], options["level"])
+    source = model.open_to_predict(data, how)
     silent = options["quiet"] or options["as_json"] or (out is None and sys.stdout.isatty())
     total = source.n_rows if source else None
     with row_bar(silent, total) as bar, integrity.guarded(path):
-        pieces = model.predictions(source, keep=options["keep"], level=options["level"], tell=bar)
-        outcome = _write(pieces, out)
+        outcome = _write(model.predictions(source, how._replace(tell=bar)), out)
     if source is None:
         return outcome, []
     source.close()
@@ -94,15 +95,15 @@ def _predict(
 
 
 def _write(pieces: Any, out: Path | None) -> Any:
-    """The predictions on standard output, or in a file that appears when it is whole."""
+    """Write the predictions on standard output, or in a file that appears only when complete."""
     with loading():
         from kalvi.tabular import predictions
     if out is None:
         try:
-            return predictions.write(pieces, sys.stdout.buffer, ".csv")
+            return predictions.write_predictions(pieces, sys.stdout.buffer, ".csv")
         except BrokenPipeError:
             raise
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), "standard output") from error
     with written(out) as file:
-        return predictions.write(pieces, file, out.suffix)
+        return predictions.write_predictions(pieces, file, out.suffix)

@@ -1,4 +1,4 @@
-"""`kalvi silk`: a matrix of zeros and ones as smooth factors of its rows and columns."""
+"""`kalvi silk`: factorisation of a binary matrix with smooth factors."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from kalvi.cli.console import (
     written,
 )
 from kalvi.cli.options import FORMAT, JSON, OUT, QUIET, REPLACE_MODEL, SET, settings_of
-from kalvi.cli.outputs import check_new_model, check_table, default_out, require
+from kalvi.cli.outputs import check_new_model_path, check_table_path, default_out, require
 from kalvi.readers import files
 
 TABLE = click.Path(path_type=Path)
@@ -23,23 +23,25 @@ TABLE = click.Path(path_type=Path)
 
 @click.command(short_help="Smooth factors of a matrix of zeros and ones.")
 @click.argument("matrix", nargs=-1, required=True, metavar="MATRIX")
-@click.option("--factors", "-k", default="auto", show_default=True, help="How many, or auto.")
+@click.option(
+    "--factors", "-k", default="auto", show_default=True, help="How many factors, or auto."
+)
 @click.option(
     "--layout",
     type=click.Choice(["wide", "long"]),
     default="wide",
     show_default=True,
-    help="A line is a row of the matrix, or an entry: row, column, value.",
+    help="Wide: a line is a row of the matrix. Long: a line is an entry: row, column, value.",
 )
 @click.option(
     "--unstored",
     type=click.Choice(["zero", "missing"]),
-    help="What a long list or a sparse matrix does not hold; zero if it holds only ones.",
+    help="The entries that a long list or a sparse matrix leaves out; zero if it holds only ones.",
 )
-@click.option("--row-locations", metavar="FILE|order", help="Where the rows are.")
-@click.option("--col-locations", metavar="FILE|order", help="Where the columns are.")
-@click.option("--unordered-rows", is_flag=True, help="The rows have no order to be smooth along.")
-@click.option("--unordered-cols", is_flag=True, help="The columns have none.")
+@click.option("--row-locations", metavar="FILE|order", help="The locations of the rows.")
+@click.option("--col-locations", metavar="FILE|order", help="The locations of the columns.")
+@click.option("--unordered-rows", is_flag=True, help="The factors of the rows are not smooth.")
+@click.option("--unordered-cols", is_flag=True, help="The factors of the columns are not smooth.")
 @OUT
 @click.option("--predictions", type=TABLE, help="Also write the probability of every entry.")
 @click.option("--row-factors", type=TABLE, help="Also write the factors of the rows.")
@@ -59,10 +61,10 @@ def silk(
 ) -> None:
     """Find smooth factors of the rows and columns of MATRIX, whose entries are 0, 1 or missing.
 
-    Factors vary smoothly along the names of rows and columns where these are numbers or dates, else along
-    their order. --row-locations FILE has one location a line in the order of the rows, or names and
-    locations; the word order leaves the names aside. Tables are written as CSV, .parquet or .jsonl, factors
-    with their standard deviations beside. kalvi predict MODEL writes the probabilities later.
+    Factors vary smoothly along the names of rows and columns if these are numbers or dates, otherwise along
+    their order in the file. --row-locations FILE has a location on each line, in the order of the rows, or
+    names and locations; with the word order, names are ignored. Tables are written as CSV, .parquet or
+    .jsonl, factors with their standard deviations. kalvi predict MODEL writes the probabilities later.
 
     \b
     kalvi silk votes.csv --unordered-cols --predictions votes_filled.csv
@@ -72,14 +74,14 @@ def silk(
     with refusing():
         out = out or default_out(matrix)
         inputs = [*files.expand(matrix), *_location_files(options)]
-        check_new_model(out, inputs, force)
+        check_new_model_path(out, inputs, force)
         tables = _tables(options, out, inputs, force)
         with loading():
             from kalvi.cli import passes
             from kalvi.tabular import learn
             from kalvi.tabular.renderers import renderer_of
         passes.check_runs(out, force)
-        model = _factorised(matrix, options, verbose=not (quiet or as_json))
+        model = _fit_matrix(matrix, options, verbose=not (quiet or as_json))
         for path, kind in tables.items():
             _write(model, path, kind)
         learn.save_model(out, model)
@@ -93,8 +95,8 @@ def silk(
         click.echo(f"wrote {', '.join(written_to.values())}")
 
 
-def _factorised(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool) -> Any:
-    """The model of a matrix in a file."""
+def _fit_matrix(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool) -> Any:
+    """Read a matrix and fit it."""
     with loading():
         from kalvi.readers.matrix import read_matrix
         from kalvi.tabular import binary_matrix
@@ -103,13 +105,13 @@ def _factorised(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool
         list(data), layout=options["layout"], unstored=options["unstored"], format=options["form"]
     )
     row, col = (
-        binary_matrix.located(
+        binary_matrix.locate_side(
             side, n, names, options[f"{side}_locations"], options[f"unordered_{side}s"]
         )
         for side, n, names in zip(("row", "col"), held.entries.shape, held[1:], strict=True)
     )
     parameters = {"n_factors": _count(options["factors"])} | settings_of(options["settings"])
-    return binary_matrix.fitted(held, row, col, parameters, files=data, verbose=verbose)
+    return binary_matrix.fit_matrix(held, row, col, parameters, files=data, verbose=verbose)
 
 
 def _count(factors: str) -> int | str:
@@ -121,7 +123,7 @@ def _count(factors: str) -> int | str:
 
 
 def _location_files(options: dict[str, Any]) -> list[Path]:
-    """The files of locations, each of which must be there."""
+    """The files of locations; one that does not exist is refused."""
     named = (options["row_locations"], options["col_locations"])
     paths = [Path(name) for name in named if name not in (None, "order")]
     require(*paths)
@@ -129,25 +131,25 @@ def _location_files(options: dict[str, Any]) -> list[Path]:
 
 
 def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) -> dict[Path, str]:
-    """The tables to write beside the model, each in a file of its own that can be written."""
+    """The tables to write beside the model, by path; refused unless each has a writable file of its own."""
     kinds = ("predictions", "row_factors", "col_factors")
     asked = [(options[kind], kind) for kind in kinds if options[kind] is not None]
     if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
         raise ValueError("the model and the tables need a file of their own each.")
     for path, kind in asked:
-        check_table(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
+        check_table_path(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
     return dict(asked)
 
 
 def _write(model: Any, path: Path, kind: str) -> None:
-    """One table, in a file that appears when it is whole."""
+    """Write one table; the file appears only once it is complete."""
     with loading():
         from kalvi.tabular import predictions
     if kind == "predictions":
         pieces = model.predictions(None)
     else:
         table = model.factor_table(kind.split("_")[0])
-        outcome = predictions.Outcome(table.num_rows, (), {}, 0, None, "")
+        outcome = predictions.PredictionOutcome(table.num_rows, (), {}, 0, None, "")
         pieces = iter([predictions.PredictedPiece(table, outcome)])
     with written(path) as file:
-        predictions.write(pieces, file, path.suffix)
+        predictions.write_predictions(pieces, file, path.suffix)

@@ -1,1 +1,1 @@
-"""Columns of tables into numbers: what kind a column is, and how its entries are written in a row of x."""
+"""Columns of tables as numbers: the types of columns, and how their entries become features."""

@@ -1,8 +1,8 @@
-"""A table as rows of x: numbers first, then whether they are missing, then the slots of keys.
+"""The rows of a table as rows of x: first numbers, then indicators of missing numbers, then slots of keys.
 
-A slot is a column of x; keys are the levels, words and indices of the other columns. Rows of x are a little
-wider than the keys so far need: the coefficients of free slots keep the prior until a key takes them. When
-none is free, the encoder returns wider rows, and the model is widened before it learns from them.
+A slot is a column of x. Keys are the levels, words and indices in columns that are no numbers. Rows of x
+have some free slots, whose coefficients keep the prior until a new key takes the slot. When none is free,
+the encoder returns wider rows, and the model is widened before it learns from them.
 """
 
 from collections.abc import Sequence
@@ -23,24 +23,24 @@ from kalvi.readers.files import BadData, RowLocator
 FREE = "(free)"
 KINDS = {"double": "number", "bool": "flag", "string": "category"}
 KEYS: dict[str, Keys] = {"category": Levels(), "text": Words(), "sparse": Indices()}
-"""How columns of these kinds are read; columns of other kinds are numbers."""
+"""How columns of these types are read; columns of other types are numbers."""
 DENSE_WIDTH = 128
-"""Rows of x up to this wide are made dense whatever their columns."""
+"""The most columns of x that is always a dense array; wider rows with keys are sparse."""
 ROOM, STEP = 0.06, 8
-"""The share of slots kept free for new keys, and the number of which widths are multiples."""
+"""The share of slots that are kept free for new keys; the width is a multiple of `STEP`."""
 
 
 class EncoderSettings(NamedTuple):
-    """What a person decides about the columns."""
+    """The user's choices about the encoding of columns."""
 
     impute: bool = False
     hash_bits: int | None = None
     max_width: int = 2**20
-    fixed: bool = False  # keys that the first rows lack share the unknown slot of their column
+    fixed: bool = False  # whether keys that the first rows lack share an unknown slot
 
 
 class Encoded(NamedTuple):
-    """Rows of x, the encoder after them, and by column how many rows had keys that it did not know."""
+    """Rows of x, the encoder after them, and for each column the number of rows with each unknown key."""
 
     x: Any
     encoder: "Encoder"
@@ -48,7 +48,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder(NamedTuple):
-    """How the columns of a table are written as numbers."""
+    """Turns the columns of a table into rows of numbers."""
 
     numbers: NumberColumns
     groups: tuple[KeyedColumn, ...]
@@ -64,7 +64,7 @@ class Encoder(NamedTuple):
         settings: EncoderSettings,
         locate: RowLocator = lambda row: f"row {row + 1}",
     ) -> "Encoder":
-        """An encoder for columns of these kinds, with units and keys from the first rows."""
+        """An encoder for columns of these types, with the units and keys of the first rows."""
         dense = {name: kind for name, kind in kinds.items() if kind not in KEYS}
         numbers = NumberColumns.begin(dense, sample.schema)
         used = start = numbers.width + settings.impute * len(dense)
@@ -81,7 +81,7 @@ class Encoder(NamedTuple):
         return known._replace(width=known.used if settings.fixed else known.roomy_width())
 
     def encode(self, table: pa.Table, locate: RowLocator, *, learn: bool) -> Encoded:
-        """The rows of x; with `learn` they are counted, and new keys get slots unless fixed."""
+        """The rows of x; with `learn` they are counted, and new keys get slots unless these are fixed."""
         table = self._check_types(table, locate)
         raw = self.numbers.raw(table, locate)
         if not self.settings.impute:
@@ -123,7 +123,7 @@ class Encoder(NamedTuple):
         return wide._replace(numbers=numbers, groups=tuple(groups))
 
     def slots_in(self, wide: "Encoder") -> np.ndarray:
-        """Of each slot, its slot in a wider encoder that has all keys of this one; free ones stay free."""
+        """The slot of each slot's key in a wider encoder; free slots go to slots that are free there."""
         found = np.full(self.width, -1)
         for own, other in zip(self.groups, wide.groups, strict=True):
             where = other.slots.by_key()
@@ -150,7 +150,7 @@ class Encoder(NamedTuple):
         return [*self.numbers.describe(), *(group.describe() for group in self.groups)]
 
     def fixed(self) -> bool:
-        """Whether no key can ever need a new slot."""
+        """Whether no key can ever get a new slot."""
         return all(group.slots.count() is None for group in self.groups)
 
     def _check_types(self, table: pa.Table, locate: RowLocator) -> pa.Table:
@@ -200,7 +200,7 @@ class Encoder(NamedTuple):
         sizes = {group.name: group.slots.count() or 0 for group in found}
         most = max(sizes, key=lambda name: sizes[name])
         raise BadData(
-            f"the columns need more than {self.settings.max_width} places, {sizes[most]} of them for "
+            f"the columns need more than {self.settings.max_width} features, {sizes[most]} of them for "
             f"'{most}'; drop it (--drop {most}), hash its levels (--hash-bits 18), or raise --max-width."
         )
 
@@ -211,7 +211,7 @@ class Encoder(NamedTuple):
         return -(-int(self.used * (1 + ROOM) + 1) // STEP) * STEP
 
     def matrix_of(self, z: np.ndarray, raw: np.ndarray, keyed: list[KeyedRows]) -> Any:
-        """The rows of x, from standardised and raw numbers and from keys."""
+        """The rows of x, made from standardised numbers, raw numbers and keys."""
         dense = [np.nan_to_num(z, nan=0.0)]
         if self.settings.impute:
             dense.append(self.numbers.is_missing(raw).astype(float))
@@ -249,7 +249,7 @@ def _first_slots(keys: Keys, bits: int | None, start: int, used: int) -> Slots:
 def kinds_of(
     schema: pa.Schema, features: tuple[str, ...], drop: tuple[str, ...], taken: set[str]
 ) -> dict[str, str]:
-    """Column → kind, of the columns that match `features` (all if it is empty) but not `drop`."""
+    """The type of each column that matches `features` (all if it is empty) but not `drop`, by name."""
     for pattern in features:
         if not any(fnmatchcase(name, pattern) for name in schema.names):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""A column of keys: how its entries are read (`keys`) × which slots the keys get (`slots`)."""
+"""A column of keys: the product of how its entries are read (`keys`) and which slots keys get (`slots`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ NEW_LEVEL = "=(new level)"
 
 
 class Triplets(NamedTuple):
-    """Entries of x: row, slot, value."""
+    """Entries of x as rows, slots and values."""
 
     rows: np.ndarray
     slots: np.ndarray
@@ -31,7 +31,7 @@ class KeyedColumn(eqx.Module):
     missing: int = 0
 
     def triplets(self, rows: KeyedRows) -> Triplets:
-        """The entries of x; the new keys of a row share its entry in the unknown slot, if there is one."""
+        """The entries of x; all new keys of a row share one entry in the unknown slot, if there is one."""
         slots = self._find(rows)[rows.codes]
         known = slots >= 0
         own = Triplets(rows.rows[known], slots[known], rows.values[known])
@@ -57,17 +57,17 @@ class KeyedColumn(eqx.Module):
         return replace(self, slots=self.slots.without_counts(), rows=0, missing=0)
 
     def count_new(self, rows: KeyedRows) -> dict[str, int]:
-        """How many rows have keys without a slot, by the words in which people are told."""
+        """The number of rows with each key that has no slot, by its name for people."""
         return self.keys.count_new(rows, self._find(rows) < 0)
 
     def labels(self) -> dict[int, str]:
-        """Slot → its name."""
+        """The name of each slot."""
         found = self.slots.labels(self._label)
         unknown = self.slots.unknown
         return found if unknown is None else {**found, unknown: f"{self.name}{NEW_LEVEL}"}
 
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Slots of which a row has exactly one, and the share of the rows that has each."""
+        """The slots, if every row has exactly one of them, and the share of the rows with each."""
         return self.slots.shares() if self.keys.exclusive else (np.zeros(0, int), np.zeros(0))
 
     def describe(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""What the entries of a column hold: levels of a category, words of a text, or indices of a sparse row.
+"""The keys in a column: levels of a category, words of a text, or indices of a sparse row.
 
-Levels, words and indices are all called keys. A row has a number at each of its keys: 1 at its level, the
-value that a sparse row gives for an index, and 1/√K at each of the K different words of a text, so that
-a text says as much about the target before any row as a level does. Words are runs of letters and digits
-without regard to capitals. In a category and in a text, a missing entry is a key too.
+A row has a number for each of its keys: 1 for its level, the value that a sparse row gives for an index,
+and 1/√K for each of the K different words of a text, so that the prior variance of a text is that of a
+level. Words are runs of letters and digits; case is ignored. In a category or a text, a missing entry is a
+key too.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -28,7 +28,7 @@ Key = str | int
 
 
 class KeyedRows(NamedTuple):
-    """Rows of a column as triplets (row, key, value); the keys are listed once, as they first come."""
+    """Rows of a column as triplets (row, key, value); `keys` lists each key once, in order."""
 
     n: int
     rows: np.ndarray
@@ -48,9 +48,9 @@ class KeyedRows(NamedTuple):
 class Keys(eqx.Module):
     """How the entries of a column are read as keys."""
 
-    kind: eqx.AbstractClassVar[str]  # what descriptions of a model call the column
-    noun: eqx.AbstractClassVar[str]  # under which they say how many keys there are
-    textual: ClassVar[bool] = True  # whether keys are texts, which may be new in predictions
+    kind: eqx.AbstractClassVar[str]  # the type of the column in descriptions of a model
+    noun: eqx.AbstractClassVar[str]  # the name of the number of keys in descriptions
+    textual: ClassVar[bool] = True  # whether keys are texts, not indices
     exclusive: ClassVar[bool] = False  # whether a row has exactly one key
 
     @abstractmethod
@@ -59,11 +59,11 @@ class Keys(eqx.Module):
 
     @abstractmethod
     def label(self, name: str, key: Key) -> str:
-        """The name of a key of the column `name` among the columns of x."""
+        """The name of the slot for a key of the column `name`."""
 
     @abstractmethod
     def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
-        """Counts of what is `new` among the keys, by the words in which people are told."""
+        """The number of rows with new keys, by their names for people; `new` is a mask of the keys."""
 
     @property
     def type(self) -> pa.DataType:
@@ -71,7 +71,7 @@ class Keys(eqx.Module):
         return TEXT if self.textual else SPARSE
 
     def describe(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
-        """How many keys there are, and of texts the commonest, with the number of rows that have each."""
+        """The number of keys and, if they are texts, the commonest with the number of rows of each."""
         if not self.textual:
             return {self.noun: len(keys)}
         order = np.argsort(-counts, kind="stable")[:COMMONEST]
@@ -124,7 +124,7 @@ class Words(Keys):
 
 
 class Indices(Keys):
-    """Sparse rows: an entry is a list of indices and their values, taken as they are."""
+    """Sparse rows: an entry is a list of indices and values, which are not standardised."""
 
     kind: ClassVar[str] = "sparse"
     noun: ClassVar[str] = "width"
@@ -148,7 +148,7 @@ class Indices(Keys):
 
 
 def _encode(entries: pa.Array) -> tuple[np.ndarray, list[Any]]:
-    """The different entries as they first come, and the position of each entry among them."""
+    """The position of each entry among the distinct entries, and the distinct entries."""
     coded = entries.dictionary_encode()
     codes = coded.indices.to_numpy(zero_copy_only=False).astype(int)
     return codes, coded.dictionary.to_pylist()

@@ -1,9 +1,9 @@
-"""Columns of numbers, flags, times and vectors: one standardised number of a row each.
+"""Columns of numbers, flags, times and vectors, which become standardised numbers.
 
-A coefficient must mean one thing from the first row to the last, so the units of a column (its centre and
-its deviation) are those of the first rows and stay. A column that does not vary there is written as zero
-until it does, and takes its unit then: no row before that says anything about its coefficient. The moments
-of all rows so far are kept in these units.
+A coefficient must mean the same from the first row to the last, so the units of a column (its centre and
+its deviation) are those of the first rows and never change. A column that does not vary there is written as
+zero until it varies, and then gets its units: rows before that say nothing about its coefficient. The
+moments of all rows so far are kept in these units.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from kalvi.readers.files import BadData, RowLocator
 LARGEST = 1e300
 """Numbers of larger size are refused, because their squares might overflow."""
 FAR = 1e9
-"""A number more deviations than this from the mean of the first rows is refused as a mistake of units."""
+"""Numbers more deviations than this from the mean of the first rows are refused as a mistake of units."""
 STILL = 8 * float(np.finfo(float).eps)
 """A deviation below this share of the largest number is rounding error."""
 SECONDS = 1e-6
@@ -26,7 +26,7 @@ UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 
 class ColumnMoments(NamedTuple):
     """For each slot, over all rows so far: the number of values, their mean, the sum of their squared
-    deviations, and their extremes."""
+    deviations, and the smallest and the largest value."""
 
     count: np.ndarray
     mean: np.ndarray
@@ -56,15 +56,15 @@ class ColumnMoments(NamedTuple):
         )
 
     def join(self, other: "ColumnMoments") -> "ColumnMoments":
-        """The moments of the rows of both (Chan's formula)."""
-        total, away = np.maximum(self.count + other.count, 1), other.mean - self.mean
-        return ColumnMoments(
-            self.count + other.count,
-            self.mean + away * other.count / total,
-            self.squares + other.squares + away**2 * self.count * other.count / total,
-            np.fmin(self.least, other.least),
-            np.fmax(self.most, other.most),
-        )
+        """The moments of the rows of both."""
+        ends = np.fmin(self.least, other.least), np.fmax(self.most, other.most)
+        return ColumnMoments(*pooled(self[:3], other[:3]), *ends)
+
+
+def pooled(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """Count, mean and sum of squared deviations of two sets of values together (Chan's formula)."""
+    n, away = np.maximum(a[0] + b[0], 1), b[1] - a[1]
+    return a[0] + b[0], a[1] + away * b[0] / n, a[2] + b[2] + away**2 * a[0] * b[0] / n
 
 
 class NumberColumns(NamedTuple):
@@ -73,8 +73,8 @@ class NumberColumns(NamedTuple):
     names: tuple[str, ...]
     kinds: tuple[str, ...]  # "number", "flag", "time" or "vector"
     widths: tuple[int, ...]
-    centre: np.ndarray  # NaN: nothing seen yet
-    scale: np.ndarray  # NaN: has not varied yet
+    centre: np.ndarray  # NaN where there was no value yet
+    scale: np.ndarray  # NaN where the values have not varied yet
     rows: int
     moments: ColumnMoments
 
@@ -103,7 +103,7 @@ class NumberColumns(NamedTuple):
         return [int(s) for s in np.cumsum([0, *self.widths])[:-1]]
 
     def raw(self, table: pa.Table, locate: RowLocator) -> np.ndarray:
-        """The numbers as in the table, NaN where missing; infinite and huge ones are refused."""
+        """The numbers as in the table, NaN if missing; infinite and huge ones are refused."""
         found = np.empty((table.num_rows, self.width))
         for name, kind, start, width in zip(
             self.names, self.kinds, self.starts(), self.widths, strict=True
@@ -128,7 +128,7 @@ class NumberColumns(NamedTuple):
         return self._replace(centre=centre, scale=np.where(np.isnan(self.scale), moved, self.scale))
 
     def standardise(self, raw: np.ndarray, locate: RowLocator) -> np.ndarray:
-        """The numbers in units of their columns; NaN where missing, 0 while a column has no unit."""
+        """The numbers in units of their columns: NaN if missing, 0 while a column has no units."""
         scale = np.where(np.isnan(self.scale), np.inf, self.scale)
         centre = np.where(np.isnan(self.centre), 0.0, self.centre)
         z = (raw - centre) / scale
@@ -142,7 +142,7 @@ class NumberColumns(NamedTuple):
         return self._replace(rows=self.rows + len(raw), moments=self.moments.add(z, raw))
 
     def is_missing(self, raw: np.ndarray) -> np.ndarray:
-        """A mask of the entries that are missing, a column each, however many slots it has."""
+        """A mask of the missing entries, with one column for each column of the table."""
         ends = zip(self.starts(), self.widths, strict=True)
         return np.column_stack(
             [np.isnan(raw[:, s : s + width]).any(axis=1) for s, width in ends] or [raw[:, :0] > 0]
@@ -194,7 +194,7 @@ class NumberColumns(NamedTuple):
         reason: str,
         *details: np.ndarray,
     ) -> None:
-        """Refuse the first number at which the mask is true; {} in the reason are details of its slot."""
+        """Refuse the first number that is `bad`; each {} in the reason stands for a detail of its slot."""
         if bad.any():
             row, slot = np.argwhere(bad)[0]
             what = f"column '{self.slot_names()[slot]}' is {raw[row, slot]:g}"
@@ -202,8 +202,8 @@ class NumberColumns(NamedTuple):
             raise BadData(f"{locate(int(row))}: {what}{why}")
 
 
-def in_words(kind: str, mean: float, std: float) -> str:
-    """The mean and deviation of a column in words: "12.4 ± 3.1", "2020-05-17 ± 8.2 days", "always 1"."""
+def describe_moments(kind: str, mean: float, std: float) -> str:
+    """A mean and a deviation as text: "12.4 ± 3.1", "2020-05-17 ± 8.2 days" or "always 1"."""
     if kind != "time":
         return f"{mean:.4g} ± {std:.3g}" if std else f"always {mean:.6g}"
     when = str(np.datetime64(int(mean), "s")).replace("T", " ").removesuffix(" 00:00:00")
@@ -215,7 +215,7 @@ def in_words(kind: str, mean: float, std: float) -> str:
 
 
 def _numbers(column: pa.ChunkedArray, kind: str, width: int) -> np.ndarray:
-    """The numbers of a column of the table, NaN where missing: as many columns as it has slots."""
+    """The numbers of a column of the table, NaN if missing, with a column for each slot."""
     if kind == "vector":
         return _vectors(column, width)
     if kind == "time":
@@ -235,7 +235,7 @@ def _vectors(column: pa.ChunkedArray, width: int) -> np.ndarray:
 
 
 def units(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each column without its NaN; NaN and 0 where it has no numbers."""
+    """The mean and the deviation of each column, ignoring NaN; NaN and 0 if there are no numbers."""
     there = ~np.isnan(raw)
     n = np.maximum(there.sum(axis=0), 1)
     held = np.where(there, raw, 0.0)

@@ -1,15 +1,16 @@
 """Which column of x a key gets: one of its own when it is first seen, or one of 2^bits by its hash.
 
-A column of x is called a slot, to tell it from a column of the table. There may be one more, the `unknown`
-slot, which no row of the stream ever takes: keys seen for the first time when predicting go there, so that
-the prediction is as uncertain as the prior of a new key makes it. Without one, such keys are left out.
+A column of x is called a slot, to distinguish it from a column of the table. The `unknown` slot is for keys
+that are seen for the first time in a prediction. No row of the stream uses it (unless slots are fixed), so
+its coefficient has the prior, and the prediction is as uncertain as it should be. Without an unknown slot,
+such keys are ignored.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ Label = Callable[[Key], str]
 
 
 class Slots(eqx.Module):
-    """A rule by which the keys of one column get slots."""
+    """Assigns slots to the keys of one column."""
 
     unknown: eqx.AbstractVar[int | None]
 
@@ -38,15 +39,15 @@ class Slots(eqx.Module):
 
     @abstractmethod
     def count(self) -> int | None:
-        """The number of keys with a slot of their own; None where slots are never added."""
+        """The number of keys with a slot of their own; None if slots are never added."""
 
     @abstractmethod
     def by_key(self) -> dict[Any, int]:
-        """Key → slot; the unknown slot is that of None."""
+        """The slot of each key; the unknown slot is that of None."""
 
     @abstractmethod
     def labels(self, label: Label) -> dict[int, str]:
-        """Slot → its name."""
+        """The name of each slot."""
 
     @abstractmethod
     def rows_by_key(self) -> tuple[Sequence[Key], np.ndarray]:
@@ -54,19 +55,27 @@ class Slots(eqx.Module):
 
     @abstractmethod
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """The slots of keys whose rows are counted, and the share of the rows that has each."""
+        """The slots of keys whose rows are counted, and the share of the rows with each."""
 
     @abstractmethod
     def describe(self, keys: Keys) -> dict[str, Any]:
-        """A summary for people of the keys, which were read as `keys` says."""
+        """A summary of the keys for people; `keys` says how they were read."""
 
     @abstractmethod
     def with_counts(self, keys: Sequence[Key], counts: np.ndarray) -> "Slots":
-        """A copy that counts further rows: so many with each of these keys."""
+        """A copy that counts further rows: `counts` of them with each of these keys."""
 
     @abstractmethod
     def without_counts(self) -> "Slots":
         """A copy that has counted no row."""
+
+    @abstractmethod
+    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        """What must hold of slots that come from a file: pairs of what is checked and the outcome.
+
+        `textual` says whether the keys are texts; the first `front` slots belong to numbers, and the model
+        hashes keys to `bits` bits, if at all.
+        """
 
 
 class OwnSlots(Slots):
@@ -124,6 +133,19 @@ class OwnSlots(Slots):
     def without_counts(self) -> "OwnSlots":
         return replace(self, counts=np.zeros_like(self.counts))
 
+    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        n, key = len(self.keys), str if textual else int
+        yield "its levels", all(type(own) is key for own in self.keys) and bits is None
+        yield "its levels", len(set(self.keys)) == n
+        arrays = (self.slots, self.counts)
+        yield "its places", all(a.dtype.kind == "i" and a.shape == (n,) for a in arrays)
+        yield "its counts", bool(np.all(self.counts >= 0))
+        places = self.by_key().values()
+        yield (
+            "its places",
+            (self.unknown is not None) == textual and len(set(places)) == len(places),
+        )
+
     def _positions(self, keys: Sequence[Key]) -> np.ndarray:
         """The position of each key in `self.keys`, −1 where it is not there."""
         if not self.keys or not keys:
@@ -168,6 +190,9 @@ class HashedSlots(Slots):
 
     def without_counts(self) -> "HashedSlots":
         return self
+
+    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        yield "its hash", self.bits == bits and self.start == front and self.unknown is None
 
 
 def hash_text(text: str, bits: int) -> int:

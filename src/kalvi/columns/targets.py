@@ -1,4 +1,4 @@
-"""The column that is to be predicted: labels of classes, numbers or counts."""
+"""The column to predict: labels of classes, numbers or counts."""
 
 from abc import abstractmethod
 from typing import Any
@@ -13,27 +13,27 @@ from kalvi.readers.notation import FALSE, TRUE, Notation, parse
 
 MOST_CLASSES = 100
 NO_LABEL = ("?", "-", "--", ".", "na", "nan", "-nan", "nat", "n/a", "n.a.", "#n/a", "null")
-"""Entries of a target of labels that count as missing, unless --classes names them."""
+"""Labels that count as missing, unless --classes names them."""
 FLAGS = dict.fromkeys(TRUE, "true") | dict.fromkeys(FALSE, "false")
 
 
 class Target(eqx.Module):
-    """How the target column is read."""
+    """Reads the target column."""
 
     name: str
 
     @abstractmethod
     def codes(self, column: pa.ChunkedArray) -> tuple[np.ndarray, Any]:
-        """A number for each row, NaN where missing, and a mask of the rows whose value is impossible."""
+        """A number for each row, NaN if missing, and a mask of the rows whose value is invalid."""
 
     @abstractmethod
-    def complaint(self, value: str) -> str:
-        """Why a value is impossible, and what to do."""
+    def complaint(self) -> str:
+        """Why a value is invalid, and what to do."""
 
     def read(
         self, table: pa.Table, locate: RowLocator, *, skip: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """y as it is learned, and a mask of the rows that have one; others are refused unless `skip`."""
+        """y as it is learned, and a mask of the rows with a target; others are refused unless `skip`."""
         column = table[self.name]
         y, bad = self.codes(column)
         there = ~np.asarray(column.is_null(nan_is_null=True).to_numpy(), bool) & ~np.isnan(y)
@@ -50,7 +50,7 @@ class Target(eqx.Module):
             row = int(np.argmax(bad))
             value = label(column[row].as_py())
             raise BadData(
-                f"{locate(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint(value)}"
+                f"{locate(row)}: the target '{self.name}' is '{value[:40]}'; {self.complaint()}"
             )
         return np.where(there, y, 0.0), there
 
@@ -58,22 +58,22 @@ class Target(eqx.Module):
     def read_for_scoring(
         self, column: pa.ChunkedArray, word: str = "number"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """y in original units, from a column of text, and a mask of the rows that have one.
+        """y in original units, from a column of text, and a mask of the rows with a target.
 
-        `word` says how numbers are written (`readers.notation`).
+        `word` is the notation of numbers (`readers.notation`).
         """
 
     @abstractmethod
     def in_original_units(self, y: np.ndarray) -> np.ndarray:
-        """The y that `read` returned, in the units of the table, which predictions have."""
+        """y, as `read` returned it, in the units of the table and of predictions."""
 
     @abstractmethod
     def type(self) -> str | None:
-        """The type with which other files are read: "number", "category", or None to infer it."""
+        """The type of the column in other files: "number", "category", or None to infer it."""
 
 
 class Classes(Target):
-    """Labels of two classes or more, numbered in their order."""
+    """Labels of two classes or more, numbered in the order of `labels`."""
 
     labels: tuple[str, ...]
     text: bool = True  # whether the labels are text, not numbers
@@ -94,7 +94,7 @@ class Classes(Target):
         return np.maximum(y, 0), y >= 0
 
     def values(self) -> np.ndarray:
-        """The labels as they stand in a table: texts, truth values or numbers."""
+        """The labels as values of a table: texts, truth values or numbers."""
         if self.text:
             return np.array(self.labels)
         if set(self.labels) <= {"true", "false"}:
@@ -119,7 +119,7 @@ class Classes(Target):
         y = np.array([*values, 0], float)[index]
         return y, y < 0
 
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         known = ", ".join(self.labels[:10])
         return (
             f"the classes are {known}. Name all of them with --classes if the first rows lack some."
@@ -141,7 +141,7 @@ class NumericTarget(Target):
 
 
 class Numbers(NumericTarget):
-    """Numbers of any size, learned in deviations from the mean of the first rows."""
+    """Numbers of any size, standardised by the first rows."""
 
     centre: float = 0.0
     scale: float = 1.0
@@ -154,7 +154,7 @@ class Numbers(NumericTarget):
     def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y * self.scale + self.centre
 
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         return (
             f"it must be a finite number, not more than {FAR:.0e} deviations from the first rows."
         )
@@ -170,27 +170,27 @@ class Counts(NumericTarget):
     def in_original_units(self, y: np.ndarray) -> np.ndarray:
         return y
 
-    def complaint(self, value: str) -> str:
+    def complaint(self) -> str:
         return "it must be a count, 0, 1, 2 and so on. Use --model linear for other numbers."
 
 
 def _parse_numbers(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
-    """The numbers in a column of text, null at other entries; `word` says how they are written."""
+    """The numbers in a column of text, null for other entries; `word` is their notation."""
     return parse(column, Notation.of(word)).values
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """A column as numbers, NaN where missing."""
+    """A column as numbers, NaN if missing."""
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
 def is_missing_label(value: Any) -> bool:
-    """Whether an entry of a column of labels counts as missing; words such as none may be labels."""
+    """Whether a label counts as missing; words such as "none" do not."""
     return isinstance(value, str) and value.strip().lower() in NO_LABEL
 
 
 def label(value: Any) -> str:
-    """The text of a label: whole numbers without a point."""
+    """The text of a label; whole numbers have no decimal point."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -199,7 +199,7 @@ def label(value: Any) -> str:
 
 
 def distinct(column: pa.ChunkedArray) -> list[str]:
-    """The labels of a column in their order: numbers by size, text by the alphabet."""
+    """The distinct labels of a column: numbers in increasing order, texts in alphabetical order."""
     values = [v for v in column.unique().to_pylist() if v is not None and v == v]
     values = [v for v in values if not is_missing_label(v)]
     return [label(v) for v in sorted(values)]

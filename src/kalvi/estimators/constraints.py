@@ -1,4 +1,4 @@
-"""What the parameters of estimators may be: a table for each estimator, and one check for all of them."""
+"""Constraints on the parameters of estimators: a table for each estimator, and one check for all."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from numbers import Real
@@ -8,9 +8,9 @@ import numpy as np
 
 
 class Constraint(NamedTuple):
-    """What a parameter must be, in words that follow "must be", and as a test of a value.
+    """What a parameter must be: as a phrase that follows "must be", and as a test of a value.
 
-    A test that raises TypeError or ValueError does not allow the value.
+    If the test raises TypeError or ValueError, the value is not allowed.
     """
 
     needed: str
@@ -46,7 +46,7 @@ def integer(least: int) -> Constraint:
 
 
 def number(needed: str, allows: Callable[[float], bool]) -> Constraint:
-    """A real number, further described."""
+    """A real number that passes a test; `needed` describes it."""
     return Constraint(
         needed,
         lambda value: (

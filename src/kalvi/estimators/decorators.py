@@ -8,15 +8,13 @@ Class = TypeVar("Class", bound=type)
 
 
 def documented(parameters: str, attributes: str = ""):
-    """Write what several classes share where the docstring of one says PARAMETERS and ATTRIBUTES."""
+    """Put descriptions that classes share where a docstring says PARAMETERS and ATTRIBUTES."""
 
     def document(cls: Class) -> Class:
         heading = "Parameters\n    ----------\n    "
         cls.__doc__ = (cls.__doc__ or "").replace("PARAMETERS", heading + parameters)
         cls.__doc__ = cls.__doc__.replace("ATTRIBUTES", attributes)
-        if "__init__" not in vars(
-            cls
-        ):  # errors about parameters name the class that the user wrote
+        if "__init__" not in vars(cls):
             cls.__init__ = _own_init(cls)
         return cls
 
@@ -24,7 +22,7 @@ def documented(parameters: str, attributes: str = ""):
 
 
 def all_or_nothing(method):
-    """Make a method that learns leave the estimator as it was if it fails or is interrupted."""
+    """Make a method leave the estimator as it was if it fails or is interrupted."""
 
     @wraps(method)
     def attempt(self, *args, **kwargs):
@@ -40,7 +38,7 @@ def all_or_nothing(method):
 
 
 def _own_init(cls: type) -> Any:
-    """A copy of the inherited __init__ that bears the name of the class."""
+    """A copy of the inherited __init__ with the name of the class, which errors about arguments show."""
     old: Any = cls.__init__
     code = (old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
     new: Any = update_wrapper(FunctionType(*code), old)

@@ -1,4 +1,4 @@
-"""What estimators check of the rows they are given, and of what comes out of a file."""
+"""Checks of the rows that estimators are given, and of their attributes when they come from a file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 @contextmanager
 def name_bad_entry(**arrays: Any) -> Iterator[None]:
-    """Add to scikit-learn's complaint about NaN or infinity where the first such entry is."""
+    """Make scikit-learn's error about NaN or infinity say where the first such entry is."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -68,7 +68,7 @@ def checked_weights(sample_weight: Any, x: Any) -> np.ndarray:
 
 
 def require_consistent(consistent: bool, model: Any, attributes: str) -> None:
-    """Refuse attributes that no fit has left, such as those of a file that was changed."""
+    """Refuse attributes that cannot come from a fit, such as those of a file that was changed."""
     if not consistent:
         raise ValueError(
             f"this {type(model).__name__} has attributes that contradict each other: {attributes}"
@@ -76,7 +76,7 @@ def require_consistent(consistent: bool, model: Any, attributes: str) -> None:
 
 
 def check_feature_names(model: Any) -> None:
-    """Refuse names of columns that are not as many as the columns."""
+    """Refuse a number of features, or names of features, that cannot come from a fit."""
     n, names = model.__dict__.get("n_features_in_"), model.__dict__.get("feature_names_in_")
     require_consistent(isinstance(n, int | np.integer) and bool(n >= 0), model, "n_features_in_")
     require_consistent(names is None or bool(len(names) <= n), model, "feature_names_in_")

@@ -1,6 +1,6 @@
-"""Pickles of estimators: JAX arrays travel as NumPy arrays.
+"""Pickling of estimators, with NumPy arrays in place of JAX arrays.
 
-An array of JAX comes back in whatever precision JAX has by then; an array of NumPy stays what it was.
+A JAX array would be unpickled in the precision that JAX has by then; a NumPy array keeps its own.
 """
 
 from abc import abstractmethod
@@ -16,10 +16,7 @@ from kalvi.numerics.precision import matching_precision
 
 
 class PickledAsNumPy(BaseEstimator):
-    """An estimator whose pickles hold NumPy arrays, and which is checked when it comes out of one.
-
-    An estimator of this kind says in `_restore` what it does with its attributes when they are back.
-    """
+    """An estimator that is pickled with NumPy arrays, and checked when it is unpickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         kept: Any = super().__getstate__()
@@ -31,13 +28,13 @@ class PickledAsNumPy(BaseEstimator):
 
     @abstractmethod
     def _restore(self) -> None:
-        """Check the attributes that came out of a pickle or a file, and refuse what no fit has left."""
+        """Check the attributes that came from a pickle or a file; refuse those that no fit can leave."""
 
 
 class PickledInParts(PickledAsNumPy):
-    """An estimator whose fit travels as its parts, under the names that they have in files of all versions.
+    """An estimator that is pickled with the parts of its fit, by names that are the same in all versions.
 
-    The fit says its parts in `parts`; the estimator has their names in `fit_parts`.
+    The fit returns the parts from `parts()`, and `fit_parts` has their names.
     """
 
     fit_parts: ClassVar[tuple[str, ...]]
@@ -56,15 +53,15 @@ class PickledInParts(PickledAsNumPy):
 
     @abstractmethod
     def _fit_of(self, parts: dict[str, Any]) -> Any:
-        """The fit that these are parts of; what no fit has left is refused."""
+        """Put the fit together from its parts; refuse those that no fit can leave."""
 
 
 def as_numpy(tree: Any) -> Any:
-    """The tree with NumPy arrays in place of JAX's."""
+    """The tree with NumPy arrays in place of JAX arrays."""
     return jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, tree)
 
 
 def as_jax(tree: Any, dtype: Any) -> Any:
-    """The tree with JAX arrays in place of NumPy's, in the precision that a dtype needs."""
+    """The tree with JAX arrays in place of NumPy arrays, in the precision that `dtype` needs."""
     with matching_precision(dtype):
         return jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tree)

@@ -1,4 +1,4 @@
-"""Predictions for any number of rows, some rows at a time, so that memory is bounded and shapes are few."""
+"""Predictions for any number of rows, in blocks, so that memory is bounded and few shapes are compiled."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,17 +7,17 @@ import numpy as np
 import scipy.sparse as sp
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 8, 1024
-"""Blocks have a power of two of rows between these."""
+"""The number of rows of a block is a power of two between these."""
 
 
 def rows_at_once(n_rows: int, numbers_per_row: int = 1, most_numbers: int = 2**25) -> int:
-    """The size of the blocks that n_rows are cut into, where each row takes so many numbers."""
+    """The number of rows in a block; a block has at most `most_numbers` numbers."""
     enough = max(1 << max(n_rows - 1, 0).bit_length(), SMALLEST_BLOCK)
     return min(enough, int(np.clip(most_numbers // max(numbers_per_row, 1), 1, LARGEST_BLOCK)))
 
 
 def padded_blocks(x: Any, size: int) -> Iterator[np.ndarray]:
-    """Blocks of `size` rows of an array or a sparse matrix, the last filled up with its last row."""
+    """Blocks of `size` rows of an array or a sparse matrix; the last is padded with its last row."""
     for first in range(0, x.shape[0], size):
         block = x[first : first + size]
         block = block.toarray() if sp.issparse(block) else block
@@ -27,6 +27,6 @@ def padded_blocks(x: Any, size: int) -> Iterator[np.ndarray]:
 def predict_in_blocks(
     function: Callable[[Any], tuple[Any, ...]], blocks: Iterator[Any], n_rows: int
 ) -> tuple[np.ndarray, ...]:
-    """What the function gives for each block, put together and cut to the rows that there are."""
+    """The results of the function for all blocks, concatenated, without those for padding."""
     found = [[np.asarray(part) for part in function(block)] for block in blocks]
     return tuple(np.concatenate(parts)[:n_rows] for parts in zip(*found, strict=True))

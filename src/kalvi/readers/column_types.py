@@ -1,8 +1,8 @@
-"""The few types that columns have after reading, and the way to them from what files declare.
+"""The types that columns have after reading, and the conversion from the types that files declare.
 
-A column is a number (float64, missing where NaN), a flag (bool), text (string), a time (timestamp in
-microseconds, UTC where the file names a zone), a vector (fixed_size_list of float64) or a sparse row
-(list of index and value).
+A column is a number (float64; NaN counts as missing), a flag (bool), text (string), a time (timestamp in
+microseconds; UTC if the file names a zone), a vector (fixed_size_list of float64) or a sparse row (list of
+index and value).
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.errors import BadData, list_names
+from kalvi.readers.errors import BadData, counted, list_names
 
 NUMBER = pa.float64()
 FLAG = pa.bool_()
@@ -23,24 +23,24 @@ ZONED = pa.timestamp("us", tz="UTC")
 SPARSE = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))
 
 YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""The years 1 to 9999, beyond which Python has no dates, in microseconds from 1970."""
+"""The beginning of the year 1 and the end of 9999, in microseconds from 1970; Python has no other dates."""
 
 
 def vector(width: int) -> pa.DataType:
-    """The type of a column of `width` numbers a row."""
+    """The type of a column with `width` numbers in each row."""
     return pa.list_(pa.float64(), width)
 
 
-def type_in_words(column_type: pa.DataType) -> str:
-    """A type in words, as in "a number"."""
+def describe_type(column_type: pa.DataType) -> str:
+    """A type as a phrase, such as "a number"."""
     if pa.types.is_fixed_size_list(column_type):
-        return f"a vector of {column_type.list_size:,} number{'s' * (column_type.list_size != 1)}"
+        return f"a vector of {counted(column_type.list_size, 'number')}"
     words = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", TIME: "a time"}
     return words.get(column_type, "a sparse row" if column_type == SPARSE else str(column_type))
 
 
 def type_after_reading(declared: pa.DataType) -> pa.DataType | None:
-    """The type that a column of the declared type is read as; None where it cannot be read."""
+    """The type as which a column of the declared type is read; None if it cannot be read."""
     types = pa.types
     if types.is_dictionary(declared):
         return type_after_reading(declared.value_type)
@@ -56,7 +56,7 @@ def type_after_reading(declared: pa.DataType) -> pa.DataType | None:
 
 
 def _list_type(declared: pa.DataType) -> pa.DataType | None:
-    """The type that a column of lists is read as; list(float64) stands for vectors of unknown width."""
+    """The type as which a column of lists is read; list(float64) stands for vectors of unknown width."""
     types = pa.types
     if types.is_fixed_size_list(declared) and _is_number(declared.value_type):
         return vector(declared.list_size)
@@ -76,7 +76,7 @@ def _is_number(declared: pa.DataType) -> bool:
 
 
 def check_names(names: Iterable[str], where: str) -> list[str]:
-    """The names of a file's columns: none empty, none twice."""
+    """The names of a file's columns; an empty name, or one that comes twice, is refused."""
     names = list(names)
     for i, name in enumerate(names):
         if not name.strip():
@@ -104,7 +104,7 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def cast(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.ChunkedArray:
-    """A column that is not text, as the type; an exception where an entry has no such value."""
+    """Convert a column that is not text; raises an exception if an entry has no value of the type."""
     if pa.types.is_fixed_size_list(column_type) or column_type == SPARSE:
         return _cast_lists(column, column_type)
     if column_type == NUMBER:
@@ -130,7 +130,7 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times and dates in microseconds; nanoseconds are dropped."""
+    """Times and dates in microseconds; nanoseconds are cut off."""
     if not (type_after_reading(column.type) == TIME or pa.types.is_null(column.type)):
         raise ValueError("not a time")
     column = column.cast(TIME, safe=False)
@@ -148,7 +148,7 @@ def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _cast_lists(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.ChunkedArray:
-    """Lists of one width, or of pairs; an entry of a list may not be missing."""
+    """Convert vectors or sparse rows; no entry of a list may be missing."""
     if column.type == column_type:
         pass
     elif pa.types.is_null(column.type) or type_after_reading(column.type) is not None:

@@ -1,4 +1,4 @@
-"""Parquet, Arrow's own files and streams (Feather), and tables in memory: types are declared."""
+"""Readers of formats that declare types: Parquet, Arrow's files (Feather) and streams, tables in memory."""
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from pyarrow import dataset as pads
 
 from kalvi.readers.column_types import NUMBER, check_names, is_text, type_after_reading, vector
-from kalvi.readers.errors import BadData, refusing, shorten
+from kalvi.readers.errors import BadData, as_bad_data, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.reader import Reader, first_rows
 
 BATCH = 2**16
-"""Rows of a table read from Parquet."""
+"""The number of rows that are read from Parquet at once."""
 
 
 class ColumnarReader(Reader):
@@ -37,7 +37,7 @@ class ColumnarReader(Reader):
 
     def infer(self, inputs: Sequence[Any], options: ReadOptions) -> ColumnLayout:
         first = inputs[0]
-        with refusing(first.name, "has columns that cannot be read"):
+        with as_bad_data(first.name, "has columns that cannot be read"):
             kept = [field for field in self.declared(first) if field.name not in options.drop]
             fields = [pa.field(field.name, self._kind(inputs, field)) for field in kept]
         written = [field.name for field in kept if is_text(field.type)]
@@ -45,7 +45,7 @@ class ColumnarReader(Reader):
         return infer_layout(pa.schema(fields), text, options, first.name)
 
     def _sample(self, inputs: Sequence[Any], names: list[str], rows: int) -> dict[str, Any]:
-        """The first rows of the columns that are declared as text."""
+        """The first rows of the columns that the file declares as text."""
         schema = pa.schema([(name, pa.string()) for name in names])
         every = (
             pa.Table.from_batches([batch]).cast(schema)
@@ -97,7 +97,7 @@ class Parquet(ColumnarReader):
         self, source: Input, columns: list[str], *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         file, start, groups = self._open(source), 0, []
-        with refusing(source.name, "is not a whole Parquet file"):
+        with as_bad_data(source.name, "is not a whole Parquet file"):
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         for i, size in enumerate(sizes):
             if not groups and start + size <= skip:
@@ -108,19 +108,19 @@ class Parquet(ColumnarReader):
         yield from _counted(parts, source, start, "is damaged")
 
     def _open(self, source: Input) -> pq.ParquetFile:
-        with refusing(source.name, "is not a whole Parquet file"):
+        with as_bad_data(source.name, "is not a whole Parquet file"):
             return pq.ParquetFile(source.seekable(), buffer_size=2**20, pre_buffer=False)
 
 
 class ArrowFile(ColumnarReader):
-    """Arrow's random-access files, which Feather's second version is."""
+    """Arrow's random-access files, which are also the second version of Feather."""
 
     def declared(self, source: Input) -> pa.Schema:
         return _check_schema(self._open(source).schema, source)
 
     def n_rows(self, source: Input) -> int | None:
         self._open(source)
-        with refusing(source.name, "is not a whole Arrow file"):
+        with as_bad_data(source.name, "is not a whole Arrow file"):
             return pads.dataset(source.path, format="ipc").count_rows()
 
     def batches(
@@ -131,12 +131,12 @@ class ArrowFile(ColumnarReader):
         return _counted((part.select(columns) for part in parts), source, 0, "is damaged")
 
     def _open(self, source: Input) -> Any:
-        with refusing(source.name, "is not a whole Arrow file"):
+        with as_bad_data(source.name, "is not a whole Arrow file"):
             return pa.ipc.open_file(source.seekable())
 
 
 class ArrowStream(ColumnarReader):
-    """Arrow's streams, compressed or not."""
+    """Arrow's streams, which may be compressed."""
 
     def declared(self, source: Input) -> pa.Schema:
         return _check_schema(self._open(source).schema, source)
@@ -151,12 +151,12 @@ class ArrowStream(ColumnarReader):
         return None
 
     def _open(self, source: Input, *, last: bool = False) -> Any:
-        with refusing(source.name, "is not an Arrow stream"):
+        with as_bad_data(source.name, "is not an Arrow stream"):
             return pa.ipc.open_stream(source.open(last=last))
 
 
 class TableInput:
-    """A table in place of a file."""
+    """A table in memory, with the interface of `Input`."""
 
     path = name = "the table"
     size = None
@@ -165,21 +165,21 @@ class TableInput:
         self.table = table
 
     def check_unchanged(self) -> None:
-        """Pass: a table of Arrow never changes."""
+        """Do nothing: an Arrow table never changes."""
 
     def position(self) -> int | None:
         """None: there are no bytes to count."""
         return None
 
     def fingerprint(self) -> dict[str, Any]:
-        """No more than a path: nothing tells one table from another."""
+        """Only a path: tables are not recognised."""
         return {"path": self.path}
 
     def close(self) -> None:
-        """Pass: nothing is open."""
+        """Do nothing: no file is open."""
 
     def end(self) -> None:
-        """Pass: nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class TableReader(ColumnarReader):
@@ -201,13 +201,13 @@ class TableReader(ColumnarReader):
 
 
 def _lacks_width(kind: pa.DataType) -> bool:
-    """Whether it is a type of vectors that does not say their width."""
+    """Whether a type is that of vectors of unknown width."""
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
 def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
-    """The schema, if each of its columns has a name of its own."""
-    with refusing(source.name, "has columns whose names cannot be read"):
+    """The schema; refused unless each column has a name of its own."""
+    with as_bad_data(source.name, "has columns whose names cannot be read"):
         check_names(schema.names, source.name)
     return schema
 
@@ -215,9 +215,9 @@ def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
 def _counted(
     batches: Iterator[pa.RecordBatch], source: Input, start: int, what: str
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, validated, each with the number of rows before it."""
+    """Validate the batches, and count the rows before each."""
     while True:
-        with refusing(f"{source.name}, after row {start:,}", what):
+        with as_bad_data(f"{source.name}, after row {start:,}", what):
             batch = next(batches, None)
             if batch is not None:
                 batch.validate(full=True)

@@ -1,8 +1,7 @@
-"""CSV and its relatives, in blocks of whole rows.
+"""CSV and similar formats, read in blocks of whole rows.
 
-A block is parsed at once by pyarrow; only when it fails is the row looked for, by bisection, so that the
-place of an error is exact and costs nothing where there is none. A quoted field may hold line ends. Blank
-lines are no rows.
+pyarrow parses a whole block at once. If that fails, the bad row is found by bisection, so that errors name
+the exact row, at no cost if there is none. A quoted field may contain line ends. Blank lines are ignored.
 """
 
 import csv
@@ -16,7 +15,7 @@ import pyarrow as pa
 from pyarrow import csv as pacsv
 
 from kalvi.readers.column_types import TEXT, check_names
-from kalvi.readers.errors import FAILURES, BadData, first_failure, name_row, shorten
+from kalvi.readers.errors import FAILURES, BadData, counted, first_failure, name_row, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -31,7 +30,7 @@ LONGEST_HEADER = 2**20
 
 
 class Delimited(Reader):
-    """Rows of fields between delimiters, under a header; the delimiter is looked for where not given."""
+    """Rows of delimited fields under a header; the delimiter is found in the header unless it is given."""
 
     def __init__(self, delimiter: str | None = None):
         self._delimiter = delimiter
@@ -60,25 +59,25 @@ class Delimited(Reader):
 
 
 class _Options(NamedTuple):
-    """How pyarrow is to read a block: the header's names, the types of those that are read."""
+    """How pyarrow reads a block: the names in the header, and the types of the columns to read."""
 
     names: list[str]
     read: dict[str, pa.DataType]
     delimiter: str
-    whole: set[str]  # columns of whole numbers, in which labels may come that begin with a zero
+    whole: set[str]  # columns of whole numbers so far, where labels with leading zeros may follow
 
     def parse(self, block: bytes | pa.Buffer) -> pa.Table:
-        """The table of a block without a header; an exception where a row does not fit."""
+        """The table of a block without a header; raises an exception if a row does not fit."""
         return pacsv.read_csv(
             in_arrows_memory(block),
             pacsv.ReadOptions(column_names=self.names, block_size=len(block) + 1),
             pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             pacsv.ConvertOptions(
-                check_utf8=False,  # the block was checked
+                check_utf8=False,  # `check_text` has done it
                 column_types=self.read,
                 include_columns=list(self.read),
                 null_values=sorted(SPELLINGS),
-                strings_can_be_null=False,  # a level may be called so
+                strings_can_be_null=False,  # a level may have such a name
                 true_values=TRUE,
                 false_values=FALSE,
             ),
@@ -122,7 +121,7 @@ class _Body:
         return next(csv.reader(text, delimiter=self._lexer.delimiter), [])
 
     def tables(self, layout: ColumnLayout) -> Iterator[tuple[int, pa.Table]]:
-        """Tables in the types first read, each with the number of rows before it."""
+        """Tables with the types of the layout, or text, each with the number of rows before it."""
         layout.check(self.names, self._source.name)
         whole = {name for name, column in layout.columns.items() if column.whole}
         options = _Options(self.names, layout.parse_types(), self._lexer.delimiter, whole)
@@ -142,22 +141,22 @@ class _Body:
         if options.whole and has_leading_zeros(block, options.delimiter):
             options = options._replace(read=options.read | dict.fromkeys(options.whole, TEXT))
         for way in (options, options._replace(read=dict.fromkeys(options.read, TEXT))):
-            with suppress(*FAILURES):  # text that is no number is looked at when it is converted
+            with suppress(*FAILURES):  # the layout converts the text, and refuses bad entries
                 return way.parse(block)
         raise self._refusal(block, way)
 
     def _refusal(self, block: bytes, options: _Options) -> BadData:
-        """What is wrong with the first row of the block that cannot be parsed."""
+        """The error about the first row of a block that cannot be parsed."""
         ends = self._lexer.ends(block)
         bad = first_failure(len(ends), lambda n: options.parse(block[: ends[n - 1]]))
         fields = self._fields(block[ends[bad - 1] if bad else 0 : ends[bad]].lstrip(b"\r\n"))
         where = name_row(self._source.name, self._blocks.rows + bad + 1)
         if len(fields) != len(self.names):
-            many, needed = f"{len(fields):,} field{'s' * (len(fields) != 1)}", len(self.names)
+            many, needed = counted(len(fields), "field"), len(self.names)
             return BadData(f"{where}: has {many} where the header has {needed:,}.")
         return BadData(f"{where}: cannot be read ({shorten(options.delimiter.join(fields))}).")
 
 
 def _delimiter(header: bytes) -> str:
-    """The comma, or the first of tab, semicolon and bar in a header without one."""
+    """The delimiter: a comma if the header has one, otherwise a tab, a semicolon or a bar."""
     return next((mark for mark in ",\t;|" if mark.encode() in header), ",")

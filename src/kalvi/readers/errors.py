@@ -1,4 +1,4 @@
-"""What is wrong with a file, and where: one sentence that begins with the place."""
+"""Errors about files: one sentence that begins with the place of the error."""
 
 import zipfile
 import zlib
@@ -25,32 +25,37 @@ FAILURES = (
     zlib.error,
     zipfile.BadZipFile,
 )
-"""What NumPy, pyarrow and the standard library raise at malformed bytes."""
+"""The exceptions that NumPy, pyarrow and the standard library raise for malformed data."""
 
 LONGEST = 40
-"""So many characters of an offending value are shown."""
+"""The most characters of a bad value that are shown."""
 
 
 def name_row(name: str, row: int) -> str:
-    """How messages name a data row of a file: from 1, a header not counted."""
+    """The name of a row in messages; rows are counted from 1, without the header."""
     return f"{name}, row {row:,}"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number of things, such as "1 row" or "2,000 rows"."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def shorten(value: object) -> str:
-    """A value as it is quoted in a message: on one line, its end left off where it is long."""
+    """A value, quoted for a message; a long one is cut off."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return repr(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 
 def list_names(names: list[str], most: int = 5) -> str:
-    """The first few of many names."""
+    """The first few names of a list, as text."""
     shown = ", ".join(shorten(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 @contextmanager
-def refusing(where: str, what: str) -> Iterator[None]:
-    """Turn a library's exception into "where: what (reason)."."""
+def as_bad_data(where: str, what: str) -> Iterator[None]:
+    """Turn the exceptions of libraries into an error of the form "where: what (reason)."."""
     try:
         yield
     except BadData:
@@ -60,7 +65,7 @@ def refusing(where: str, what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the exception's message, or its name."""
+    """The first line of the exception's message, or the name of its class."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -68,7 +73,7 @@ def _reason(error: BaseException) -> str:
 
 
 def succeeds(attempt: Callable[..., object], *arguments: Any) -> bool:
-    """Whether a call ends without any of `FAILURES`."""
+    """Whether a call raises none of `FAILURES`."""
     try:
         attempt(*arguments)
     except FAILURES:
@@ -77,7 +82,7 @@ def succeeds(attempt: Callable[..., object], *arguments: Any) -> bool:
 
 
 def first_failure(n: int, attempt: Callable[[int], object]) -> int:
-    """The first of n rows that fails, by bisection; `attempt(k)` raises unless the first k are good."""
+    """Find the first bad one of n rows by bisection; `attempt(k)` raises unless the first k are good."""
     good, bad = 0, n
     while bad - good > 1:
         middle = (good + bad) // 2

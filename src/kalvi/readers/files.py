@@ -1,6 +1,6 @@
-"""The files that a user's names, directories and patterns mean.
+"""Expansion of names, directories and patterns into the files that they stand for.
 
-Imports nothing large, so that a missing file is refused at once.
+This module imports nothing large, so that a missing file is refused at once.
 """
 
 import glob
@@ -11,7 +11,7 @@ from pathlib import Path
 from kalvi.readers.formats import COMPRESSED_ENDINGS, ENDINGS
 
 RowLocator = Callable[[int], str]
-"""Names the i-th row of a table as messages do: "flights.csv, row 123"."""
+"""Returns the name of the i-th row of a table in messages, such as "flights.csv, row 123"."""
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -20,7 +20,10 @@ class BadData(ValueError):
 
 
 def expand(data: Data) -> list[str]:
-    """The files meant by names, directories and patterns, in reading order; all exist, none comes twice."""
+    """The files that names, directories and patterns stand for, in the order of reading.
+
+    A file that does not exist, or that comes twice, is refused.
+    """
     if isinstance(data, str | os.PathLike):
         return _expand_one(os.fspath(data))
     files = [file for item in data for file in _expand_one(os.fspath(item))]
@@ -39,7 +42,7 @@ def expand(data: Data) -> list[str]:
 
 
 def _identity(file: str) -> object:
-    """Equal for two names of one file, whatever links and folders lead to it."""
+    """The identity of a file, the same for all names and links that lead to it."""
     if file == "-" or not os.path.exists(file):
         return file
     status = os.stat(file)
@@ -47,13 +50,13 @@ def _identity(file: str) -> object:
 
 
 def suffix_of(file: str) -> str:
-    """The ending of a file's name, without one that says how it is compressed."""
+    """The ending of a file's name, before that of a compression."""
     path = Path(file.lower())
     return Path(path.stem).suffix if path.suffix in COMPRESSED_ENDINGS else path.suffix
 
 
 def stem_of(file: str) -> str:
-    """The name of a file without its folder and without endings of data ("days/may.csv.gz": "may")."""
+    """The name of a file without its folder and the endings of data ("may" of "days/may.csv.gz")."""
     path = Path(file)
     while path.suffix.lower() in (*ENDINGS, *COMPRESSED_ENDINGS, ".txt"):
         path = path.with_suffix("")
@@ -76,7 +79,7 @@ def _expand_one(path: str) -> list[str]:
 
 
 def _directory(path: str) -> list[str]:
-    """The files of a directory by name, without hidden ones; those with a known ending if there are any."""
+    """The files of a directory that are not hidden: those with a known ending, or all if there are none."""
     try:
         names = sorted(name for name in os.listdir(path) if name[0] not in "._")
     except OSError as error:

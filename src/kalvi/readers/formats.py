@@ -1,23 +1,23 @@
-"""The file formats that tables are read from, listed once: the command line prints this table.
+"""The file formats from which tables are read, listed in one place.
 
-Imports nothing large, so that help is printed, and a missing file refused, before pyarrow is loaded.
-`recognition.READERS` has the reader of each format.
+This module imports nothing large, so that help is printed, and a missing file refused, before pyarrow is
+imported. `recognition.READERS` has the reader for each format.
 """
 
 from typing import NamedTuple
 
 
 class Format(NamedTuple):
-    """A file format: what people call it, and how its files are recognised."""
+    """A file format: its name for people, and how its files are recognised."""
 
     description: str
     endings: tuple[str, ...]
-    begins: bytes | None = None  # the first bytes of every file; None of text
-    compressible: bool = True  # whether a file may be compressed as a whole
+    begins: bytes | None = None  # the first bytes of every file; None for text
+    compressible: bool = True  # whether the whole file may be compressed
 
 
 class Compression(NamedTuple):
-    """A compression of whole files."""
+    """A way to compress whole files."""
 
     ending: str
     begins: bytes
@@ -33,22 +33,22 @@ FORMATS = {
     "parquet": Format("Parquet", (".parquet", ".pq"), b"PAR1", compressible=False),
     "npz": Format("NumPy's .npz", (".npz",), b"PK", compressible=False),
 }
-"""By the name that `open_data` and `--format` take."""
+"""The formats, by the names that `open_data` and `--format` take."""
 
 COMPRESSIONS = {
     "gzip": Compression(".gz", b"\x1f\x8b"),
     "zstd": Compression(".zst", b"\x28\xb5\x2f\xfd"),
     "bz2": Compression(".bz2", b"BZh"),
 }
-"""By the name that pyarrow has for it."""
+"""The compressions, by pyarrow's names."""
 
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
-"""The format of each ending."""
+"""The format for each ending."""
 COMPRESSED_ENDINGS = tuple(compression.ending for compression in COMPRESSIONS.values())
 
 
-def in_words() -> str:
-    """All formats in one phrase: "CSV, TSV, … (also .gz, .zst, .bz2), Feather, Parquet or NumPy's .npz"."""
+def list_formats() -> str:
+    """All formats as a phrase: "CSV, TSV, … (also .gz, .zst, .bz2), Feather, Parquet or NumPy's .npz"."""
     text = [format.description for format in FORMATS.values() if format.compressible]
     other = [format.description for format in FORMATS.values() if not format.compressible]
     packed = f"{', '.join(text)} (also {', '.join(COMPRESSED_ENDINGS)})"

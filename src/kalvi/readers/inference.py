@@ -1,10 +1,11 @@
-"""The type and notation of a column, from its first rows and what the user asks for; alike for all formats.
+"""Inference of the type and notation of a column, from its first rows and from what the user says.
 
-Among text, the markers of missing values are left aside. A column is a number if at least 90 % of its other
-entries are numbers in one notation, a flag if all are true or false, a time if 90 % are dates of one form;
-else free text where most entries differ and have several words, else a category. Whole numbers that begin
-with zeros are labels, so that their column is a category. Where entries can be read in two ways that give
-different values, nothing is guessed: the column is refused with the words that settle it.
+The rules are the same for all formats. In a column of text, markers of missing values are ignored. Of the
+other entries, at least 90 % must be numbers in one notation for a column of numbers, all must be true or
+false for flags, and 90 % must be dates of one form for times. Otherwise the column is free text if most
+entries differ and have several words, or else a category. Whole numbers with leading zeros are labels, and
+their column is a category. If entries can be read in two ways that give different values, nothing is
+guessed: the column is refused, and the error says which options settle it.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.column_types import FLAG, NUMBER, TEXT, TIME, type_in_words
+from kalvi.readers.column_types import FLAG, NUMBER, TEXT, TIME, describe_type
 from kalvi.readers.errors import FAILURES, BadData, list_names, shorten
 from kalvi.readers.layout import Column, ColumnLayout, ColumnReason, ReadOptions
 from kalvi.readers.notation import (
@@ -34,14 +35,14 @@ from kalvi.readers.notation import (
 from kalvi.readers.times import FORMS, NAMED, NAMES
 
 SHARE = 0.9
-"""Of the entries of a column of numbers or times, so many must be."""
+"""The share of the entries that must be numbers, or times, in a column of them."""
 RARE_ZEROS = 0.01
-"""Whole numbers that begin with zeros are labels; the column is in doubt where they are rarer than this."""
+"""If the share of whole numbers with leading zeros is smaller than this, the column is ambiguous."""
 TEXT_WORDS, TEXT_DISTINCT, TEXT_ROWS = 5, 0.5, 20
-"""Free text has so many words on average, and so many different entries, in so many rows at least."""
+"""Free text has at least so many words on average and such a share of distinct entries, in so many rows."""
 PLAIN, FLAGS, CATEGORY = Notation("number"), Notation("flag"), Notation("category")
 MARKS = ((",", "."), (".", ","), (" ", ","), (" ", "."), ("'", "."))
-"""Marks of thousands and of decimals, beside plain numbers."""
+"""Pairs of thousands and decimal marks that are tried, besides plain numbers."""
 SEPARATED = r"\d[,.'\s\x{a0}\x{202f}]\d"
 SYMBOLS = "|".join(re.escape(symbol) for symbol in (*CURRENCIES, PERCENT))
 ISO = ("", "%z")
@@ -49,11 +50,11 @@ NUMERIC_DATE = r"^\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}"
 NAMED_MONTH = rf"(?i)\b({'|'.join(name[:3] for name in NAMES)})"
 DECLARED = {NUMBER: "number", FLAG: "flag", TIME: "time", TEXT: "category"}
 COMPATIBLE = {"number": ("number", "flag"), "time": ("time",)}
-"""The declared kinds that may be called by a word; others by every word."""
+"""The declared types that a user may call by a word; words that are not listed suit every type."""
 
 
 class AmbiguousColumn(ValueError):
-    """A column that can be read in several ways; `words` are those with which the user settles it."""
+    """A column that can be read in several ways; `words` are the types from which the user may choose."""
 
     def __init__(self, what: str, *words: str):
         super().__init__(what)
@@ -61,7 +62,7 @@ class AmbiguousColumn(ValueError):
 
 
 class Inferred(NamedTuple):
-    """The notation of a column of text, why it was chosen, and the share of the entries written so."""
+    """The notation of a column of text, why it was chosen, and the share of the entries that have it."""
 
     notation: Notation
     why: str
@@ -74,9 +75,9 @@ PLAIN_NUMBERS = Inferred(PLAIN, "numbers")
 def infer_layout(
     declared: pa.Schema, text: Mapping[str, pa.ChunkedArray], options: ReadOptions, first: str
 ) -> ColumnLayout:
-    """The layout of columns whose types the file declares, or of which `text` has the first entries."""
+    """The layout of columns with declared types, or with types inferred from first entries in `text`."""
     for name, word in options.types.items():
-        Notation.of(word)  # refuses a word that means nothing
+        Notation.of(word)  # refuses an unknown word
         if name not in declared.names and options.strict:
             raise BadData(
                 f"{first}: has no column {shorten(name)} to read as a {word}; it has "
@@ -92,7 +93,7 @@ def infer_layout(
 
 
 def _declared_column(field: pa.Field, word: str | None, first: str) -> Column:
-    """A column with a declared type; its notation is for text in other files."""
+    """A column with a declared type; its notation is for other files, where it may be text."""
     void = pa.types.is_null(field.type)
     own = "number" if void else DECLARED.get(field.type)
     reason = ColumnReason(f"declared {field.type}{', asked for' if word else ''}")
@@ -103,7 +104,7 @@ def _declared_column(field: pa.Field, word: str | None, first: str) -> Column:
     allowed = COMPATIBLE.get(asked.kind, tuple(DECLARED.values()))
     if not void and own not in allowed:
         raise BadData(
-            f"{first}: column {shorten(field.name)} is {type_in_words(field.type)}, not a {asked.kind}."
+            f"{first}: column {shorten(field.name)} is {describe_type(field.type)}, not a {asked.kind}."
         )
     return Column.written(field.name, asked, reason)
 
@@ -130,7 +131,7 @@ def _text_column(name: str, entries: pa.ChunkedArray, options: ReadOptions, firs
 def _infer_or_refuse(
     name: str, column: pa.ChunkedArray, options: ReadOptions, first: str
 ) -> Inferred:
-    """What a column of text is; an ambiguous one is refused, or a category if it is not used."""
+    """Infer the notation of a column of text; refuse an ambiguous one, unless the column is not used."""
     used = options.on_invalid(name) != "keep"
     try:
         return infer(column, options.types.get(name), share=SHARE if used else 1.0)
@@ -145,7 +146,7 @@ def _infer_or_refuse(
 
 
 def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SHARE) -> Inferred:
-    """What a column of text is; `share` of its entries must be of one kind, or it is text."""
+    """Infer the notation of a column of text; `share` of its entries must have one type, or it is text."""
     if word is None and (plain := _quick_plain_numbers(column)):
         return plain
     text = trimmed(column).drop_null()
@@ -165,7 +166,7 @@ def infer(column: pa.ChunkedArray, word: str | None = None, *, share: float = SH
 
 
 def _quick_plain_numbers(column: pa.ChunkedArray) -> Inferred | None:
-    """A shortcut for columns that pyarrow parses as plain numbers; None of others."""
+    """A shortcut for columns that pyarrow parses as plain numbers; None for other columns."""
     known = pc.is_in(column, value_set=pa.array(sorted(SPELLINGS)))
     text = pc.if_else(known, pa.scalar(None, TEXT), column)
     zero = text.filter(pc.starts_with(text, "0"))
@@ -179,7 +180,7 @@ def _quick_plain_numbers(column: pa.ChunkedArray) -> Inferred | None:
 
 
 def _as_asked(rest: pa.ChunkedArray, notation: Notation) -> Inferred:
-    """A column of the kind that the user says, in the notation that the user says or that it shows."""
+    """A column of the type that the user chose, in the notation that the user chose or that fits best."""
     if notation.type == TEXT or not len(rest):
         return Inferred(notation, "asked for")
     if notation == Notation(notation.kind):
@@ -190,7 +191,7 @@ def _as_asked(rest: pa.ChunkedArray, notation: Notation) -> Inferred:
 
 
 def _leading_zeros(rest: pa.ChunkedArray) -> str:
-    """Why whole numbers are labels: some begin with a zero; ambiguous where very few do."""
+    """Why whole numbers are labels: some have leading zeros. If very few have, the column is ambiguous."""
     zeros = pc.match_substring_regex(rest, r"^0\d+$")
     n, whole = pc.sum(zeros).as_py() or 0, _matches(rest, r"^\d+$")
     if not n or whole < _count(rest, PLAIN):
@@ -206,7 +207,7 @@ def _leading_zeros(rest: pa.ChunkedArray) -> str:
 
 
 def _best_notation(rest: pa.ChunkedArray, kind: str, share: float) -> Inferred | None:
-    """The notation that most entries fit, if enough do; ambiguous where two fit as well."""
+    """The notation that fits most entries, if it fits enough; ambiguous if two fit equally well."""
     tried = _parse_by_notation(rest, kind)
     counts = [len(values) - values.null_count for values in tried.values()]
     most, enough = max(counts, default=0), share * len(rest)
@@ -223,7 +224,7 @@ def _best_notation(rest: pa.ChunkedArray, kind: str, share: float) -> Inferred |
 
 
 def _parse_by_notation(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.ChunkedArray]:
-    """The entries in each notation that some of them might have; plain numbers first."""
+    """The entries parsed in each notation that might fit some of them; plain numbers come first."""
     if kind == "flag":
         found = [FLAGS]
     elif kind == "number":
@@ -245,7 +246,7 @@ def _parse_by_notation(rest: pa.ChunkedArray, kind: str) -> dict[Notation, pa.Ch
 def _check_one_notation(
     rest: pa.ChunkedArray, kind: str, tried: dict, best: Notation, enough: float
 ) -> None:
-    """Refuse as ambiguous where enough entries are of a kind, but in no one notation."""
+    """Refuse a column as ambiguous if enough entries have the type, but in several notations."""
     read = reduce(pc.or_, [pc.is_valid(values) for values in tried.values()])
     if (pc.sum(read).as_py() or 0) >= enough > 0:
         other = pc.and_(read, pc.is_null(tried[best]))
@@ -258,7 +259,7 @@ def _check_one_notation(
 
 
 def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
-    """Refuse as ambiguous where another notation fits as well as the best and gives other values."""
+    """Refuse a column as ambiguous if another notation fits as well as the best but gives other values."""
     if best.kind != "time" and not best.thousands:
         return
     own = tried[best]
@@ -275,7 +276,7 @@ def _check_clear(rest: pa.ChunkedArray, tried: dict, best: Notation) -> None:
 
 
 def _text_or_category(rest: pa.ChunkedArray) -> Inferred:
-    """A category, or free text where most entries differ and have several words."""
+    """Free text if most entries differ and have several words, otherwise a category."""
     different = len(rest.unique()) / len(rest)
     words = pc.mean(pc.add(pc.count_substring_regex(rest, r"\s+"), 1)).as_py()
     if len(rest) >= TEXT_ROWS and different >= TEXT_DISTINCT and words >= TEXT_WORDS:
@@ -286,7 +287,7 @@ def _text_or_category(rest: pa.ChunkedArray) -> Inferred:
 
 
 def _notes(column: pa.ChunkedArray, inferred: Inferred, *, lenient: bool) -> tuple[str, ...]:
-    """Notes for people: the markers of missing values in a column, and its invalid entries."""
+    """Notes for the user on the markers of missing values in a column, and on its invalid entries."""
     if inferred == PLAIN_NUMBERS and not _matches(column, r"^\D+$"):
         return ()
     text = trimmed(column)
@@ -310,7 +311,7 @@ def _entries(n: int) -> str:
 
 
 def _written(notation: Notation) -> str:
-    """How the entries are written, where that is not plain."""
+    """The notation as a phrase; empty if it is plain."""
     if notation.form == "%z":
         return " with zones"
     detail = notation.word.partition(":")[2]
@@ -323,5 +324,5 @@ def _count(rest: pa.ChunkedArray, notation: Notation) -> int:
 
 
 def _matches(rest: pa.ChunkedArray, pattern: str) -> int:
-    """How many entries match a regular expression."""
+    """The number of entries that match a regular expression."""
     return pc.sum(pc.match_substring_regex(rest, pattern)).as_py() or 0

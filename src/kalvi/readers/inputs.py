@@ -1,4 +1,4 @@
-"""The bytes of one file, pipe or standard input, decompressed."""
+"""The decompressed bytes of a file, a pipe or standard input."""
 
 import hashlib
 import io
@@ -10,30 +10,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import refusing
+from kalvi.readers.errors import as_bad_data
 from kalvi.readers.files import BadData, suffix_of
 from kalvi.readers.formats import COMPRESSIONS
 
 HEAD = 2**16
-"""A file is recognised by so many bytes at its beginning."""
+"""The number of first bytes by which a file is recognised."""
 DIGESTED = 64
-"""The digest of a large file is of so many blocks of it, evenly spaced from the first to the last."""
+"""The digest of a large file is computed from so many blocks, evenly spaced over the file."""
 
 
 class ReplayedStream(io.RawIOBase):
-    """A pipe that can be read again: what was read is kept in memory until it is released."""
+    """A pipe that can be read again, because its bytes are kept in memory until they are released."""
 
     def __init__(self, raw: Any):
         self._raw, self._kept, self._at, self._keeping = raw, bytearray(), 0, True
 
     def rewind(self, *, release: bool) -> None:
-        """Go back to the beginning; with `release` for the last time."""
+        """Go back to the beginning; `release` says that this is the last time."""
         if not self._keeping:
             raise BadData("standard input: can be read only once; save it as a file first.")
         self._at, self._keeping = 0, not release
 
     def end(self) -> None:
-        """Close what it reads from, unless that is standard input."""
+        """Close the pipe, unless it is standard input."""
         if self._raw is not sys.stdin.buffer:
             self._raw.close()
 
@@ -56,7 +56,7 @@ class ReplayedStream(io.RawIOBase):
         return data
 
     def _whole(self, size: int) -> bytes:
-        """So many bytes, or all that are left; a pipe may give fewer at a time than were asked for."""
+        """Read so many bytes, or all that are left; a pipe may return fewer at a time than asked for."""
         data = self._raw.read(size)
         if not 0 < len(data) < size:
             return data
@@ -70,12 +70,12 @@ def standard_input() -> Any:
     """Standard input without Python's buffer, whose lock would be held while waiting for bytes."""
     try:
         return io.FileIO(sys.stdin.fileno(), closefd=False)
-    except io.UnsupportedOperation:  # something else was put in its place
+    except io.UnsupportedOperation:  # sys.stdin was replaced by something else
         return sys.stdin.buffer
 
 
 class Input:
-    """One file, or a stream such as standard input: its name, and its bytes from the beginning."""
+    """A file, or a stream such as standard input, which can be opened several times."""
 
     def __init__(self, path: str):
         self.path = path
@@ -83,7 +83,7 @@ class Input:
         self._stream: ReplayedStream | None = None
         self._raw: Any = None
         self.size: int | None = None
-        with refusing(self.name, "cannot be opened"):
+        with as_bad_data(self.name, "cannot be opened"):
             if path == "-":
                 self._stream = ReplayedStream(standard_input())
             elif stat.S_ISREG((status := os.stat(path)).st_mode):
@@ -94,7 +94,7 @@ class Input:
         packed = (name for name, c in COMPRESSIONS.items() if self.head.startswith(c.begins))
         self.codec = next(packed, None)
         if self.codec:
-            with refusing(self.name, f"is not a whole {self.codec} file"):
+            with as_bad_data(self.name, f"is not a whole {self.codec} file"):
                 self.head = self._peek(self.open())
         if not self.head:
             raise BadData(f"{self.name}: is empty.")
@@ -102,33 +102,33 @@ class Input:
 
     @property
     def suffix(self) -> str:
-        """The ending of the name that says what the file holds."""
+        """The ending of the name, before that of a compression."""
         return suffix_of(self.path)
 
     def open(self, *, last: bool = False) -> Any:
-        """The decompressed bytes, as a stream with `read`; `last` on the last reading of a pipe."""
+        """Open the decompressed bytes as a stream; `last` says that a pipe is read for the last time."""
         raw = self.open_raw(last=last)
         return pa.CompressedInputStream(raw, self.codec) if self.codec else raw
 
     def open_raw(self, *, last: bool = False) -> Any:
-        """The bytes as they are."""
+        """Open the bytes without decompressing them."""
         self.close()
         if self._stream is not None:
             self._stream.rewind(release=last)
             self._raw = pa.PythonFile(self._stream, mode="r")
             return self._raw
         self.check_unchanged()
-        with refusing(self.name, "cannot be opened"):
+        with as_bad_data(self.name, "cannot be opened"):
             self._raw = pa.OSFile(self.path, "rb")
         return self._raw
 
     def seekable(self) -> Any:
-        """An open file that can be read from any place; a pipe is first copied to a temporary one."""
+        """Open the file for random access; a pipe is first copied to a temporary file."""
         if self.codec:
             raise BadData(f"{self.name}: is compressed as a whole; decompress it first.")
         if self._stream is None:
             return self.open_raw()
-        with refusing(self.name, "cannot be copied to a temporary file"):
+        with as_bad_data(self.name, "cannot be copied to a temporary file"):
             stream, spool = self.open_raw(last=True), tempfile.NamedTemporaryFile()  # noqa: SIM115
             while data := stream.read(2**22):
                 spool.write(data)
@@ -139,25 +139,25 @@ class Input:
         return self.open_raw()
 
     def check_unchanged(self) -> None:
-        """Refuse a file that is no longer what was opened."""
+        """Refuse a file that has changed since it was opened first."""
         if self._stream is not None:
             return
-        with refusing(self.name, "cannot be opened"):
+        with as_bad_data(self.name, "cannot be opened"):
             status = os.stat(self.path)
         if (status.st_size, status.st_mtime_ns) != (self.size, self._changed):
             raise BadData(f"{self.name}: has changed since it was opened; begin again.")
 
     def position(self) -> int | None:
-        """How many bytes of the file were read; None on a pipe."""
+        """The number of bytes that were read; None for a pipe."""
         if self._stream is not None:
             return None
         return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this file from another: path, size, and digests of its start and of its content."""
+        """What distinguishes this file: path, size, and digests of its beginning and of its content."""
         if self._stream is not None or self.name == "standard input":
             return {"path": "-" if self.name == "standard input" else self.path}
-        with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
+        with as_bad_data(self.name, "cannot be opened"), open(self.path, "rb") as file:
             head = hashlib.sha256(file.read(HEAD)).hexdigest()
             digest = _digest(file, self.size or 0)
         return {
@@ -175,7 +175,7 @@ class Input:
             or self.size <= old.get("bytes", self.size)
         ):
             return False
-        with refusing(self.name, "cannot be opened"), open(self.path, "rb") as file:
+        with as_bad_data(self.name, "cannot be opened"), open(self.path, "rb") as file:
             head = hashlib.sha256(file.read(min(HEAD, old["bytes"]))).hexdigest()
         return head == old.get("head") and self.name == os.path.basename(old["path"])
 
@@ -191,12 +191,12 @@ class Input:
             self._stream.end()
 
     def _peek(self, stream: Any) -> bytes:
-        with refusing(self.name, "cannot be read"):
+        with as_bad_data(self.name, "cannot be read"):
             return stream.read(HEAD)
 
 
 def _digest(file: Any, size: int) -> str:
-    """A digest of the content: of all of it, or of blocks all over a large file, which takes no time."""
+    """A digest of the content; of a large file, only evenly spaced blocks are read."""
     last = max(size - HEAD, 0)
     spaced = (last * i // (DIGESTED - 1) for i in range(DIGESTED))
     starts = spaced if size > DIGESTED * HEAD else range(0, size, HEAD)

@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, its keys the columns."""
+"""JSON lines: each line is an object, whose keys are the columns."""
 
 import json
 import re
@@ -18,13 +18,13 @@ from kalvi.readers.text_blocks import in_arrows_memory, line_blocks, lines
 
 LIST = pa.list_(pa.float64())
 AFTER = re.compile(rb"\}[ \t\r]*n")
-"""Perhaps a null after an object: pyarrow's parser does not survive a row that is null."""
+"""Matches what may be a null after an object: pyarrow's parser crashes at a row that is null."""
 SIMPLE = {NUMBER, FLAG, TEXT}
 WORDS = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", LIST: "a list", SPARSE: "pairs"}
 
 
 class JsonLines(LineReader):
-    """One object a line."""
+    """Reads one object on each line."""
 
     def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         columns: dict[str, _Column] = {}
@@ -47,7 +47,7 @@ class JsonLines(LineReader):
 
 
 class _Column:
-    """What the entries of a column were in the first rows; text where they were of several simple types."""
+    """The type of a column, by its entries in the first rows; text if they have several simple types."""
 
     def __init__(self):
         self.type: pa.DataType | None = None
@@ -55,9 +55,9 @@ class _Column:
         self._width = 0
 
     def add(self, value: Any, where: str, name: str) -> None:
-        """Take a value into account; refused where it is unlike those before it."""
+        """Take a value into account; refuse it if its type does not suit those before."""
         if value == []:
-            return  # a list of numbers, or of pairs
+            return  # it may be a list of numbers or of pairs
         found = _type_of(value)
         if found is None:
             raise BadData(
@@ -80,19 +80,19 @@ class _Column:
         return pa.chunked_array([pa.array(map(_as_text, self._simple), TEXT)])
 
     def kind(self) -> pa.DataType:
-        """The kind of the column, null where nothing was seen of it."""
+        """The type of the column; null if it had no values."""
         if self.type is None:
             return pa.null()
         return vector(self._width) if self.type == LIST else self.type
 
 
 def _as_text(value: Any) -> str | None:
-    """A simple value as it would stand in a table of text."""
+    """A simple value as text."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _type_of(value: Any) -> pa.DataType | None:
-    """The type of one JSON value; None where it has none."""
+    """The type of a JSON value; None if columns cannot have it."""
     simple = {bool: FLAG, int: NUMBER, float: NUMBER, str: TEXT}.get(type(value))
     if simple is not None or not isinstance(value, list):
         return simple
@@ -105,7 +105,7 @@ def _type_of(value: Any) -> pa.DataType | None:
 def _add_first_rows(
     inputs: Sequence[Input], options: ReadOptions, columns: dict[str, _Column]
 ) -> int:
-    """Learn the columns from the first rows; their number."""
+    """Add the first rows to the columns, and return the number of these rows."""
     count = size = 0
     for source in inputs:
         row = 0
@@ -124,7 +124,7 @@ def _add_first_rows(
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of some pairs, if no key comes twice."""
+    """The object of some pairs; raises KeyError if a key comes twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise KeyError("twice")
@@ -145,7 +145,7 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _parse(block: bytes, layout: ColumnLayout) -> pa.Table:
-    """The table of a block of lines; an exception where one does not fit."""
+    """The table of a block of lines; raises an exception if a line does not fit."""
     every = lines(block)
     if not all(line.lstrip().startswith(b"{") for line in every):
         raise ValueError("not an object")
@@ -166,7 +166,7 @@ def _parse(block: bytes, layout: ColumnLayout) -> pa.Table:
 
 
 def _parse_located(block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
-    """The table of a block; where pyarrow refuses it, line by line, so that simple types may be mixed."""
+    """The table of a block; if pyarrow refuses it, it is read line by line, with simple values as text."""
     try:
         return _parse(block, layout)
     except FAILURES:
@@ -178,7 +178,7 @@ def _parse_located(block: bytes, layout: ColumnLayout, name: str, start: int) ->
 
 
 def _row(line: bytes, layout: ColumnLayout, where: str) -> dict[str, Any]:
-    """The values of a line by column, simple ones as text; refused where one is not of its kind."""
+    """The values of a line by column, simple ones as text; a value of the wrong type is refused."""
     row, values = _object(line, where), {}
     for key, value in row.items():
         if key in layout.drop:

@@ -1,4 +1,4 @@
-"""The columns of a source: what the user asked for, what they are, and their entries as values."""
+"""The columns of a source: how the user wants them read, their types, and conversion of their entries."""
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
 
@@ -15,15 +15,15 @@ from kalvi.readers.column_types import (
     TIME,
     cast,
     decoded,
+    describe_type,
     is_text,
-    type_in_words,
 )
 from kalvi.readers.errors import FAILURES, BadData, first_failure, list_names, shorten
 from kalvi.readers.files import RowLocator
 from kalvi.readers.notation import Notation, parse
 
 QUOTED = 5
-"""At most this many different invalid entries of a column are quoted."""
+"""The most invalid entries of a column that are quoted."""
 
 
 def refuse_invalid(name: str) -> str:
@@ -34,10 +34,10 @@ def refuse_invalid(name: str) -> str:
 class ReadOptions(NamedTuple):
     """How the user wants columns to be read.
 
-    `types` has the words of `notation` by column, `drop` the columns to leave out, `rows` the size of the
-    sample. `on_invalid` says of a column what becomes of an entry that is not of the column's type:
-    "refuse" it, count it as "missing", or "keep" the whole column as text if the first rows have such an
-    entry, because the column is not used.
+    `types` has a word of `notation` for some columns, `drop` the columns to leave out, and `rows` the size
+    of the sample. `on_invalid(name)` says what becomes of an entry that does not fit the type of its
+    column: "refuse" it, count it as "missing" or, for a column that is not used, "keep" the column as text
+    if the first rows have such an entry.
     """
 
     types: Mapping[str, str]
@@ -49,33 +49,33 @@ class ReadOptions(NamedTuple):
 
 
 class ColumnReason(NamedTuple):
-    """Why a column was taken to be of its type, and notes for people."""
+    """Why a column was given its type, and notes for the user."""
 
     why: str
     notes: tuple[str, ...] = ()
 
 
 class Column(NamedTuple):
-    """How a column is read: a parser of text is told `parse_as`, then its entries are converted."""
+    """How a column is read: a parser of text reads it as `parse_as`, then its entries are converted."""
 
     field: pa.Field
     parse_as: pa.DataType = TEXT
-    notation: Notation | None = None  # of entries that are text; None of lists
+    notation: Notation | None = None  # of entries that are text; None for lists
     reason: ColumnReason = ColumnReason("")
     lenient: bool = False  # whether invalid entries count as missing
     advice: str = ""  # what a user can do about an invalid entry
-    whole: bool = False  # whether it had whole numbers only, none of them with a leading zero
+    whole: bool = False  # whether its first entries were whole numbers without leading zeros
 
     @classmethod
     def written(cls, name: str, notation: Notation, reason: ColumnReason) -> "Column":
-        """A column whose type is that of its notation; free text is marked in the field's metadata."""
+        """A column with the type of its notation; the metadata of the field mark free text."""
         free = {"kind": "text"} if notation.kind == "text" else None
         field = pa.field(name, notation.type, metadata=free)
         return cls(field, notation=notation, reason=reason)
 
 
 class InvalidEntries:
-    """How many invalid entries a column had, and a few of them."""
+    """The number of invalid entries of a column, and a few of them."""
 
     def __init__(self):
         self.count, self.examples, self.more = 0, [], False
@@ -105,11 +105,11 @@ class ColumnLayout:
         return cls((Column(pa.field(name, TEXT)) for name in names), drop, first)
 
     def parse_types(self) -> dict[str, pa.DataType]:
-        """The type of each column that a parser of text is told."""
+        """The type as which a parser of text reads each column."""
         return {name: column.parse_as for name, column in self.columns.items()}
 
     def check(self, names: list[str], where: str) -> None:
-        """Refuse a file that does not have the same columns, in any order."""
+        """Refuse a file that does not have the same columns; their order does not matter."""
         here, known = set(names), {*self.columns, *self.drop}
         if absent := [name for name in self.columns if name not in here]:
             raise BadData(f"{where}: has no column {list_names(absent)}, which {self._first} has.")
@@ -119,7 +119,7 @@ class ColumnLayout:
             )
 
     def convert(self, table: pa.Table, locate: RowLocator) -> pa.Table:
-        """The table with the columns and types of the schema; `locate(i)` names its i-th row."""
+        """Convert a table to the columns and types of the schema; `locate(i)` names its i-th row."""
         arrays = []
         for name, column in self.columns.items():
             entries = decoded(table.column(name))
@@ -132,7 +132,7 @@ class ColumnLayout:
     def _parse(
         self, column: Column, notation: Notation, text: pa.ChunkedArray, locate: RowLocator
     ) -> pa.ChunkedArray:
-        """The values of a column of text; an invalid entry is refused, or noted and missing."""
+        """The values of a column of text; an invalid entry is refused, or counted and missing."""
         name = column.field.name
         if column.whole:
             _check_zeros(name, text, locate)
@@ -143,7 +143,7 @@ class ColumnLayout:
             self._invalid.setdefault(name, InvalidEntries()).add(text.filter(invalid))
             return values
         row = pc.index(invalid, True).as_py()
-        kind, detail = type_in_words(notation.type), notation.word.partition(":")[2]
+        kind, detail = describe_type(notation.type), notation.word.partition(":")[2]
         raise BadData(
             f"{locate(row)}: column {shorten(name)} is read as {kind}{f' ({detail})' if detail else ''}, "
             f"but {shorten(text[row].as_py())} stands here; mend the entry"
@@ -151,14 +151,14 @@ class ColumnLayout:
         )
 
     def forget_invalid(self) -> None:
-        """Begin to count invalid entries anew."""
+        """Start counting invalid entries again."""
         self._invalid.clear()
 
     def notes(self) -> list[str]:
-        """For people: the invalid entries that counted as missing."""
+        """Notes for the user on the invalid entries that counted as missing."""
         return [
             f"column {shorten(name)}: entries that are not "
-            f"{type_in_words(self.columns[name].field.type)} count as missing, "
+            f"{describe_type(self.columns[name].field.type)} count as missing, "
             f"{seen.count:,} of those read: {', '.join(map(shorten, seen.examples))}"
             + (" ..." if seen.more else "")
             for name, seen in self._invalid.items()
@@ -166,7 +166,7 @@ class ColumnLayout:
 
 
 def _check_zeros(name: str, column: pa.ChunkedArray, locate: RowLocator) -> None:
-    """Refuse a label in a column that looked like whole numbers."""
+    """Refuse a label with leading zeros in a column that looked like whole numbers."""
     zeros = pc.match_substring_regex(column, r"^\s*0\d+\s*$")
     if pc.any(zeros).as_py():
         row = pc.index(zeros, True).as_py()
@@ -178,7 +178,7 @@ def _check_zeros(name: str, column: pa.ChunkedArray, locate: RowLocator) -> None
 
 
 def _cast(field: pa.Field, column: pa.ChunkedArray, locate: RowLocator) -> pa.ChunkedArray:
-    """A column that is not text, in the type of the layout."""
+    """Convert a column that is not text."""
     try:
         return cast(column, field.type)
     except FAILURES as error:
@@ -187,17 +187,17 @@ def _cast(field: pa.Field, column: pa.ChunkedArray, locate: RowLocator) -> pa.Ch
 
 
 def wrong_type(where: str, field: pa.Field, value: object) -> BadData:
-    """The error about a value that is not of its column's type."""
+    """The error about a value that does not fit the type of its column."""
     simple = field.type in (NUMBER, FLAG, TIME)
     remedy = f" (--as {field.name}=category reads the column as text)" if simple else ""
     return BadData(
-        f"{where}: column {shorten(field.name)} is read as {type_in_words(field.type)}, "
+        f"{where}: column {shorten(field.name)} is read as {describe_type(field.type)}, "
         f"but {shorten(value)} stands here{remedy}."
     )
 
 
 def _quotable(entry: pa.Scalar) -> object:
-    """An entry as it can be quoted in a message."""
+    """An entry as a value that can be quoted in a message."""
     try:
         return entry.as_py()
     except FAILURES:

@@ -1,7 +1,7 @@
-"""The sparse text of libsvm and svmlight: a label, then index:value pairs in increasing order of index.
+"""The sparse text format of libsvm and svmlight: a label, then index:value pairs with increasing indices.
 
-The columns are y, the label, and x, a sparse row whose indices are those in the file. A block of lines is
-read by pyarrow as one column of indices and one of values, in which a label has the index `LABEL`.
+The columns are y, the label, and x, a sparse row with the indices of the file. pyarrow reads a block of
+lines as a column of indices and one of values, in which labels have the index `LABEL`.
 """
 
 import re
@@ -26,7 +26,7 @@ PAIR = re.compile(rb"([^:]*):(.*)", re.S)
 
 
 class Libsvm(LineReader):
-    """Lines of a label and index:value pairs; what follows a # is a comment."""
+    """Reads lines of a label and index:value pairs; a # begins a comment."""
 
     def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         columns = [
@@ -42,7 +42,7 @@ class Libsvm(LineReader):
 
 
 def _parse(block: bytes) -> pa.Table:
-    """The table of some lines; an exception where one is malformed."""
+    """The table of some lines; raises an exception if one is malformed."""
     marked, count = FIRST.subn(str(LABEL).encode() + rb":\1", block)
     if not count:
         if block.strip():
@@ -66,9 +66,8 @@ def _rows(index: pa.Array, value: pa.Array, count: int, n_lines: int) -> pa.Tabl
     numbers = index.to_numpy(zero_copy_only=False)
     labels = np.flatnonzero(numbers == LABEL)
     features = numbers[numbers != LABEL]
-    ends = np.append(labels, len(numbers))[1:] - np.arange(
-        1, count + 1
-    )  # the labels before are no pairs
+    n_labels = np.arange(1, count + 1)  # labels are not among the features
+    ends = np.append(labels, len(numbers))[1:] - n_labels
     inner = np.ones(max(len(features) - 1, 0), bool)
     inner[ends[(ends > 0) & (ends < len(features))] - 1] = False
     if count != n_lines or len(labels) != count or index.null_count or (features < 0).any():

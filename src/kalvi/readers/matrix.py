@@ -1,9 +1,9 @@
-"""A matrix of zeros, ones and missing entries from a file, one byte an entry.
+"""Reading a matrix of zeros, ones and missing entries from a file; an entry takes one byte.
 
-Wide, a line is a row of the matrix: its first field may be the row's name (text, a date, or numbers that
-are not all 0 and 1 and differ from each other), the others are its entries. Long, a line is one entry: its
-row, its column, its value. Names that are numbers or dates put the rows and columns of a long list in their
-order; others stay in the order in which they first appear.
+In the wide layout, a line is a row of the matrix: the first field may be the name of the row (text, a date,
+or numbers that differ from each other and are not all 0 and 1), the others are its entries. In the long
+layout, a line is one entry: its row, its column and its value. The rows and columns of a long list are
+sorted by name if the names are numbers or dates; otherwise they stay in their order of appearance.
 """
 
 from typing import NamedTuple
@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 from jaxtyping import Int8
 
 from kalvi.readers.column_types import FLAG, NUMBER, SPARSE, TEXT, TIME
-from kalvi.readers.errors import BadData, shorten
+from kalvi.readers.errors import BadData, counted, shorten
 from kalvi.readers.files import Data
 from kalvi.readers.source import Piece, Source, open_data
 
 MISSING = -1
-"""What stands where nothing was observed."""
+"""The value of entries that were not observed."""
 MOST = 2**33
-"""A matrix of more entries is refused."""
+"""The most entries of a matrix."""
 ROWS = 2**13
 
 
 class Matrix(NamedTuple):
-    """Entries 0, 1 or −1 (missing); the names are text, numbers or dates, None where the file has none."""
+    """Entries 0, 1 or −1 (missing); the names are text, numbers or dates, or None if the file has none."""
 
     entries: Int8[np.ndarray, "r c"]
     row_names: np.ndarray | None
@@ -36,11 +36,11 @@ class Matrix(NamedTuple):
 def read_matrix(
     data: Data, *, layout: str = "wide", unstored: str | None = None, format: str | None = None
 ) -> Matrix:
-    """The binary matrix in a file of any format.
+    """Read the binary matrix in a file of any format.
 
-    `layout` is "wide" or "long". `unstored` says what entries are that a long list or a sparse matrix does
-    not hold, "zero" or "missing"; by default zero where only ones are held, missing in a list that also
-    holds zeros.
+    `layout` is "wide" or "long". `unstored` says what the entries are that a long list or a sparse matrix
+    leaves out: "zero" or "missing". By default they are zero if the file has only ones, and missing in a
+    list that also has zeros.
     """
     if layout not in ("wide", "long") or unstored not in (None, "zero", "missing"):
         raise ValueError(
@@ -58,7 +58,7 @@ def read_matrix(
 
 
 def _wide(source: Source) -> Matrix:
-    """A matrix of which a line has one row."""
+    """A matrix with one row on each line."""
     first = source.schema.names[0] if _names_rows(source) else None
     columns = [name for name in source.schema.names if name != first]
     if not columns:
@@ -88,7 +88,7 @@ def _names_rows(source: Source) -> bool:
 
 
 def _names(piece: Piece, column: str) -> np.ndarray:
-    """The names in a column, none of which may be missing."""
+    """The names in a column; a missing name is refused."""
     values = piece.table.column(column)
     if values.null_count:
         row = values.is_null().index(True).as_py()
@@ -98,7 +98,7 @@ def _names(piece: Piece, column: str) -> np.ndarray:
 
 
 def _entries(piece: Piece, column: str) -> np.ndarray:
-    """The entries in a column, as a matrix of one column or of a vector's width."""
+    """The entries in a column, as a matrix with one column, or with those of a vector."""
     values = piece.table.column(column).combine_chunks()
     if pa.types.is_fixed_size_list(values.type):
         if values.null_count:
@@ -115,7 +115,7 @@ def _entries(piece: Piece, column: str) -> np.ndarray:
 
 
 def _binary(numbers: np.ndarray, missing: np.ndarray, piece: Piece, column: str) -> np.ndarray:
-    """0, 1 or −1; refused at the first number that is neither 0 nor 1."""
+    """The entries as 0, 1 or −1; a number other than 0 and 1 is refused."""
     bad = (numbers != 0) & (numbers != 1) & ~missing
     if bad.any():
         row, i = np.argwhere(bad)[0]
@@ -129,7 +129,7 @@ def _refusal(where: str, column: str, value: object) -> BadData:
 
 
 def _sparse(source: Source, unstored: str | None) -> Matrix:
-    """A matrix of which a line has one sparse row; other columns of the file are ignored."""
+    """A matrix with one sparse row on each line; other columns of the file are ignored."""
     field = next(field for field in source.schema if field.type == SPARSE)
     name, places, width, start = field.name, [], int((field.metadata or {}).get(b"width", 0)), 0
     for piece in source.pieces(ROWS):
@@ -170,14 +170,16 @@ def _filled(
 
 
 def _long(source: Source, unstored: str | None) -> Matrix:
-    """A matrix of which a line has one entry: row, column, value."""
+    """A matrix with one entry on each line: row, column and value."""
     if len(source.schema) != 3:
-        have = f"{len(source.schema):,} column{'s' * (len(source.schema) != 1)}"
+        have = counted(len(source.schema), "column")
         raise BadData(f"{source.name}: a long list has a row, a column and a value; got {have}.")
     first, second, third = source.schema.names
     rows, cols, values, pieces = [], [], [], []
     for piece in source.pieces(2**16):
-        pieces.append(piece._replace(table=source.schema.empty_table()))  # to name a place later
+        pieces.append(
+            piece._replace(table=source.schema.empty_table())
+        )  # for errors about later rows
         rows.append(_encoded_names(piece, first))
         cols.append(_encoded_names(piece, second))
         values.append(_entries(piece, third)[:, 0])
@@ -196,13 +198,14 @@ def _long(source: Source, unstored: str | None) -> Matrix:
 
 
 def _encoded_names(piece: Piece, column: str) -> pa.Array:
-    """The names in a column as codes and a dictionary."""
+    """The names in a column, dictionary-encoded."""
     names = _names(piece, column)
     return pa.array(names + 0.0 if names.dtype.kind == "f" else names).dictionary_encode()  # no −0
 
 
 def _ordered_names(parts: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    """Positions among the names, and the names: numbers and dates sorted, texts as they first came."""
+    """The position of each name among the distinct ones, and these: texts in order of appearance, numbers
+    and dates sorted."""
     whole = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
     codes = whole.indices.to_numpy(zero_copy_only=False).astype(int)
     names = whole.dictionary.to_numpy(zero_copy_only=False)

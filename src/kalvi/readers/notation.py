@@ -1,8 +1,8 @@
-"""How the entries of a column of text are written, and the values that they stand for.
+"""Notations: how the entries of a column of text are written, and which values they stand for.
 
-A notation has a word by which users choose it and models remember it: `number`, `category`, `text`,
-`time`, or one with an example (`number:$1,234.5`, `number:1.234,5`, `number:86%`) or a form of dates
-(`time:%d/%m/%Y`). The same text gives the same values whatever the format of its file.
+A notation has a word, by which users choose it and models store it: `number`, `category`, `text` or `time`,
+with or without an example of a number (`number:$1,234.5`, `number:1.234,5`, `number:86%`) or a form of
+dates (`time:%d/%m/%Y`). A text has the same value in files of all formats.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -19,17 +19,17 @@ from kalvi.readers.errors import FAILURES
 from kalvi.readers.times import check_form, iso_text
 
 WORDS = ("number", "category", "time", "text")
-"""What a user may call a column that is read."""
+"""The words for types of columns, without details of the notation."""
 MISSING = ("", "NA", "NaN", "nan", "-nan", "NAN", "null", "NULL", "Null")
 MISSING += ("N/A", "n/a", "None", "#N/A")
-"""Entries that stand for no value in every column."""
+"""Entries that mean a missing value in every column."""
 MARKERS = ("", "?", "-", "--", ".", "na", "nan", "-nan", "nat", "n/a", "n.a.", "#n/a", "null")
 MARKERS += ("none", "unknown", "missing")
-"""Entries that stand for no value among numbers, flags and times, in capitals or not."""
+"""Entries that mean a missing value among numbers, flags and times; case is ignored."""
 SPELLINGS = frozenset(
     spelt for marker in MARKERS for spelt in (marker, marker.upper(), marker.capitalize())
 ) | set(MISSING)
-"""The markers as they are usually written, for a parser that compares letter by letter."""
+"""The usual spellings of the markers, for a parser that does not ignore case."""
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 CURRENCIES = tuple("$€£¥₹₩₽₺₪₫₴₦₱฿")
 CURRENCIES += ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "AUD", "CAD", "SEK", "NOK", "DKK")
@@ -39,26 +39,24 @@ TYPES = {"number": NUMBER, "flag": FLAG, "time": TIME, "category": TEXT, "text":
 
 
 class Notation(NamedTuple):
-    """What a column is, and how its entries are written."""
+    """The type of a column, and how its entries are written."""
 
     kind: str  # "number", "flag", "time", "category" or "text"
-    thousands: str = (
-        ""  # between groups of three digits: a comma, a point, a space or an apostrophe
-    )
+    thousands: str = ""  # a comma, a point, a space or an apostrophe between groups of three digits
     decimal: str = "."
-    symbol: str = ""  # a currency, which may be left out, or a percent sign, which may not
-    form: str = ""  # of times, as strptime has it; without one ISO 8601, "%z" where it names zones
+    symbol: str = ""  # a currency, which entries may omit, or a percent sign, which they may not
+    form: str = ""  # of times, for strptime; by default ISO 8601, "%z" if that has time zones
 
     @property
     def word(self) -> str:
-        """How users and models call it."""
+        """The word for the notation."""
         if self.form:
             return f"time:{self.form}"
         return f"number:{self.example}" if self.example != "1234.5" else self.kind
 
     @property
     def example(self) -> str:
-        """A number as it would be written."""
+        """An example of a number in this notation."""
         if self == Notation("number", symbol=PERCENT):
             return "86%"
         digits = f"1{self.thousands}234{self.decimal}5"
@@ -71,14 +69,14 @@ class Notation(NamedTuple):
 
     @property
     def parsed_as(self) -> pa.DataType:
-        """The type that pyarrow may be told, text where it does not know the notation."""
+        """The type as which pyarrow can read the entries; text if it does not know the notation."""
         if self.kind == "time":
             return {"": TIME, "%z": ZONED}.get(self.form, TEXT)
         return TEXT if self.thousands or self.symbol or self.decimal != "." else self.type
 
     @classmethod
     def of(cls, word: str) -> "Notation":
-        """The notation that a word means; a ValueError where it means none."""
+        """The notation for a word; raises ValueError if there is none."""
         kind, colon, detail = word.partition(":")
         if kind in WORDS and not colon:
             return cls(kind)
@@ -117,7 +115,7 @@ def _by_example(example: str) -> Notation:
 
 
 def numbers_pattern(notation: Notation) -> str:
-    """A regular expression of the numbers that are written so."""
+    """A regular expression for numbers in a notation."""
     point = re.escape(notation.decimal)
     digits = rf"(?:\d+(?:{point}\d*)?|{point}\d+)"
     if notation.thousands:
@@ -134,24 +132,24 @@ def numbers_pattern(notation: Notation) -> str:
 
 
 def trimmed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The entries as text, without spaces around them."""
+    """The entries as text, without surrounding spaces."""
     return pc.utf8_trim_whitespace(column.cast(TEXT))
 
 
 def is_marker(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which entries stand for no value among numbers, flags and times."""
+    """A mask of the entries that mean a missing value among numbers, flags and times."""
     return pc.is_in(pc.utf8_lower(text), value_set=pa.array(MARKERS))
 
 
 class Parsed(NamedTuple):
-    """The values of a column, and a mask of its invalid entries: neither a value nor a marker."""
+    """The values of a column, and a mask of its invalid entries, which are neither values nor markers."""
 
     values: pa.ChunkedArray
     invalid: pa.ChunkedArray
 
 
 def parse(column: pa.ChunkedArray, notation: Notation) -> Parsed:
-    """The values of a column of text; missing where its entries are markers, or are not so written."""
+    """The values of a column of text; entries that are markers or invalid are missing."""
     if notation.type == TEXT:
         column = column.cast(TEXT)
         missing = pc.is_in(column, value_set=pa.array(MISSING))
@@ -168,7 +166,7 @@ def _null_where(mask: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArr
 
 
 def _matching(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    """The entries that match a pattern whole; missing where they do not."""
+    """The entries that match a whole pattern; others become missing."""
     return _null_where(pc.invert(pc.match_substring_regex(text, rf"^{pattern}$")), text)
 
 
@@ -198,7 +196,7 @@ PARSERS: dict[str, Callable[..., Any]] = {"number": _numbers, "flag": _flags, "t
 
 
 def _cast_what_can(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The entries in a type, missing where they have no value in it (the 31st of April)."""
+    """Convert entries to a type; those without a value (the 31st of April) become missing."""
     try:
         return text.cast(kind)
     except FAILURES:

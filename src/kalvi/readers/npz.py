@@ -1,8 +1,9 @@
-"""NumPy's archives of arrays: vectors of one length are columns, a matrix is a column of vectors.
+"""NumPy's archives of arrays: a vector is a column, a matrix is a column of vectors.
 
-A sparse matrix in SciPy's layout (`scipy.sparse.save_npz`: data, indices, indptr, shape, format) is the
-sparse column x, beside whatever other arrays there are. Arrays are read a few rows at a time; only those in
-Fortran's order, and the row pointers of a sparse matrix, are held whole. Objects are never unpickled.
+All arrays must have the same number of rows. A sparse matrix in SciPy's layout (`scipy.sparse.save_npz`:
+data, indices, indptr, shape, format) is the sparse column x, beside any other arrays. Arrays are read a few
+rows at a time; only those in Fortran's order, and the row pointers of a sparse matrix, are held in memory.
+Objects are never unpickled.
 """
 
 import abc
@@ -24,7 +25,7 @@ from kalvi.readers.column_types import (
     check_names,
     vector,
 )
-from kalvi.readers.errors import BadData, refusing, shorten
+from kalvi.readers.errors import BadData, as_bad_data, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
@@ -33,19 +34,19 @@ from kalvi.readers.text_blocks import BLOCK
 
 SPARSE_PARTS = frozenset({"data", "indices", "indptr", "shape", "format"})
 OTHER_PARTS = frozenset({"_is_array"})
-"""What SciPy adds to them."""
+"""Further arrays that SciPy stores."""
 X = "x"
-"""The column of a sparse matrix."""
+"""The name of the column that holds a sparse matrix."""
 
 
 class Npz(Reader):
-    """Archives of arrays."""
+    """Reads archives of arrays."""
 
     def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
         with _Archive(inputs[0]) as archive:
             fields = [c.field(n) for n, c in archive.columns.items() if n not in options.drop]
             rows = min(options.rows, archive.n_rows)
-            with refusing(f"{inputs[0].name}, after row 0", "is damaged"):
+            with as_bad_data(f"{inputs[0].name}, after row 0", "is damaged"):
                 text = {
                     field.name: pa.chunked_array([archive.columns[field.name].take(rows)])
                     for field in fields
@@ -66,17 +67,17 @@ class Npz(Reader):
             size = max(1, BLOCK // max(1, sum(column.row_bytes for column in columns.values())))
             for start in range(0, archive.n_rows, size):
                 n = min(size, archive.n_rows - start)
-                with refusing(f"{source.name}, after row {start:,}", "is damaged"):
+                with as_bad_data(f"{source.name}, after row {start:,}", "is damaged"):
                     table = pa.table({name: column.take(n) for name, column in columns.items()})
                     table.validate(full=True)
                 yield start, table
 
 
 class _Archive:
-    """An open archive and its columns."""
+    """An open archive, and its columns."""
 
     def __init__(self, source: Input):
-        with refusing(source.name, "is not an archive of NumPy arrays"):
+        with as_bad_data(source.name, "is not an archive of NumPy arrays"):
             self._zip = zipfile.ZipFile(source.seekable())
             arrays = {n.removesuffix(".npy"): n for n in self._zip.namelist() if n.endswith(".npy")}
             check_names(arrays, source.name)
@@ -85,11 +86,11 @@ class _Archive:
         self.columns: dict[str, _Column] = {}
         sparse = set(arrays) >= SPARSE_PARTS
         for name, member in arrays.items():
-            with refusing(f"{source.name}, array {shorten(name)}", "cannot be read"):
+            with as_bad_data(f"{source.name}, array {shorten(name)}", "cannot be read"):
                 if not (sparse and name in SPARSE_PARTS | OTHER_PARTS):
                     self.columns[name] = _Dense(_Member(self._zip, member))
         if sparse:
-            with refusing(source.name, "is not a whole sparse matrix"):
+            with as_bad_data(source.name, "is not a whole sparse matrix"):
                 if X in self.columns:
                     raise ValueError("beside an array x")
                 parts = {name: _Member(self._zip, arrays[name]) for name in SPARSE_PARTS}
@@ -114,7 +115,7 @@ class _Archive:
 
 
 class _Member:
-    """One array of an archive: its header, and its entries in order."""
+    """One array of an archive, whose entries are read in order."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str):
         size = archive.getinfo(name).file_size
@@ -123,7 +124,7 @@ class _Member:
         read = {(1, 0): np.lib.format.read_array_header_1_0}
         header = read.get(version, np.lib.format.read_array_header_2_0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers written by Python 2
+            warnings.simplefilter("ignore")  # about headers that Python 2 wrote
             self.shape, self._fortran, self.dtype = header(self._file)
         start = self._file.tell()
         if self.dtype.hasobject:
@@ -161,14 +162,14 @@ class _Member:
 
 
 class _Column(abc.ABC):
-    """A column that is read in order."""
+    """A column whose rows are read in order."""
 
     n_rows: int
     row_bytes: int
 
     @abc.abstractmethod
     def field(self, name: str) -> pa.Field:
-        """The kind of the column under its name."""
+        """The name and the type of the column."""
 
     @abc.abstractmethod
     def take(self, n: int) -> pa.Array:

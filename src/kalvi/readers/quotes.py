@@ -1,7 +1,7 @@
-"""Where the rows of delimited text end: at line ends that are not inside quotes.
+"""The ends of rows in delimited text: line ends that are not inside quotes.
 
-Text whose quotes all stand at the ends of fields is looked at as an array; only where one stands elsewhere
-(as in 5" pipe) is it searched field by field.
+If all quotes are at the ends of fields, they are found by array operations; otherwise (as in: 5" pipe) the
+text is searched field by field.
 """
 
 import re
@@ -13,7 +13,7 @@ QUOTE, RETURN, FEED = ord('"'), ord("\r"), ord("\n")
 
 
 class Lexer:
-    """Rows of text with one delimiter; a quote opens at the beginning of a field and doubles inside it."""
+    """Finds the ends of rows; a quoted field begins with a quote, and quotes inside it are doubled."""
 
     def __init__(self, delimiter: str, ending: bytes):
         self.delimiter, self._ending = delimiter, ending
@@ -23,7 +23,7 @@ class Lexer:
         self._quoted = re.compile(opening + rb'[^"]*+(?:""[^"]*+)*+("|\Z)')
 
     def last_end(self, data: bytes) -> int:
-        """The end of the last whole row; 0 where there is none."""
+        """The end of the last complete row; 0 if there is none."""
         at = data.rfind(self._ending)
         if at < 0:
             return 0
@@ -40,7 +40,7 @@ class Lexer:
         return ends[0] if ends else len(data)
 
     def ends(self, data: bytes) -> list[int]:
-        """The ends of the rows that are not blank; the last may have no line end."""
+        """The ends of the rows that are not blank; the last row may lack a line end."""
         text = np.frombuffer(data + b"\0", np.uint8)
         at = np.flatnonzero((text == FEED) | (text == RETURN))
         at = at[~self._spans(data).around(at)]
@@ -51,7 +51,7 @@ class Lexer:
         return ends if before[-1] == len(data) else [*ends, len(data)]
 
     def is_closed(self, data: bytes) -> bool:
-        """Whether every quote that opens is closed."""
+        """Whether every quoted field is closed."""
         return all(found[1] for found in self._quoted.finditer(data))
 
     def _spans(self, data: bytes) -> "Spans":
@@ -65,9 +65,9 @@ class Lexer:
         return Spans(both[:, 0], both[:, 1])
 
     def _tidy(self, data: bytes) -> "Spans | None":
-        """Between odd and even quotes, where each odd one follows a mark and each even one precedes one.
+        """The parts from each odd quote to the next; None unless all quotes are at the ends of fields.
 
-        The two quotes of a doubled one end a part and begin the next, and nothing stands between them.
+        The two quotes of a doubled one end a part and begin the next, which leaves nothing between them.
         """
         text = np.frombuffer(data, np.uint8)
         at = np.flatnonzero(text == QUOTE)
@@ -80,7 +80,7 @@ class Lexer:
 
 
 def has_leading_zeros(block: bytes, delimiter: str) -> bool:
-    """Whether some field may begin with a zero and another digit."""
+    """Whether a field may begin with a zero and another digit."""
     text = np.frombuffer(b"\n" + block + b"\n", np.uint8)
     zeros = np.flatnonzero(text == ord("0"))
     after = text[zeros + 1]
@@ -89,13 +89,13 @@ def has_leading_zeros(block: bytes, delimiter: str) -> bool:
 
 
 class Spans(NamedTuple):
-    """Quoted parts of some text, in order."""
+    """The quoted parts of a text, in order."""
 
     starts: np.ndarray
     ends: np.ndarray
 
     def around(self, at: np.ndarray) -> np.ndarray:
-        """Which of some positions are inside one."""
+        """A mask of the positions that are inside a quoted part."""
         if not len(self.starts):
             return np.zeros(len(at), bool)
         i = np.searchsorted(self.starts, at, side="right") - 1

@@ -1,4 +1,4 @@
-"""The interface of a reader: the columns of files of one format, and their rows a table at a time."""
+"""The interface of readers, each of which reads the files of one format, a table at a time."""
 
 import abc
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.text_blocks import line_blocks
 
 SAMPLE_BYTES = 2**26
-"""A sample takes at most about this much memory, however many rows were asked for."""
+"""The approximate size limit of a sample in bytes, however many rows were asked for."""
 
 
 class Reader(abc.ABC):
@@ -20,25 +20,26 @@ class Reader(abc.ABC):
 
     @abc.abstractmethod
     def infer(self, inputs: Sequence[Any], options: ReadOptions) -> ColumnLayout:
-        """The columns of files that are read one after the other, from their first rows."""
+        """Infer the columns of files that are read one after the other from their first rows."""
 
     @abc.abstractmethod
     def parsed(
         self, source: Any, layout: ColumnLayout, *, skip: int, last: bool
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Tables in the types of the file, each with the number of rows of the file before it.
+        """Tables with the types of the file, each with the number of rows before it.
 
-        A table that ends within the first `skip` rows may be left out.
+        A table that ends within the first `skip` rows may be left out. `last` says that a pipe is read for
+        the last time.
         """
 
     @abc.abstractmethod
     def n_rows(self, source: Any) -> int | None:
-        """The number of rows, where the file says it."""
+        """The number of rows, if the file says it."""
 
     def tables(
         self, source: Any, layout: ColumnLayout, *, skip: int = 0, last: bool = False
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Tables in the types of the layout, each with the number of rows of the file before it."""
+        """Tables with the types of the layout, each with the number of rows before it."""
         for start, table in self.parsed(source, layout, skip=skip, last=last):
             if table.num_rows:
                 where = lambda i, s=start: name_row(source.name, s + i + 1)  # noqa: E731
@@ -47,11 +48,11 @@ class Reader(abc.ABC):
 
 
 class LineReader(Reader):
-    """Reads text in which every line is a row."""
+    """Reads text with a row on each line."""
 
     @abc.abstractmethod
     def parse(self, block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
-        """The table of a block of lines, which `start` rows of the file `name` precede."""
+        """The table of a block of lines, which comes after `start` rows of the file `name`."""
 
     def parsed(
         self, source: Input, layout: ColumnLayout, *, skip: int, last: bool
@@ -67,7 +68,7 @@ class LineReader(Reader):
 
 
 def first_rows(tables: Iterable[pa.Table], rows: int, schema: pa.Schema) -> pa.Table:
-    """The first rows of some tables, as many as were asked for or as fit into memory."""
+    """The first rows of some tables, fewer than asked for if they take too much memory."""
     kept, count, size = [], 0, 0
     for table in tables:
         kept.append(table[: rows - count])

@@ -1,4 +1,4 @@
-"""The format of a file: by its first bytes, else by its name, else by how its first line looks."""
+"""Recognition of the format of a file by its first bytes, its name or its first line, in this order."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ READERS: dict[str, Callable[[], Reader]] = {
     "parquet": Parquet,
     "npz": Npz,
 }
-"""By the names of `formats.FORMATS`."""
+"""The readers, by the names in `formats.FORMATS`."""
 ARROW = ("arrow", "feather")
 SPARSE_LINE = re.compile(rb"\s*\S+(\s+(qid|\d+):\S+)+\s*(#.*)?\r?\Z")
 
 
 def reader_for(inputs: Sequence[Input], name: str | None) -> Reader:
-    """The reader of files that all have one format, which `name` says or they show."""
+    """The reader for files, which must all have one format: `name`, or the one that is recognised."""
     if name is not None and name not in FORMATS:
         raise ValueError(f"format is one of {', '.join(FORMATS)}; got {name!r}.")
     names = [_format_of(source, name) for source in inputs]
@@ -53,7 +53,7 @@ def _format_of(source: Input, asked: str | None) -> str:
 
 
 def _format_of_text(head: bytes) -> str:
-    """The format that the first line of a text looks like."""
+    """The format of a text, judged by its first line."""
     line = head.removeprefix(BOM).lstrip().split(b"\n", 1)[0]
     if line.startswith(b"{"):
         return "jsonl"

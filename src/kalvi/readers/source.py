@@ -1,4 +1,4 @@
-"""A source of rows: files that are read one after the other, in pieces of one size."""
+"""Sources of rows: files that are read one after the other, in pieces of one size."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,20 +15,20 @@ from kalvi.readers.recognition import reader_for
 
 
 class Piece(NamedTuple):
-    """Rows of a source: the table, the number of rows before it, and where its parts come from."""
+    """Rows of a source: a table, the number of rows before it, and the file and row of each part."""
 
     table: pa.Table
     start: int
     parts: tuple[tuple[int, str, int], ...]
 
     def locate(self, i: int) -> str:
-        """Where its i-th row is ("flights.csv, row 123")."""
+        """The name of the i-th row in messages, such as "flights.csv, row 123"."""
         offset, name, row = next(part for part in reversed(self.parts) if part[0] <= i)
         return name_row(name, row + i - offset + 1)
 
 
 class Source:
-    """Rows in files, of one schema: float64, bool, string, timestamp, vector or sparse columns."""
+    """The rows of one or more files with one schema."""
 
     def __init__(self, inputs: list[Any], reader: Reader, layout: ColumnLayout, sample_rows: int):
         self._inputs, self._reader, self._layout = inputs, reader, layout
@@ -41,7 +41,7 @@ class Source:
         self.sample = self._sample(sample_rows)
 
     def pieces(self, size: int, *, skip: int = 0) -> Iterator[Piece]:
-        """Pieces of exactly `size` rows, the last perhaps of fewer, that begin after `skip` rows."""
+        """Pieces of exactly `size` rows, after the first `skip` rows; the last piece may be smaller."""
         if size < 1 or skip < 0:
             raise ValueError(
                 f"a piece has 1 or more rows after 0 or more; got {size} after {skip}."
@@ -60,17 +60,17 @@ class Source:
             yield _piece(held, start)
 
     def words(self, names: Collection[str]) -> dict[str, str]:
-        """The `types` with which other files are read alike, of columns whose notation is not plain."""
+        """The notations of columns that are not written plainly, as `types` for reading other files."""
         columns = [self._layout.columns[name] for name in names if name in self._layout.columns]
         found = {c.field.name: c.notation.word for c in columns if c.notation is not None}
         return {name: word for name, word in found.items() if ":" in word}
 
     def notes(self) -> list[str]:
-        """For people: the invalid entries among those read, which counted as missing."""
+        """Notes for the user on the invalid entries that counted as missing."""
         return self._layout.notes()
 
     def fraction(self) -> float | None:
-        """The share of the bytes that was read; None where their number is not known."""
+        """The share of the bytes that were read; None if the total is not known."""
         sizes = [source.size for source in self._inputs]
         position = self._current.position()
         if position is None or None in sizes:
@@ -78,11 +78,11 @@ class Source:
         return min(1.0, (sum(sizes[: self._done]) + position) / max(sum(sizes), 1))  # type: ignore[arg-type]
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """What tells these files from others: of each its path, its size and digests of its content."""
+        """What distinguishes these files: the path, the size and digests of each."""
         return [source.fingerprint() for source in self._inputs]
 
     def grown_from(self, old: dict[str, Any]) -> str | None:
-        """The name of the file that had an older fingerprint and has grown since, if there is one."""
+        """The name of the file that has grown since it had the fingerprint `old`, if there is one."""
         return next((s.name for s in self._inputs if s.has_grown_from(old)), None)
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Source:
         return sample
 
     def _tables(self, skip: int, *, last: bool) -> Iterator[tuple[str, int, pa.Table]]:
-        """The tables of all files after `skip` rows, each with its file's name and the rows before it."""
+        """The tables of all files after `skip` rows, each with the file's name and the rows before it."""
         for i, source in enumerate(self._inputs):
             self._done, self._current = i, source
             size = self._reader.n_rows(source) if skip else None
@@ -144,13 +144,13 @@ def open_data(
     on_invalid: Callable[[str], str] = refuse_invalid,
     advice: str | None = None,
 ) -> Source:
-    """The rows in a file, a directory, a pattern, several of them, "-" for standard input, or a table.
+    """Open a file, a directory, a pattern, several of these, "-" for standard input, or a table.
 
-    `format` is one of `formats.FORMATS`; without it a file is recognised by its first bytes and its name.
+    `format` is one of `formats.FORMATS`; by default a file is recognised by its first bytes and its name.
     The types of columns are inferred from the first `sample_rows` rows unless `types` has a word for them
     (`readers.notation`); with `strict`, the columns named there must exist. The columns in `drop` are not
-    read. `on_invalid` says of a column what becomes of entries that are not of its type: "refuse",
-    "missing", or "keep" the column as text; `advice` is what a user can do about those that are refused.
+    read. `on_invalid(name)` says what becomes of entries that do not fit the type of a column: "refuse",
+    "missing", or "keep" the column as text. `advice` is what a user can do about those that are refused.
     """
     if sample_rows < 1:
         raise ValueError(f"a sample has at least one row; got sample_rows={sample_rows}.")

@@ -1,26 +1,26 @@
-"""The text of a file in blocks of whole rows, checked to be UTF-8."""
+"""The text of a file in blocks of whole rows, which is checked to be UTF-8."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from kalvi.readers.errors import BadData, name_row, refusing
+from kalvi.readers.errors import BadData, as_bad_data, name_row
 from kalvi.readers.inputs import Input
 
 BLOCK = 2**22
-"""Text is read and parsed so many bytes at a time."""
+"""The number of bytes that are read and parsed at once."""
 LONGEST_LINE = 2**24
-"""A row of text of more bytes is refused."""
+"""The most bytes of a row."""
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 BOM = b"\xef\xbb\xbf"
 
 
 class Blocks:
-    """The text of a file in blocks of whole rows; `cut` gives the end of the last whole row in some bytes.
+    """The text of a file in blocks of whole rows; `cut` finds the end of the last whole row in some bytes.
 
-    Whoever iterates adds to `rows` what a block held, so that errors name the right row. `whole` turns
-    false at a last block that does not end as a row does.
+    The caller adds the number of rows of each block to `rows`, so that errors name the right row. `whole`
+    becomes false at a last block that does not end with a line end.
     """
 
     def __init__(self, source: Input, cut: Callable[[bytes], int], *, last: bool):
@@ -38,7 +38,7 @@ class Blocks:
             if end:
                 yield data[:end]
                 carry, want = data[end:], BLOCK
-            else:  # twice as much each time, so that the whole is looked at a few times only
+            else:  # read twice as much each time, so that `cut` sees the same bytes only a few times
                 carry, want = data, min(max(len(data), BLOCK), LONGEST_LINE - len(data))
             if len(carry) >= LONGEST_LINE:
                 where, limit = name_row(source.name, self.rows + 1), f"{LONGEST_LINE >> 20} MiB"
@@ -50,7 +50,7 @@ class Blocks:
 
 
 def line_blocks(source: Input, *, last: bool) -> Iterator[bytes]:
-    """The text in blocks of whole lines, each checked."""
+    """The text in blocks of whole lines, which are checked."""
     blocks = Blocks(source, lambda data: data.rfind(b"\n") + 1, last=last)
     for block in blocks:
 
@@ -68,22 +68,22 @@ def lines(block: bytes) -> list[bytes]:
 
 
 def _read(source: Input, stream: Any, size: int) -> bytes:
-    """The next bytes; refused where a compressed file breaks off."""
+    """Read the next bytes; a compressed file that breaks off is refused."""
     what = f"is damaged or breaks off as {source.codec}" if source.codec else "cannot be read"
-    with refusing(source.name, what):
+    with as_bad_data(source.name, what):
         return stream.read(size)
 
 
 def in_arrows_memory(block: bytes) -> pa.BufferReader:
-    """The block, copied into Arrow's memory: its threads may free it after Python has ended, which would
-    abort the process if the memory were Python's."""
+    """The block, copied into Arrow's memory. Arrow's threads may free it after Python has ended, which
+    would abort the process if the memory were Python's."""
     buffer = pa.allocate_buffer(len(block))
     memoryview(buffer).cast("B")[:] = block
     return pa.BufferReader(buffer)
 
 
 def check_text(block: bytes, where: Callable[[int], str]) -> None:
-    """Refuse bytes that are not UTF-8 text; `where` names the place of an offset into the block."""
+    """Refuse bytes that are not UTF-8 text; `where` names the row at an offset into the block."""
     at = block.find(b"\0")
     if at >= 0:
         raise BadData(f"{where(at + 1)}: has a NUL byte; is it binary, or text other than UTF-8?")

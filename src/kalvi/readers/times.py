@@ -1,8 +1,8 @@
 """Dates and times of day in many forms, rewritten as ISO 8601.
 
-A form is what strptime takes, of %d %m %Y %y %b %B %H %I %M %S %p. Where it has no hour, a time of day may
-follow the date. Days and months may have one digit; months have English names; years of two digits are
-those from 1969 to 2068, as POSIX has it.
+A form is one for strptime, made of %d %m %Y %y %b %B %H %I %M %S %p. If it has no hour, a time of day may
+follow the date. Days and months may have one digit; months have English names; years with two digits are
+those from 1969 to 2068, as in POSIX.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 HOUR = r"(?P<H>[01]?\d|2[0-3])"
 MINUTE, SECOND = r"(?P<M>[0-5]\d)", r"(?P<S>[0-5]\d(?:\.\d+)?)"
 CLOCK = rf"(?:,?[ T]+{HOUR}:{MINUTE}(?::{SECOND})?(?: ?(?P<p>[AaPp][Mm]))?)?"
-"""A time of day that may follow a date."""
+"""A regular expression for a time of day after a date, which may be absent."""
 PARTS = {
     "d": r"(?P<d>0?[1-9]|[12]\d|3[01])",
     "m": r"(?P<m>0?[1-9]|1[0-2])",
@@ -49,11 +49,11 @@ FORMS = (
 )
 FORMS += ("%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d.%m.%y")
 NAMED = ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%b %d %Y", "%d %b %y", "%d-%b-%y")
-"""The forms that are tried on columns that nobody said anything about, beside ISO 8601."""
+"""The forms, besides ISO 8601, that are tried if the user gave none."""
 
 
 def check_form(form: str) -> None:
-    """Refuse a form that does not say a day, with a ValueError."""
+    """Refuse a form that lacks the year or the month, has unknown parts, or has a part twice."""
     found = re.findall("%(.)", form)
     known = [part for part in found if part in PARTS]
     if form != "%z" and (
@@ -69,7 +69,7 @@ def check_form(form: str) -> None:
 
 
 def pattern(form: str) -> str:
-    """A regular expression with a named group for each part of a form."""
+    """A regular expression for a form, with a named group for each part."""
     parts = re.split("%(.)", form)
     found = "".join(
         PARTS[part] if i % 2 else re.escape(part).replace("\\ ", " ")
@@ -80,7 +80,7 @@ def pattern(form: str) -> str:
 
 
 def iso_text(text: pa.ChunkedArray, form: str) -> pa.ChunkedArray:
-    """Dates and times of a form as pyarrow reads them, missing where they are not of that form."""
+    """Dates and times of a form, rewritten for pyarrow; entries of another form become missing."""
     if form in ("", "%z"):
         wanted = pc.match_substring_regex(text, ISO + (ZONE if form else "$"))
         text = pc.if_else(wanted, text, pa.scalar(None, pa.string()))
@@ -123,7 +123,7 @@ def _month(part: Part) -> Any:
 
 
 def _hour(part: Part) -> Any:
-    """Of 24, whether written so or with am and pm."""
+    """The hour from 0 to 23, also if it is written with am or pm."""
     hour, half = part("H", "00"), pc.utf8_lower(part("p", ""))
     noon = pc.if_else(pc.equal(hour, "12"), "00", hour)
     later = pc.utf8_lpad(pc.add(noon.cast(pa.int32()), 12).cast(pa.string()), 2, "0")

@@ -1,4 +1,4 @@
-"""Refusing to compute with JAX where it would wait for ever: in a forked child of a process that used it.
+"""Refuses to use JAX where it would wait for ever: in a child that was forked from a process that used it.
 
 What NumPy computes (`streams.engines`) is not concerned.
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while modules are imported: some libraries catch it there, and the command would go on."""
+"""Ctrl-C during imports, where some libraries catch KeyboardInterrupt so that the command would go on."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ STOPPED = 1
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Within, Ctrl-C ends the process with one word instead of raising KeyboardInterrupt."""
+    """Within this context, Ctrl-C ends the process at once instead of raising KeyboardInterrupt."""
     default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not default or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,1 +1,1 @@
-"""Models of tables: columns into numbers, numbers into a posterior, what the pass said of it."""
+"""Models of tables: they turn columns into numbers, learn from them, and record how well they predicted."""

@@ -1,9 +1,9 @@
-"""Files as Batches, for loops of one's own."""
+"""Rows of files as batches, for a training loop of your own."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,67 +18,68 @@ from kalvi.tabular.rows import weights
 from kalvi.tabular.sources import open_source, split_drops
 
 
+class BatchLayout(NamedTuple):
+    """The shape and the type of batches."""
+
+    block_size: int
+    intercept: bool
+    dtype: str
+
+
 class FileStream:
-    """The rows of files as Batches of one shape, the last padded with rows of weight 0.
+    """The rows of files as batches of one shape, the last padded with rows of weight 0.
 
     Attributes
     ----------
     dim : int
-        Numbers of a row of x, the intercept's last.
+        The number of features, including the intercept, which comes last.
     names : list of str
-        What each of them is.
+        The name of each feature.
     encoder : Encoder
-        How columns become numbers: units and levels are those of the first rows, and a level that these
-        lack goes to the place of new levels of its column.
+        Turns columns into numbers. Units and levels are those of the first rows; all other levels of a
+        column share one feature, "(new level)".
     target : Target
-        How y is read: `labels` in their order where it is a class.
+        Turns the target column into y. For classes, `target.labels` lists them in order.
     """
 
     encoder: Encoder
     target: Target
 
-    def __init__(self, data: Any, target: str, options: dict[str, Any]):
-        self._data, self._options = data, options
-        roles = ("features", "drop", "weight", "missing", "skip_unlabelled")
-        self._choices = Choices(target, **{role: options[role] for role in roles})
+    def __init__(self, data: Any, choices: Choices, layout: BatchLayout, **files: Any):
+        self._choices, self._layout = choices, layout
+        self._open = lambda: open_source(data, choices, **files)
         source = self._open()
-        sample, weight = source.sample, options["weight"]
-        for name in (target, *([weight] if weight else [])):
-            if name not in sample.column_names:
-                raise ValueError(f"the data have no column '{name}', but {sample.column_names}.")
-        taken = {target, *([weight] if weight else [])}
-        kinds = kinds_of(sample.schema, options["features"], options["drop"], taken)
-        settings = EncoderSettings(options["missing"] == "impute", options["hash_bits"], fixed=True)
-        self.target = any_target(target, sample[target], options["classes"])
+        sample = source.sample
+        taken = {choices.target, *([choices.weight] if choices.weight else [])}
+        if absent := taken - set(sample.column_names):
+            raise ValueError(
+                f"the data have no column '{absent.pop()}', but {sample.column_names}."
+            )
+        kinds = kinds_of(sample.schema, choices.features, choices.drop, taken)
+        settings = EncoderSettings(choices.missing == "impute", choices.hash_bits, fixed=True)
+        self.target = any_target(choices.target, sample[choices.target], choices.classes)
         self.encoder = Encoder.begin(kinds, sample, settings)
-        self._first: Any = source  # standard input can be read once only
+        self._first: Any = source  # standard input can be read only once
 
     @property
     def dim(self) -> int:
-        return self.encoder.width + self._options["intercept"]
+        return self.encoder.width + self._layout.intercept
 
     @property
     def names(self) -> list[str]:
-        return [*self.encoder.names(), *["intercept"] * self._options["intercept"]]
+        return [*self.encoder.names(), *["intercept"] * self._layout.intercept]
 
     def __iter__(self) -> Iterator[Batch]:
         source, self._first = self._first or self._open(), None
-        size, encoder = self._options["block_size"], self.encoder
-        layout = {"intercept": self._options["intercept"], "dtype": self._options["dtype"]}
-        for piece in source.pieces(size):
-            y, there = self.target.read(
-                piece.table, piece.locate, skip=self._options["skip_unlabelled"]
-            )
-            weight = weights(piece.table, piece.locate, self._options["weight"]) * there
+        choices, layout, encoder = self._choices, self._layout, self.encoder
+        for piece in source.pieces(layout.block_size):
+            y, there = self.target.read(piece.table, piece.locate, skip=choices.skip_unlabelled)
+            weight = weights(piece.table, piece.locate, choices.weight) * there
             x, encoder, _ = encoder.encode(piece.table, piece.locate, learn=True)
-            with matching_precision(layout["dtype"]):
-                (batch,) = streams.array_batches(x, y, weight, block_size=size, **layout)
+            with matching_precision(layout.dtype):
+                (batch,) = streams.array_batches(x, y, weight, **layout._asdict())
             yield batch
         source.close()
-
-    def _open(self) -> Any:
-        options = self._options
-        return open_source(self._data, self._choices, options["format"], options["types"])
 
 
 def stream(
@@ -98,14 +99,15 @@ def stream(
     types: Mapping[str, str] | None = None,
     format: str | None = None,
 ) -> FileStream:
-    """The rows of a file, a directory, a pattern or several of them as Batches, never all in memory.
+    """Stream the rows of a file, a directory, a pattern or several of these as batches.
 
-    CSV and TSV (also compressed), Parquet, Feather and Arrow, JSON lines, libsvm and npz. Numbers are
-    standardised by the first rows, levels one-hot or hashed into 2^hash_bits places, labels numbered in
-    their order. `missing` is "error" or "impute", which marks what it fills in; `types` says what columns
-    are: "number", "category", "time", "text" or "drop", also with the notation ("number:1.234,5",
-    "time:%d/%m/%Y"); `dtype` is JAX's own float unless given. Rows come in blocks of `block_size`;
-    every loop over the result begins again.
+    The rows are never all in memory, and every loop over the result starts again at the first row. All
+    formats of `kalvi fit` are read. Numbers are standardised by the mean and deviation of the first rows,
+    categories are one-hot encoded or hashed into 2^hash_bits features, labels are numbered in sorted order.
+    `missing` is "error", or "impute", which adds an indicator of what was filled in. `types` says what
+    columns are: "number", "category", "time", "text" or "drop", also with the notation of their entries
+    ("number:1.234,5", "time:%d/%m/%Y"). `dtype` is JAX's default float unless given. A batch has
+    `block_size` rows.
 
     Examples
     --------
@@ -132,18 +134,16 @@ def stream(
     if not isinstance(block_size, int | np.integer) or block_size < 1:
         raise ValueError(f"block_size must be 1 or more; got {block_size!r}.")
     words, dropped = split_drops(types or {})
-    options = {
-        "block_size": int(block_size),
-        "features": tuple(features),
-        "drop": (*drop, *dropped),
-        "weight": weight,
-        "classes": tuple(classes),
-        "missing": missing,
-        "skip_unlabelled": skip_unlabelled,
-        "hash_bits": hash_bits,
-        "intercept": bool(intercept),
-        "dtype": dtype or str(jax.dtypes.canonicalize_dtype(float)),
-        "types": words,
-        "format": format,
-    }
-    return FileStream(data, target, options)
+    choices = Choices(
+        target,
+        features=tuple(features),
+        drop=(*drop, *dropped),
+        weight=weight,
+        classes=tuple(classes),
+        missing=missing,
+        skip_unlabelled=skip_unlabelled,
+        hash_bits=hash_bits,
+    )
+    dtype = dtype or str(jax.dtypes.canonicalize_dtype(float))
+    layout = BatchLayout(int(block_size), bool(intercept), dtype)
+    return FileStream(data, choices, layout, format=format, types=words)

@@ -1,7 +1,7 @@
-"""A binary matrix out of a file as smooth factors of its rows and columns (`BinaryFactorization`).
+"""A binary matrix from a file, factorised with factors that are smooth along its rows and columns.
 
-Rows and columns are where their names say if these are numbers or dates, where a file of locations says, or
-in their order.
+Rows and columns have locations: their names, if these are numbers or dates; the entries of a file of
+locations, if one is given; otherwise their positions in the file.
 """
 
 import time
@@ -19,27 +19,31 @@ from kalvi.columns.targets import label
 from kalvi.estimators.binary_factorization import BinaryFactorization
 from kalvi.estimators.binary_factorization.locations import UNORDERED, locations_as_numbers
 from kalvi.numerics.precision import matching_precision
+from kalvi.readers.errors import counted
 from kalvi.readers.files import BadData
 from kalvi.readers.matrix import Matrix
 from kalvi.readers.source import Source, open_data
 from kalvi.rules.silk.prune import contributions
 from kalvi.streams import run
+from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.integrity import Rules
-from kalvi.tabular.predictions import Outcome, PredictedPiece, Tell, nobody
-from kalvi.tabular.renderers.text import counted
+from kalvi.tabular.predictions import DEFAULTS, PredictedPiece, PredictionOutcome, PredictOptions
 from kalvi.tabular.table_model import TableModel
 
 FEWEST = 2
-"""A matrix has so many rows and columns at least."""
+"""The fewest rows or columns of a matrix."""
 BLOCK = 2**22
-"""Entries predicted at once."""
+"""The number of entries that are predicted at once."""
 DRAWN, DRAWN_FACTORS = 200, 4
-"""Points of a curve and factors that are told for drawing."""
+"""The most points of a curve, and the most factors, in the data for the figures of a report."""
 ORDER = "order"
 
 
 class Axis(NamedTuple):
-    """What one side of the matrix is along: "order", "unordered", "numbers" or "dates"."""
+    """The rows or the columns of a matrix: their names, and the kind and range of their locations.
+
+    The kind is "numbers", "dates", "order" (positions in the file) or "unordered".
+    """
 
     kind: str
     names: tuple[str, ...]
@@ -47,12 +51,12 @@ class Axis(NamedTuple):
     most: str = ""
 
     def about(self) -> dict[str, str]:
-        """The axis in plain JSON."""
+        """The kind and range of the locations, as plain JSON."""
         return {"kind": self.kind, "least": self.least, "most": self.most}
 
 
 class MatrixFields(NamedTuple):
-    """What is saved: a factorised matrix, and what it came from."""
+    """The fields that are saved: the estimator, the two axes, counts of entries, and the files."""
 
     model: str
     estimator: BinaryFactorization
@@ -66,7 +70,7 @@ class MatrixFields(NamedTuple):
 
 
 class MatrixModel(TableModel, MatrixFields):
-    """A binary matrix as smooth factors of its rows and columns."""
+    """A binary matrix, factorised."""
 
     __slots__ = ()
 
@@ -75,7 +79,7 @@ class MatrixModel(TableModel, MatrixFields):
         return self.estimator.predict_proba()
 
     def predict_table(self) -> pa.Table:
-        """The columns that `kalvi predict` writes: the names of the rows, and a column for each column."""
+        """The table that `kalvi predict` writes: the names of the rows, then a column for each column."""
         return pa.concat_tables([piece.table for piece in self.predictions(None)])
 
     def __repr__(self) -> str:
@@ -90,11 +94,7 @@ class MatrixModel(TableModel, MatrixFields):
         return False
 
     def open_to_predict(
-        self,
-        data: tuple[str, ...] | pa.Table,
-        format: str | None = None,
-        types: dict[str, str] | None = None,
-        keep: tuple[str, ...] = (),
+        self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source | None:
         if data:
             raise ValueError(
@@ -103,15 +103,10 @@ class MatrixModel(TableModel, MatrixFields):
         return None
 
     def predictions(
-        self,
-        source: Source | None,
-        *,
-        keep: tuple[str, ...] = (),
-        level: float = 0.95,
-        tell: Tell = nobody,
+        self, source: Source | None, how: PredictOptions = DEFAULTS
     ) -> Iterator[PredictedPiece]:
-        """Probabilities that entries are 1, a line for each row of the matrix."""
-        if keep:
+        """The probability that each entry is 1, as tables with one line for each row of the matrix."""
+        if how.keep:
             raise ValueError(
                 "--keep is for columns of DATA, which a model of kalvi silk does not take."
             )
@@ -121,8 +116,8 @@ class MatrixModel(TableModel, MatrixFields):
             last = min(first + size, n)
             p = self.estimator.predict_proba(rows=slice(first, last))
             columns = [pa.array(self.rows.names[first:last], pa.string()), *map(pa.array, p.T)]
-            tell(last, last / n)
-            outcome = Outcome(last, (), {}, 0, None, "log_loss")
+            how.tell(last, last / n)
+            outcome = PredictionOutcome(last, (), {}, 0, None, "log_loss")
             yield PredictedPiece(pa.Table.from_arrays(columns, names=names), outcome)
 
     def factor_table(self, side: str) -> pa.Table:
@@ -143,7 +138,7 @@ class MatrixModel(TableModel, MatrixFields):
             "observed": self.observed,
             "ones": self.ones,
             "n_factors": estimator.n_factors_,
-            "factors": factors(estimator),
+            "factors": describe_factors(estimator),
             "row_axis": self.rows.about(),
             "col_axis": self.cols.about(),
             "bound": estimator.elbo_,
@@ -179,19 +174,19 @@ class MatrixModel(TableModel, MatrixFields):
         yield "the time", bool(np.isfinite(self.seconds)) and self.seconds >= 0
 
     def _side(self, side: str) -> tuple[Axis, np.ndarray, np.ndarray]:
-        """One side of the matrix: where it is, the means of its factors and their deviations."""
+        """The axis of one side, and the means and standard deviations of its factors."""
         estimator = self.estimator
         if side == "row":
             return self.rows, estimator.row_factors_, estimator.row_stds_
         return self.cols, estimator.col_factors_, estimator.col_stds_
 
     def _drawn_side(self, side: str) -> dict[str, Any]:
-        """The strongest factors along one side, for drawing: where, mean and deviation."""
+        """The strongest factors along one side, for drawing: locations, means and standard deviations."""
         axis, mean, std = self._side(side)
         given = self.estimator.row_locations if side == "row" else self.estimator.col_locations
         located = axis.kind in ("numbers", "dates") and given is not None
         where = np.asarray(given, float) if located else np.arange(len(mean), dtype=float)
-        if axis.kind == UNORDERED:  # those that say most
+        if axis.kind == UNORDERED:  # those with the largest factors
             order = np.argsort(-np.abs(mean).max(axis=1), kind="stable")[:DRAWN]
         else:
             order = _thinned(np.argsort(where, kind="stable"))
@@ -204,7 +199,7 @@ class MatrixModel(TableModel, MatrixFields):
         }
 
     def _warnings(self) -> list[str]:
-        """What a person should look into."""
+        """Warnings about the fit, as sentences."""
         found = []
         if not self.estimator.converged_:
             found.append(
@@ -217,55 +212,60 @@ class MatrixModel(TableModel, MatrixFields):
         return found
 
 
-class Located(NamedTuple):
-    """One side of a matrix, and the estimator's parameter for it."""
+class MatrixSide(NamedTuple):
+    """The axis of one side of a matrix, and its locations as the estimator takes them."""
 
     axis: Axis
     locations: Any
 
 
-def located(
+def locate_side(
     side: str, n: int, names: np.ndarray | None, given: str | None, unordered: bool
-) -> Located:
-    """The locations of rows or columns: from a file, or from names that are numbers or dates.
-
-    Without locations, the order in the file stands for them.
-    """
+) -> MatrixSide:
+    """Find the locations of n rows or columns: in the file `given`, in their names, or in their order."""
     texts = tuple(f"{side}_{i + 1}" for i in range(n)) if names is None else _texts(names)
     if unordered:
         if given is not None:
             raise ValueError(f"the {side}s have locations or are unordered; choose one of the two.")
-        return Located(Axis(UNORDERED, texts), UNORDERED)
+        return MatrixSide(Axis(UNORDERED, texts), UNORDERED)
     if given not in (None, ORDER):
-        return _along(texts, _from_file(side, texts, str(given)), str(given))
-    if given is None and names is not None and _is_located(names):
-        return _along(texts, names, side)
-    return Located(Axis(ORDER, texts), None)
+        return _side_along(texts, _read_locations(side, texts, str(given)), str(given))
+    if given is None and names is not None and _are_locations(names):
+        return _side_along(texts, names, side)
+    return MatrixSide(Axis(ORDER, texts), None)
 
 
-def fitted(
+def fit_matrix(
     matrix: Matrix,
-    rows: Located,
-    cols: Located,
+    rows: MatrixSide,
+    cols: MatrixSide,
     parameters: dict[str, Any],
     *,
     files: Sequence[str],
     verbose: bool,
 ) -> MatrixModel:
-    """The fitted model of a matrix that was read from these files."""
-    where = ", ".join(files)
+    """Fit a matrix that was read from these files."""
+    named = ", ".join(files)
     if min(matrix.entries.shape) < FEWEST:
         raise BadData(
-            f"{where}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
+            f"{named}: has {matrix.entries.shape[0]} rows and {matrix.entries.shape[1]} columns; "
             f"factors need {FEWEST} of each at least."
         )
-    estimator, began = _estimator(rows, cols, parameters), time.monotonic()
+    where = {"row_locations": rows.locations, "col_locations": cols.locations}
+    estimator = new_estimator(
+        BinaryFactorization,
+        {"random_state": 0, **parameters},
+        unstored=None,
+        verbose=verbose,
+        **where,
+    )
+    began = time.monotonic()
     seen, ones = matrix.entries >= 0, matrix.entries == 1
     if not seen.any():
-        raise BadData(f"{where}: all entries are missing.")
+        raise BadData(f"{named}: all entries are missing.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
-        estimator.set_params(verbose=verbose).fit(ones, mask=seen)
+        estimator.fit(ones, mask=seen)
     estimator.set_params(verbose=False)
     counts = int(seen.sum()), int(ones.sum())
     seconds = time.monotonic() - began
@@ -273,8 +273,8 @@ def fitted(
     return MatrixModel("silk", estimator, rows.axis, cols.axis, *counts, seconds, names)
 
 
-def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
-    """For each factor: its share of the logits, and its correlation lengths."""
+def describe_factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
+    """For each factor, its share of the logits' mean square, and its correlation lengths."""
     with matching_precision(estimator.dtype):
         size = np.asarray(run.call(contributions, estimator.posterior_))
     rows, cols = estimator.smoothness_
@@ -290,38 +290,22 @@ def factors(estimator: BinaryFactorization) -> list[dict[str, Any]]:
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:
-    """The values, thinned evenly to as many as are drawn; both ends stay."""
+    """At most `DRAWN` of the values, evenly spaced, including the first and the last."""
     if len(values) <= DRAWN:
         return values
     return values[np.linspace(0, len(values) - 1, DRAWN).astype(int)]
 
 
-def _estimator(rows: Located, cols: Located, parameters: dict[str, Any]) -> BinaryFactorization:
-    """The estimator before its fit, its parameters checked by name."""
-    known = sorted(
-        set(BinaryFactorization().get_params())
-        - {"row_locations", "col_locations", "unstored", "verbose"}
-    )
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        raise ValueError(
-            f"a factorisation has no parameter {', '.join(unknown)}; it has {', '.join(known)}."
-        )
-    where = {"row_locations": rows.locations, "col_locations": cols.locations}
-    chosen: dict[str, Any] = {"random_state": 0} | parameters | where
-    return BinaryFactorization(**chosen)
-
-
-def _along(texts: tuple[str, ...], values: np.ndarray, what: str) -> Located:
-    """A side along numbers or dates."""
+def _side_along(texts: tuple[str, ...], values: np.ndarray, what: str) -> MatrixSide:
+    """A side whose locations are numbers or dates."""
     found = locations_as_numbers(f"the locations of {what}", values)
     order = np.argsort(found, kind="stable")
     ends = _texts(values[order[[0, -1]]])
-    return Located(Axis("dates" if _is_dates(values) else "numbers", texts, *ends), found)
+    return MatrixSide(Axis("dates" if _are_dates(values) else "numbers", texts, *ends), found)
 
 
-def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
-    """Locations out of a file: in the order of the matrix, or beside names."""
+def _read_locations(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
+    """Read a file of locations: one column in the order of the matrix, or names and locations."""
     source = open_data(path, on_invalid=lambda name: "keep")
     try:
         table = pa.concat_tables(piece.table for piece in source.pieces(2**13))
@@ -343,7 +327,7 @@ def _from_file(side: str, texts: tuple[str, ...], path: str) -> np.ndarray:
     return columns[1][[index[text] for text in texts]]
 
 
-def _is_located(names: np.ndarray) -> bool:
+def _are_locations(names: np.ndarray) -> bool:
     """Whether names are numbers or dates."""
     try:
         locations_as_numbers("names", names)
@@ -352,7 +336,7 @@ def _is_located(names: np.ndarray) -> bool:
     return True
 
 
-def _is_dates(values: np.ndarray) -> bool:
+def _are_dates(values: np.ndarray) -> bool:
     if values.dtype.kind in "mM":
         return True
     try:
@@ -363,7 +347,7 @@ def _is_dates(values: np.ndarray) -> bool:
 
 
 def _texts(names: np.ndarray) -> tuple[str, ...]:
-    """Names as text: whole numbers without a point, dates without a time where none has one."""
+    """Names as text: whole numbers without a decimal point, dates without a time unless one has a time."""
     if names.dtype.kind == "M":
         days = names.astype("datetime64[D]")
         names = days if np.array_equal(days, names) else names.astype("datetime64[s]")

@@ -1,4 +1,4 @@
-"""What a person decided about a model with a target, and how the target is read if nobody said it."""
+"""The user's choices for a model with a target, and what is chosen where the user said nothing."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from kalvi.columns.targets import MOST_CLASSES, Classes, Numbers, Target, distin
 
 
 class Choices(NamedTuple):
-    """The target, the columns, what becomes of missing values, and the estimator's parameters."""
+    """The target, the columns to use, the treatment of missing values, and the estimator's parameters."""
 
     target: str
     model: str | None = None
@@ -22,19 +22,19 @@ class Choices(NamedTuple):
     hash_bits: int | None = None
     max_width: int = 2**20
     parameters: dict[str, Any] = {}  # noqa: RUF012 (of the estimator; never changed)
-    keep_rows: bool = False  # some rows stay in the model: examples, and a sample for the diagnosis
-    diagnose: bool = False  # the diagnosis is made when all rows are learned
+    keep_rows: bool = False  # keep some rows in the model: examples, and a sample for the diagnosis
+    diagnose: bool = False  # make the diagnosis when all rows are learned
 
     @property
     def advice(self) -> str:
-        """What a user can do about entries that are not of the kind of their column."""
+        """What a user can do about entries that do not fit the type of their column."""
         return (
             "have such entries counted as missing (--missing impute, or --skip-unlabelled for the target), "
             "or read the column otherwise (--as NAME=category, --drop NAME)"
         )
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of entries of a column that are not of its kind: "keep", "missing" or "refuse"."""
+        """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         if name == self.target:
             return "missing" if self.skip_unlabelled else "refuse"
         if name != self.weight and not is_chosen(name, self.features, self.drop):
@@ -42,12 +42,12 @@ class Choices(NamedTuple):
         return "missing" if self.missing == "impute" and name != self.weight else "refuse"
 
     def encoder_settings(self, *, widens: bool) -> EncoderSettings:
-        """How columns become numbers, for a model whose rows may become wider or not."""
+        """The settings of the encoder; `widens` says whether new levels may add features."""
         most = self.max_width + (2**self.hash_bits if self.hash_bits else 0)
         return EncoderSettings(self.missing == "impute", self.hash_bits, most, not widens)
 
     def stated(self) -> dict[str, Any]:
-        """The choices that differ from what is chosen for everybody, and the estimator's parameters."""
+        """The choices that differ from the defaults, and the estimator's parameters."""
         chosen = self._asdict()
         parameters = chosen.pop("parameters")
         if chosen["max_width"] == Choices._field_defaults["max_width"]:
@@ -57,20 +57,20 @@ class Choices(NamedTuple):
 
 
 def likely_model(column: pa.ChunkedArray) -> str:
-    """The model of a target nobody said anything about: logistic for labels and for two numbers."""
+    """The model to use if the user named none: logistic for labels and for two values, otherwise linear."""
     numeric = pa.types.is_floating(column.type)
     return "linear" if numeric and len(distinct(column)) > 2 else "logistic"
 
 
 def any_target(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
-    """Classes if they are named or look like it, numbers otherwise."""
+    """A target of classes if the user named them or the column looks like labels, otherwise of numbers."""
     if classes or likely_model(column) == "logistic":
         return labels_of(name, column, classes)
     return Numbers(name)
 
 
 def labels_of(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Classes:
-    """The classes as given, or those of the first rows."""
+    """A target with the classes that the user named, or with those of the first rows."""
     if pa.types.is_nested(column.type):
         raise ValueError(f"the target '{name}' is {column.type}; it must be labels or numbers.")
     if classes and ("" in classes or len(set(classes)) < len(classes)):
@@ -94,19 +94,19 @@ def labels_of(name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> C
 
 
 def check_numeric(name: str, column: pa.ChunkedArray) -> None:
-    """Refuse a target that is not numbers."""
+    """Refuse a target column that does not hold numbers."""
     if not (pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise ValueError(
             f"the target '{name}' is {column.type}, not numbers; use --model logistic for labels."
         )
 
 
-def new_estimator(cls: type, parameters: dict[str, Any], fixed: tuple[str, ...] = ()) -> Any:
-    """An estimator with these parameters; unknown ones, and those `fixed` by the caller, are refused."""
+def new_estimator(cls: type, parameters: dict[str, Any], **fixed: Any) -> Any:
+    """An estimator with the user's parameters beside the `fixed` ones; no others may be given."""
     known = set(cls().get_params()) - set(fixed)
     for name in parameters:
         if name not in known:
             raise ValueError(
                 f"{cls.__name__} has no parameter '{name}'; it has {', '.join(sorted(known))}."
             )
-    return cls(**parameters)
+    return cls(**parameters, **fixed)

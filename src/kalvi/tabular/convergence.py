@@ -1,4 +1,4 @@
-"""How near the posterior of a table's model is to the optimum of the bound, in numbers and words."""
+"""How close the posterior of a linear model is to the optimum of the variational bound."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from kalvi.estimators.linear.estimator import learned_alone
 from kalvi.tabular.record import Record
 
 ROUNDING = 1e-14
-"""A gap below this share of the bound is no more than its rounding."""
+"""A gap below this share of the bound is rounding error."""
 
 
 def reached(estimator: Any, record: Record, unit_log_density: float) -> dict[str, Any]:
     """How the posterior of a linear model was found: "exact", "optimum", "one pass", "stream" or "merged".
 
-    `unit_log_density` is what log densities of the rows change by with the unit of the target.
+    `unit_log_density` is what the log density of the rows changes by if the target has its original unit.
     """
     if hasattr(estimator, "elbo_"):
         return {
@@ -36,7 +36,7 @@ def _of_one_pass(estimator: Any) -> str:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """How the posterior was found, in words."""
+    """How the posterior was found, as a phrase."""
     if found["how"] != "optimum":
         return SENTENCES[found["how"]]
     passes = f"{found['passes']} passes over the rows"
@@ -57,10 +57,10 @@ SENTENCES = {
 
 
 def one_pass_error(estimator: Any, rows: tuple[Any, np.ndarray, np.ndarray]) -> dict[str, Any]:
-    """How far one pass over these rows alone ends from their own optimum.
+    """The distance between the posterior after one pass over these rows and their optimum.
 
-    It is measured on the rows given and bounds nothing else: with more rows in random order the distance
-    shrinks, but where the stream is sorted it grows.
+    It says little about a longer stream: there the distance shrinks if the rows come in random order, and
+    grows if they are sorted.
     """
     x, y, weight = rows
     alone = learned_alone(estimator, x, y, weight)
@@ -77,7 +77,7 @@ def one_pass_error(estimator: Any, rows: tuple[Any, np.ndarray, np.ndarray]) -> 
 
 
 def error_sentence(error: dict[str, Any]) -> str:
-    """The error of one pass in words."""
+    """The error of one pass, as a sentence."""
     narrow, wide = error["deviations"]
     return (
         f"{error['rows']:,} of the rows, learned alone in one pass, end up to {error['mean_in_sd']:.2g} sd "

@@ -1,9 +1,10 @@
-"""Coefficients of a linear model of a table: comparable with each other, and in the units of the columns.
+"""The coefficients of a linear model of a table, standardised and in the units of the columns.
 
-Numbers are learned in deviations of the first rows, z = (x − centre)/scale. A coefficient for z is the
-effect of one standard deviation, comparable with others; divided by the scale it is the effect of one unit
-of the column (of one day, for times). A level is against the mean of its column over the rows.
-The intercept is that of a row that is average in every column or, in original units, 0 in every number.
+The model learns from z = (x − centre)/scale, with the mean and the standard deviation of the first rows. A
+coefficient of z is the effect of one standard deviation, so coefficients can be compared; divided by the
+scale it is the effect of one unit of the column (for times, of one day). The effect of a level is relative
+to the mean over the rows of its column. The intercept is given twice: for a row that is average in every
+column, and for a row in which every number is 0.
 """
 
 from typing import Any, NamedTuple
@@ -20,14 +21,14 @@ from kalvi.likelihoods import Normal
 
 MOST_EFFECTS, LEVEL = 200, 0.95
 MOST_CONTRASTS = 2000
-"""Levels of columns with more than so many are against none."""
+"""In columns with more levels than this, effects are not relative to the mean of the column."""
 DAY = 86_400.0
 STANDARDISED = "mean, std, lower, upper: for one standard deviation of the column in the first rows"
 ORIGINAL = "original: for one unit of the column, or one day of a time"
 
 
 class Combinations(NamedTuple):
-    """Sums of coefficients: what each is called, the sums as rows, and what its column is measured in."""
+    """Linear combinations of coefficients: their names, the combinations as rows, and their units."""
 
     names: list[str]
     rows: Any
@@ -36,7 +37,7 @@ class Combinations(NamedTuple):
 
 
 def effects(estimator: Any, encoder: Encoder, target: Target) -> list[dict[str, Any]]:
-    """Coefficients with their intervals, those that are surely far from zero first."""
+    """Coefficients with their intervals, ordered by how far the interval is from zero."""
     sums = contrasts(encoder, bool(estimator.fit_intercept))
     mean, std = _moments(estimator, target, sums.rows)
     _, lower, upper = normal(mean, std, LEVEL)
@@ -56,13 +57,13 @@ def effects(estimator: Any, encoder: Encoder, target: Target) -> list[dict[str, 
     return found
 
 
-def count(encoder: Encoder, target: Target) -> int:
-    """How many effects there are, listed or not."""
+def count_effects(encoder: Encoder, target: Target) -> int:
+    """The number of effects, including those that `effects` leaves out."""
     return len(contrasts(encoder, False).names) * len(_classes(target))
 
 
 def intercepts(estimator: Any, encoder: Encoder, target: Target) -> list[dict[str, Any]]:
-    """The intercept of each class: of an average row, and of one with 0 in every number."""
+    """The intercept of each class, for an average row and for one with 0 in every number."""
     if not estimator.fit_intercept:
         return []
     zero, _ = target.in_original_units(np.array([0.0, 1.0]))
@@ -75,7 +76,7 @@ def intercepts(estimator: Any, encoder: Encoder, target: Target) -> list[dict[st
 
 
 def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
-    """The effects as combinations of the coefficients, by name."""
+    """Each effect as a linear combination of the coefficients."""
     names, scale, unit = encoder.names(), *_units(encoder)
     hidden = _never_occurred(encoder)
     kept = np.array(
@@ -98,7 +99,7 @@ def contrasts(encoder: Encoder, intercept: bool) -> Combinations:
 
 
 def _intercept_rows(encoder: Encoder) -> Any:
-    """Two combinations of the coefficients: an average row, and one with 0 in every number."""
+    """The features of two rows: an average one, and one with 0 in every number."""
     rows = np.zeros((2, encoder.width + 1))
     rows[:, -1] = 1.0
     for group in encoder.groups:
@@ -113,7 +114,7 @@ def _intercept_rows(encoder: Encoder) -> Any:
 
 
 def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
-    """For each place of a row, how many units of its column it is measured in, and the unit's name."""
+    """For each feature, the number of units of its column that it stands for, and the name of the unit."""
     numbers = encoder.numbers
     scale = np.ones(encoder.width)
     unit: list[str | None] = [None] * encoder.width
@@ -126,7 +127,7 @@ def _units(encoder: Encoder) -> tuple[np.ndarray, list[str | None]]:
 
 
 def _never_occurred(encoder: Encoder) -> set[int]:
-    """Places without an effect: columns that never varied, indicators of what was never missing."""
+    """Features that have no effect: columns that never varied, indicators of what was never missing."""
     numbers = encoder.numbers
     still = set(np.flatnonzero(np.isnan(numbers.scale)).tolist())
     for group in encoder.groups:
@@ -140,13 +141,13 @@ def _never_occurred(encoder: Encoder) -> set[int]:
 
 
 def _classes(target: Target) -> list[Any]:
-    """The class of each vector of coefficients; none where there is only one vector."""
+    """The class of each vector of coefficients; [None] if there is only one vector."""
     labels = list(target.labels) if isinstance(target, Classes) else []
     return labels if len(labels) > 2 else [None]
 
 
 def _moments(estimator: Any, target: Target, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of these combinations of the coefficients in units of y, class by class."""
+    """Means and standard deviations of linear combinations of the coefficients, class by class."""
     q, width = estimator.fit_.on_host.posterior, rows.shape[1]
     layout = {"intercept": False, "dtype": estimator.dtype}
     means, stds, noiseless = [], [], Normal(np.zeros((), estimator.dtype))

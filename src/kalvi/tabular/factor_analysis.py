@@ -1,9 +1,9 @@
-"""Factor analysis of a table: its columns of numbers as a few factors and noise, in one pass.
+"""Factor analysis of a table: its columns of numbers explained by a few factors and noise, in one pass.
 
-A row z of the columns in their units is N(μ, F Fᵀ + diag ψ). A loading is the correlation of a column with
-a factor, Fⱼₖ/√(Σⱼⱼ); the noise share of a column is ψⱼ/Σⱼⱼ, and what the factors hold of all columns is the
-mean of the other shares. The factors are turned so that Fᵀ Ψ⁻¹ F is diagonal: given a row they are
-independent, with standard deviations that are the same for all rows.
+A row z of standardised numbers is N(μ, F Fᵀ + diag ψ) = N(μ, Σ). A loading is the correlation of a column
+with a factor, Fⱼₖ/√(Σⱼⱼ). The noise share of a column is ψⱼ/Σⱼⱼ; the mean of 1 − ψⱼ/Σⱼⱼ is the share of the
+variance that the factors explain. The factors are rotated so that Fᵀ Ψ⁻¹ F is diagonal: given a row they
+are independent, with standard deviations that are the same for all rows.
 """
 
 import warnings
@@ -17,33 +17,34 @@ from kalvi import __version__
 from kalvi.columns.encoder import Encoder, EncoderSettings, is_chosen, kinds_of
 from kalvi.estimators.factor_analysis import FactorAnalysis
 from kalvi.numerics.precision import matching_precision
+from kalvi.readers.errors import counted
 from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.rules.factor_analysis.factor_model import hidden_moments
 from kalvi.streams import run
 from kalvi.tabular import integrity
+from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.text import counted
-from kalvi.tabular.rows import Rows
-from kalvi.tabular.summary import curve, file_names
+from kalvi.tabular.rows import Rows, check_columns
+from kalvi.tabular.summary import curve_summary, file_names
 from kalvi.tabular.table_model import RowModel
 
 NUMERIC = ("number", "flag", "vector")
-"""The kinds of columns that have factors."""
+"""The types of columns that a factor analysis takes."""
 LISTED = 200
-"""So many columns are listed of each factor."""
+"""The most columns that are listed for each factor."""
 QUANTILES = (0.001, 0.01, 0.05, 0.5)
-"""Of the log densities of the sample: what an outlier is."""
+"""Quantiles of the log densities of the sample, to tell which rows are outliers."""
 FIRST_ROWS = 64
-"""Rows that are learned before any is judged."""
+"""The number of rows that are learned before any is scored."""
 LARGEST = 1e100
-"""Numbers beyond this cannot be squared in their own units."""
+"""Larger numbers are refused if they are not standardised, because their squares might overflow."""
 
 
 class FactorChoices(NamedTuple):
-    """What a person decided about a factor analysis."""
+    """The user's choices for a factor analysis."""
 
     components: int
     method: str = "eigen"
@@ -55,39 +56,39 @@ class FactorChoices(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What a user can do about entries that are not of the kind of their column."""
+        """What a user can do about entries that do not fit the type of their column."""
         return (
             "have them counted as missing (--missing impute), or leave the column out (--drop NAME)"
         )
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of entries of a column that are not of its kind: "keep", "missing" or "refuse"."""
+        """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         if not is_chosen(name, self.features, self.drop):
             return "keep"
         return "missing" if self.missing == "impute" else "refuse"
 
 
 class FactorFields(NamedTuple):
-    """What is saved: encoder and estimator of a table, and the record of the pass."""
+    """The fields that are saved: encoder, estimator, and the record of the pass."""
 
     model: str
     choices: FactorChoices
     encoder: Encoder
     estimator: FactorAnalysis
     record: Record
-    left_out: tuple[tuple[str, str], ...]  # columns that are no numbers, and what they are
+    left_out: tuple[tuple[str, str], ...]  # the columns that hold no numbers, and their types
     run: str = ""
     notation: dict[str, str] = {}  # noqa: RUF012 (never changed)
 
 
 class FactorModel(RowModel, FactorFields):
-    """The columns of numbers of a table as a few factors and noise."""
+    """A factor analysis of the columns of numbers of a table."""
 
     __slots__ = ()
 
     @classmethod
     def begin(cls, source: Source, choices: FactorChoices) -> "FactorModel":
-        """A model before its first row, with the units of the source's sample."""
+        """A model before its first row; the units are those of the source's sample."""
         kinds = kinds_of(source.sample.schema, choices.features, choices.drop, set())
         for name in choices.features:
             if kinds.get(name, "number") not in NUMERIC:
@@ -101,7 +102,10 @@ class FactorModel(RowModel, FactorFields):
         encoder = Encoder.begin(
             numeric, source.sample, EncoderSettings(choices.missing == "impute")
         )
-        estimator = _estimator(choices)
+        fixed = {"n_components": choices.components, "method": choices.method}
+        estimator = new_estimator(
+            FactorAnalysis, {"random_state": 0, **choices.parameters}, verbose=False, **fixed
+        )
         if choices.components > encoder.numbers.width:
             raise ValueError(
                 f"{choices.components} factors of {encoder.numbers.width} columns of numbers are too "
@@ -143,36 +147,36 @@ class FactorModel(RowModel, FactorFields):
         return self.encoder.columns()
 
     def names(self) -> list[str]:
-        """The name of each number of a row."""
+        """The name of each feature."""
         return self.encoder.numbers.slot_names()
 
     def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
-        self._check_columns(table, locate)
+        check_columns(table, locate, self.columns())
         _, encoder, unseen = encoded = encoder.encode(table, locate, learn=True)
         x = self._numbers(encoded.x, encoder, table, locate)
         n = table.num_rows
         return Rows(table, x, np.zeros(n), np.ones(n), encoder, unseen)
 
     def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
-        """Rows of numbers to find the factors of; numbers have no levels that could be new."""
-        self._check_columns(table, locate)
+        """The features of rows to predict; there are no levels that could be new."""
+        check_columns(table, locate, self.columns())
         encoded = self.encoder.encode(table, locate, learn=False)
         return self._numbers(encoded.x, self.encoder, table, locate), {}
 
     def learned(self, rows: Rows, start: int) -> "FactorModel":
-        """The model after a piece, whose blocks are each scored and then learned."""
+        """The model after a piece of the stream; each block is scored before it is learned."""
         record, first, n = self.record, 0, len(rows.x)
         while first < n:
             size = block_size(record.rows, FIRST_ROWS, n - first)
-            record = self._judged(record, rows.x[first : first + size])
+            record = self._score_block(record, rows.x[first : first + size])
             self.estimator.partial_fit(rows.x[first : first + size])
             record = record._replace(rows=record.rows + size, weight=record.weight + size)
             first += size
         sample = record.sample.add((rows.x, rows.y, rows.weight), start)
         return self._replace(encoder=rows.encoder, record=record._replace(sample=sample))
 
-    def _judged(self, record: Record, x: np.ndarray) -> Record:
-        """The record with the log densities of rows that are still to be learned."""
+    def _score_block(self, record: Record, x: np.ndarray) -> Record:
+        """The record with the log densities of rows that have not been learned yet."""
         which = scored_rows(record.rows, np.ones(len(x)), x.shape[1])
         if not len(which):
             return record
@@ -192,7 +196,7 @@ class FactorModel(RowModel, FactorFields):
         return density
 
     def learn_together(self, pieces: list[Rows]) -> "FactorModel":
-        """The model of all rows at once."""
+        """The model of all rows, learned together."""
         x = np.concatenate([piece.x for piece in pieces])
         rows = pieces[-1]._replace(x=x, y=np.zeros(len(x)), weight=np.ones(len(x)))
         with warnings.catch_warnings():
@@ -203,7 +207,7 @@ class FactorModel(RowModel, FactorFields):
         return self._replace(encoder=rows.encoder, record=record)
 
     def finished(self) -> "FactorModel":
-        """The model at the end: with the log densities of the sample, without its rows."""
+        """The model at the end of a run, with the log densities of the sample but without its rows."""
         record = self.record._replace(densities=self._densities())
         return self._replace(record=record.without_rows())
 
@@ -237,11 +241,11 @@ class FactorModel(RowModel, FactorFields):
             "log_density": float(seen.total[-1] / seen.rows[-1]) if len(seen.rows) else None,
             "sample": (record.densities or self._densities()) if learned else None,
             "explained": float(1 - _shares(self.estimator).noise.mean()) if learned else None,
-            "factors": factors(self.estimator, self.names()) if learned else [],
-            "noise": noise(self.estimator, self.names()) if learned else [],
+            "factors": describe_factors(self.estimator, self.names()) if learned else [],
+            "noise": describe_noise(self.estimator, self.names()) if learned else [],
             "files": file_names(record),
             "settings": self._settings(),
-            "curve": curve(record),
+            "curve": curve_summary(record),
             "warnings": self._warnings(),
         }
 
@@ -261,7 +265,7 @@ class FactorModel(RowModel, FactorFields):
         yield from integrity.fitted_rules(self.estimator, self.record.rows, width)
 
     def _densities(self) -> dict[str, Any] | None:
-        """Log densities of the sample's rows, if there is a sample, under what was learned from them."""
+        """The log densities of the sample's rows under the fitted model; None without a sample."""
         if self.record.sample.x is None:
             return None
         rows = self.record.sample.x.toarray()
@@ -279,7 +283,7 @@ class FactorModel(RowModel, FactorFields):
         return {k: v for k, v in choices.items() if v not in (None, (), False)} | parameters
 
     def _warnings(self) -> list[str]:
-        """What a person should look into."""
+        """Warnings about the fit, as sentences."""
         learned, estimator = self.record.rows > 0, self.estimator
         still = [
             column["name"]
@@ -297,7 +301,7 @@ class FactorModel(RowModel, FactorFields):
     def _numbers(
         self, x: np.ndarray, encoder: Encoder, table: pa.Table, locate: RowLocator
     ) -> np.ndarray:
-        """The numbers in their units, or as they came; the centre of the first rows where missing."""
+        """The numbers, standardised unless the user wants them raw; the centre where one is missing."""
         numbers = encoder.numbers
         if not self.choices.raw:
             return x[:, : numbers.width]  # without the indicators of what was missing
@@ -311,27 +315,9 @@ class FactorModel(RowModel, FactorFields):
             )
         return np.where(np.isnan(raw), np.nan_to_num(numbers.centre), raw)
 
-    def _check_columns(self, table: pa.Table, locate: RowLocator) -> None:
-        for name in self.columns():
-            if name not in table.column_names:
-                raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
-
-
-def _estimator(choices: FactorChoices) -> FactorAnalysis:
-    """The estimator before any row, its parameters checked."""
-    own = {"method": choices.method, "random_state": 0} | choices.parameters
-    try:
-        return FactorAnalysis(choices.components, **own)
-    except TypeError:
-        known = sorted(set(FactorAnalysis().get_params()) - {"n_components", "verbose"})
-        unknown = ", ".join(sorted(set(choices.parameters) - set(known)))
-        raise ValueError(
-            f"a factor analysis has no parameter {unknown}; it has {', '.join(known)}."
-        ) from None
-
 
 class Shares(NamedTuple):
-    """Correlations of the columns with the factors, and the share of noise in each column."""
+    """The correlations of columns with factors, and the noise share of each column."""
 
     loadings: np.ndarray
     noise: np.ndarray
@@ -343,8 +329,8 @@ def _shares(estimator: FactorAnalysis) -> Shares:
     return Shares(factor / np.sqrt(variance)[:, None], diag / variance)
 
 
-def factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]:
-    """For each factor: its share of the variance, the deviation of its scores, the strongest columns."""
+def describe_factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]:
+    """For each factor, its share of the variance, the deviation of its scores, and the largest loadings."""
     loadings = _shares(estimator).loadings
     found = []
     for k, std in enumerate(score_stds(estimator)):
@@ -360,8 +346,8 @@ def factors(estimator: FactorAnalysis, names: list[str]) -> list[dict[str, Any]]
     return found
 
 
-def noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
-    """The share of each column that no factor explains, the largest first."""
+def describe_noise(estimator: FactorAnalysis, names: list[str]) -> list[list[Any]]:
+    """The noise share of each column, the largest first."""
     share = _shares(estimator).noise
     order = np.argsort(-share, kind="stable")
     return [[names[j], float(share[j])] for j in order[:LISTED]]

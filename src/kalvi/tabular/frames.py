@@ -1,9 +1,9 @@
-"""Rows to predict in Python as a table of Arrow.
+"""Conversion of rows to predict, given in Python, to an Arrow table.
 
 A frame is a table of pandas, polars or Arrow, a dict of columns, a list of dicts, or the path of a file. It
-is read as `kalvi predict` reads files: an entry that does not fit its column is refused with its place, and
-so is an absent column, unless missing values are imputed. Absent columns that are imputed, and levels that
-the model has never seen, are warned of.
+is read as `kalvi predict` reads files. An entry that does not fit its column is refused, and the error says
+where it is. An absent column is refused too, unless the model imputes missing values; then there is a
+warning, as there is for levels that the model has not seen.
 """
 
 import os
@@ -17,14 +17,14 @@ from kalvi.readers.errors import BadData
 
 
 def data_of(frame: Any) -> tuple[str, ...] | pa.Table:
-    """The file that a frame names, or the frame as a table of Arrow."""
+    """The file that a frame names, or the frame as an Arrow table."""
     if isinstance(frame, str | os.PathLike):
         return (os.fspath(frame),)
     return table_of(frame)
 
 
 def table_of(frame: Any) -> pa.Table:
-    """A frame as a table of Arrow."""
+    """A frame as an Arrow table."""
     refuse_lazy(frame=frame)
     try:
         table = _converted(frame)

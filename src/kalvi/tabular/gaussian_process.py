@@ -1,4 +1,4 @@
-"""Gaussian processes of a table: all rows at once, of classes for labels and of numbers otherwise."""
+"""Gaussian processes of a table: a classifier if the target is labels, otherwise a regressor."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from kalvi.tabular.rows import dense
 from kalvi.tabular.target_predictions import Prediction
 
 FIRST_ROWS = 16
-"""Rows below which no scores are expected."""
+"""With fewer rows, no scores are expected."""
 
 
 class GaussianProcessModel(NonlinearModel):
-    """A Gaussian process of a table."""
+    """A Gaussian process fitted to all rows of a table together."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class GaussianProcessModel(NonlinearModel):
         )
 
     def shape(self) -> dict[str, Any]:
-        """Kernel and hyperparameters of each latent function, and the bound on the evidence."""
+        """The kernel and hyperparameters of each latent function, and the bound on the evidence."""
         estimator = self.estimator
         sparse = estimator.regime_ == "sparse"
         return {
@@ -70,7 +70,7 @@ class GaussianProcessModel(NonlinearModel):
 
 
 def _latent(fit: Any) -> dict[str, Any]:
-    """One latent function: its kernel, its constant mean, its likelihood and what was fitted of them."""
+    """A latent function: its kernel, constant mean, likelihood, and fitted hyperparameters."""
     hyper = fit.hyper
     values = {name: _finite(value) for name, value in hyper.values.items()}
     return {
@@ -82,7 +82,7 @@ def _latent(fit: Any) -> dict[str, Any]:
 
 
 def type_names(kernel: Any) -> str:
-    """A kernel as a formula of the names of its parts: Scaled(RBF), RBF + White."""
+    """A kernel as a formula of class names, such as "Scaled(RBF)" or "RBF + White"."""
     parts = [part for part in vars(kernel).values() if _is_kernel(part)]
     name = type(kernel).__name__
     joined = {"Sum": " + ", "Product": " × "}.get(name)
@@ -96,7 +96,7 @@ def _is_kernel(part: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """A number, or a list of them, as JSON has it; None where there is none."""
+    """A number, or a list of numbers, as JSON; None if it is not finite."""
     if value is None:
         return None
     array = np.asarray(value, float)

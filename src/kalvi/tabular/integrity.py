@@ -1,14 +1,13 @@
-"""Whether the parts of a model out of a file fit together: a file may have been changed by anyone.
+"""Whether the parts of a model from a file agree with each other: anyone may have changed the file.
 
-That each part is of the type its class declares was seen when it was put together (`archives`); here is
-what they must say of each other. A model's rules are pairs: what is looked at, and whether it is right.
-They are tried in their order, so that later ones may rely on those before.
+`archives` has checked that each part has the type that its class declares. The rules here relate the parts.
+A rule is a pair: what is checked, and whether it is right. Rules are tried in order; one may rely on those
+before it.
 """
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.columns.encoder import Encoder
-from kalvi.columns.keyed import KeyedColumn
 from kalvi.columns.numbers import NumberColumns
-from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
 from kalvi.columns.targets import MOST_CLASSES, Classes, Target
 from kalvi.readers.notation import Notation
 from kalvi.tabular.record import BINS, LEVELS, Record
@@ -26,14 +23,14 @@ from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
 
 DENSE = ("number", "flag", "time", "vector")
 MOST_BITS = 26
-"""Bits of a hash, at most, as `kalvi fit` has it."""
+"""The most bits of a hash, as in `kalvi fit`."""
 
 Rules = Iterator[tuple[str, bool]]
 
 
 @contextmanager
 def guarded(path: str | Path) -> Iterator[None]:
-    """Turn unexpected errors of a model, whose parts then do not fit together, into one sentence."""
+    """Turn the unexpected errors of a damaged model into one sentence."""
     try:
         yield
     except (ValueError, OSError, MemoryError):
@@ -42,8 +39,8 @@ def guarded(path: str | Path) -> Iterator[None]:
         raise ValueError(f"{path} is damaged: its parts do not fit together.") from error
 
 
-def require_consistent(rules: Rules, path: str | Path) -> None:
-    """Raise an error that names the first rule which a file breaks."""
+def check_rules(rules: Rules, path: str | Path) -> None:
+    """Refuse a file that breaks a rule; the error names the first one."""
     try:
         wrong = next((what for what, right in rules if not right), None)
     except Exception as error:
@@ -96,7 +93,7 @@ def target_rules(target: Target) -> Rules:
 
 
 def encoder_rules(encoder: Encoder) -> Rules:
-    """Rules for the encoder: every place of a row of x is taken once, or free."""
+    """Rules for the encoder: every feature belongs to one column, or is free."""
     numbers, settings, columns = encoder.numbers, encoder.settings, encoder.columns()
     bits = settings.hash_bits
     yield "the hash", few_bits(bits)
@@ -107,7 +104,8 @@ def encoder_rules(encoder: Encoder) -> Rules:
     hashed = 2**bits if bits is not None and encoder.groups else 0
     taken = [np.zeros(0, int)]
     for group in encoder.groups:
-        for what, right in group_rules(group, front, bits):
+        yield f"'{group.name}': its counts", min(group.rows, group.missing) >= 0
+        for what, right in group.slots.rules(group.keys.textual, front, bits):
             yield f"'{group.name}': {what}", right
         if group.slots.count() is not None:
             taken.append(np.array(list(group.slots.by_key().values()), int))
@@ -119,7 +117,7 @@ def encoder_rules(encoder: Encoder) -> Rules:
 
 
 def few_bits(bits: int | None) -> bool:
-    """Whether levels are hashed into no more places than `kalvi fit` allows, if at all."""
+    """Whether levels are hashed into no more features than `kalvi fit` allows, or not hashed."""
     return bits is None or 1 <= bits <= MOST_BITS
 
 
@@ -138,35 +136,6 @@ def _number_rules(numbers: NumberColumns) -> Rules:
     yield "the units", not np.isinf(numbers.centre).any() and not np.isinf(numbers.scale).any()
     known = np.isfinite(count) & (count >= 0) & np.isfinite(mean) & (squares >= 0)
     yield "the moments", bool(np.all(known & np.isfinite(squares)))
-
-
-def group_rules(group: KeyedColumn, front: int, bits: int | None) -> Rules:
-    """Of a column of levels, words or indices; the numbers take the first `front` columns of x."""
-    yield "its counts", min(group.rows, group.missing) >= 0
-    yield from slot_rules(group.slots, group.keys.textual, front, bits)
-
-
-@singledispatch
-def slot_rules(slots: Slots, textual: bool, front: int, bits: int | None) -> Rules:
-    """Of the columns of x that the keys of a column have."""
-    raise TypeError(f"{type(slots).__name__} gives no columns of x")
-
-
-@slot_rules.register(OwnSlots)
-def _of_own_slots(slots: OwnSlots, textual: bool, front: int, bits: int | None) -> Rules:
-    n, key = len(slots.keys), str if textual else int
-    yield "its levels", all(type(own) is key for own in slots.keys) and bits is None
-    yield "its levels", len(set(slots.keys)) == n
-    yield "its places", is_integer_array(slots.slots, (n,)) and is_integer_array(slots.counts, (n,))
-    yield "its counts", bool(np.all(slots.counts >= 0))
-    places = slots.by_key().values()
-    yield "its places", (slots.unknown is not None) == textual and len(set(places)) == len(places)
-
-
-@slot_rules.register(HashedSlots)
-def _of_hashed_slots(slots: HashedSlots, textual: bool, front: int, bits: int | None) -> Rules:
-    same = slots.bits == bits and slots.start == front
-    yield "its hash", same and slots.unknown is None
 
 
 def record_rules(record: Record, width: int) -> Rules:
@@ -217,7 +186,7 @@ def _summary_rules(record: Record) -> Rules:
 
 
 def score_rules(record: Record, target: Target) -> Rules:
-    """Rules for scores: they are of the kind of target that the model has."""
+    """Rules for scores: they suit the target of the model."""
     scores = record.scores
     if not isinstance(target, Classes):
         yield "the scores", scores is None or isinstance(scores, NumberScores)
@@ -275,8 +244,3 @@ def is_json(value: Any) -> bool:
 def is_float_array(array: Any, shape: tuple[int, ...]) -> bool:
     """Whether a value is an array of floats of this shape."""
     return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == shape
-
-
-def is_integer_array(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a value is an array of integers of this shape."""
-    return isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.shape == shape

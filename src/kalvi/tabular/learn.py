@@ -1,11 +1,11 @@
-"""One pass over a stream, with checkpoints: what is killed goes on where it was, to the same bits.
+"""One pass over a stream, with checkpoints: a run that was killed can be resumed, with the same result.
 
-Rows are learned in pieces of one size, counted from the beginning of the run, and a state is saved between
-pieces only. So a run that goes on from a checkpoint does what it would have done without the interruption.
+Rows are learned in pieces of one size, counted from the beginning of the run, and checkpoints are saved
+between pieces only. So a run that is resumed does exactly what it would have done without the interruption.
 
-The checkpoint of a model stands beside it (`MODEL.checkpoint`) and the model itself changes once, when all
-rows are learned; both are written whole or not at all. A run has a number of its own: a checkpoint that has
-the number of the model beside it is of a run that ended, and nothing is left to do.
+The checkpoint of a model is a file beside it, `MODEL.checkpoint`. The model itself is written when all rows
+are learned. Both files are written completely or not at all. Every run has an identifier, which both files
+hold: if they have the same, the run has ended and the checkpoint is obsolete.
 """
 
 import re
@@ -22,21 +22,21 @@ from kalvi.archives import checkpoints
 from kalvi.readers.layout import refuse_invalid
 from kalvi.readers.source import Source, open_data
 from kalvi.tabular import sources
-from kalvi.tabular.integrity import guarded, job_rules, require_consistent
+from kalvi.tabular.integrity import check_rules, guarded, job_rules
 from kalvi.tabular.prefetch import Interrupted, Stop, prefetch, stoppable
 from kalvi.tabular.rows import Rows
 from kalvi.tabular.table_model import ADVICE, RowModel, TableModel
 
 PIECE_ROWS, PIECE_NUMBERS = 8192, 2**23
-"""Rows of a piece, fewer where they are wide."""
+"""The most rows of a piece, and the most numbers."""
 PATIENCE = 20
-"""Checkpoints take at most about one part in so many of the time."""
+"""Between two checkpoints, learning takes at least so many times as long as writing one."""
 MOST_BYTES = 2**31
-"""Models that need all rows at once hold at most so much of them."""
+"""The most memory, in bytes, for rows that are learned together."""
 
 
 class Job(NamedTuple):
-    """What a run does, and how far it has come."""
+    """What a run does, and how far it has got."""
 
     run: str
     out: str
@@ -49,10 +49,10 @@ class Job(NamedTuple):
     every_rows: int
     every_seconds: float
     done: int = 0
-    climbs: bool = False  # goes on to the optimum after the pass, if the rows fit in memory
+    climbs: bool = False  # whether it goes on to the optimum, if the rows fit in memory
 
 
-class Unfinished(NamedTuple):
+class UnfinishedRun(NamedTuple):
     """A run that has not ended."""
 
     model: RowModel
@@ -60,7 +60,7 @@ class Unfinished(NamedTuple):
 
 
 Tell = Callable[[RowModel, int, float | None], None]
-"""Told after each piece: the model, the rows of the stream so far, the share of the bytes read."""
+"""Called after each piece with the model, the number of rows so far and the share of the bytes read."""
 
 
 def new_job(
@@ -73,7 +73,7 @@ def new_job(
     every_rows: int,
     every_seconds: float,
 ) -> Job:
-    """The job of a run that begins with a source that was just opened."""
+    """The job of a new run over a source that was just opened."""
     piece = int(np.clip(PIECE_NUMBERS // max(model.encoder.width, 1), 256, PIECE_ROWS))
     dense = model.encoder.fixed()
     return Job(
@@ -92,7 +92,7 @@ def new_job(
 
 
 def learn(model: RowModel, source: Source, job: Job, tell: Tell) -> RowModel:
-    """Learn from the rows of a source that are not learned yet, then write the model."""
+    """Learn the rows of a source that have not been learned yet, then write the model."""
     before, began = model.record.seconds, time.monotonic()
 
     def clock() -> float:
@@ -100,13 +100,13 @@ def learn(model: RowModel, source: Source, job: Job, tell: Tell) -> RowModel:
 
     if not model.record.rows:
         _check_settings(model)
-    _sweep(Path(job.out))
+    _remove_temporary_files(Path(job.out))
     save_checkpoint(model, job)
     with stoppable() as stop:
         if model.streams():
-            model = _stream(model, source, job, stop, tell, clock)
+            model = _learn_stream(model, source, job, stop, tell, clock)
         else:
-            model = _whole(model, source, job, stop, tell)
+            model = _learn_together(model, source, job, stop, tell)
     if not model.record.rows:
         raise ValueError("nothing was learned: no row has both a target and a weight above 0.")
     model = model.finished()
@@ -117,12 +117,12 @@ def learn(model: RowModel, source: Source, job: Job, tell: Tell) -> RowModel:
 
 
 def without_folder(file: dict[str, Any]) -> dict[str, Any]:
-    """The fingerprint of a file without its folder, whose name may tell more than it should."""
+    """The fingerprint of a file without its folder, whose name may be private."""
     return {**file, "path": Path(file["path"]).name or file["path"]}
 
 
 def _check_settings(model: RowModel) -> None:
-    """Refuse parameters that the estimator cannot have, before anything is written."""
+    """Refuse invalid parameters of the estimator before anything is written."""
     try:
         model.estimator.check_settings()
     except TypeError as error:
@@ -132,7 +132,7 @@ def _check_settings(model: RowModel) -> None:
 def reopen(
     job: Job, data: tuple[str, ...] = (), on_invalid: Callable[[str], str] = refuse_invalid
 ) -> Source:
-    """The source of an interrupted run; files that have changed since are refused."""
+    """Open the source of an interrupted run again; files that have changed since are refused."""
     how: dict[str, Any] = {"format": job.format, "types": job.types, "drop": job.drop}
     how |= {"on_invalid": on_invalid, "advice": ADVICE}
     source = open_data(list(data or job.data), sample_rows=sources.SAMPLED, **how)
@@ -149,38 +149,38 @@ def reopen(
 
 
 def checkpoint_of(path: str | Path) -> Path:
-    """Where the checkpoint of a model stands."""
+    """The path of the checkpoint of a model."""
     return Path(f"{path}.checkpoint")
 
 
 def save_checkpoint(model: RowModel, job: Job) -> None:
-    """Write how far a run has come."""
+    """Write a checkpoint: the model so far, and how far the run has got."""
     checkpoints.save(checkpoint_of(job.out), {"model": model, "job": job}, kind="checkpoint")
 
 
 def finish(model: RowModel, job: Job) -> None:
-    """Write the model, then take the checkpoint away."""
+    """Write the model, then remove the checkpoint."""
     save_model(job.out, model, run=job.run)
     checkpoint_of(job.out).unlink(missing_ok=True)
 
 
 def save_model(path: str | Path, model: TableModel, *, run: str = "") -> None:
-    """Write a model, with the number of the run that made it."""
+    """Write a model, with the identifier of the run that made it."""
     checkpoints.save(path, model._replace(run=run), kind="model")
 
 
 def load_model(path: str | Path) -> TableModel:
-    """A model from a file, if its parts fit together."""
+    """Load a model; a file whose parts do not agree is refused."""
     with guarded(path):
         held = checkpoints.load(path)
     if not isinstance(held, TableModel):
         raise ValueError(f"{path} is not a model of a command, but a {type(held).__name__}.")
-    require_consistent(held.rules(), path)
+    check_rules(held.rules(), path)
     return held
 
 
-def unfinished(path: str | Path) -> Unfinished | None:
-    """The run of a model that has not ended, if there is one; the checkpoint of one that has is removed."""
+def find_unfinished_run(path: str | Path) -> UnfinishedRun | None:
+    """The unfinished run of a model, or None; the checkpoint of a run that has ended is removed."""
     checkpoint = checkpoint_of(path)
     if not checkpoint.exists():
         return None
@@ -188,18 +188,18 @@ def unfinished(path: str | Path) -> Unfinished | None:
         held = checkpoints.load(checkpoint)
     if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
-    require_consistent(job_rules(held["job"]), checkpoint)
+    check_rules(job_rules(held["job"]), checkpoint)
     if not isinstance(held.get("model"), RowModel):
         raise ValueError(f"{checkpoint} is damaged: the model cannot be as it says.")
-    require_consistent(held["model"].rules(), checkpoint)
+    check_rules(held["model"].rules(), checkpoint)
     if Path(path).exists() and load_model(path).run == held["job"].run:
         checkpoint.unlink()
         return None
-    return Unfinished(held["model"], held["job"]._replace(out=str(path)))
+    return UnfinishedRun(held["model"], held["job"]._replace(out=str(path)))
 
 
-def _sweep(out: Path) -> None:
-    """Remove what a killed run left half-written: the files of `archives.container.replacing`."""
+def _remove_temporary_files(out: Path) -> None:
+    """Remove the half-written files of a run that was killed (see `archives.container.replacing`)."""
     ours = re.compile(rf"\.{re.escape(out.name)}(\.checkpoint)?\.[0-9a-f]{{12}}\.tmp")
     for part in out.absolute().parent.iterdir():
         if ours.fullmatch(part.name):
@@ -207,14 +207,14 @@ def _sweep(out: Path) -> None:
 
 
 class _KeptRows:
-    """The rows of a run that are kept for the climb to the optimum, as long as they are few enough."""
+    """The rows of a run, kept in memory for the climb to the optimum as long as they are few enough."""
 
     def __init__(self, n_rows: int | None, wanted: bool):
         self.pieces: list[Rows] | None = [] if wanted else None
         self._known, self._count, self._bytes = n_rows or 0, 0, 0
 
     def add(self, rows: Rows, model: RowModel) -> None:
-        """Keep a piece that `model` has learned, or nothing any more if all would be too many."""
+        """Keep a piece that `model` has learned, or drop everything if there are too many rows."""
         if self.pieces is None:
             return
         self._count += len(rows.y)
@@ -230,7 +230,7 @@ class _KeptRows:
         self.pieces.append(rows._replace(table=rows.table.schema.empty_table()))
 
 
-def _stream(
+def _learn_stream(
     model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell, clock: Callable[[], float]
 ) -> RowModel:
     """The model after all pieces and the climb to the optimum, with checkpoints on the way."""
@@ -247,7 +247,7 @@ def _stream(
         pause = max(job.every_seconds, PATIENCE * (saved_at - began))
 
     try:
-        for rows, end in prefetch(_numbers(model, source, job, again=wanted), stop):
+        for rows, end in prefetch(_encoded_pieces(model, source, job, again=wanted), stop):
             if end > job.done:
                 model, done = model.learned(rows, done), end
                 tell(model, done, source.fraction())
@@ -267,11 +267,11 @@ def _stream(
     return model
 
 
-def _whole(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) -> RowModel:
-    """The model of all rows, held in memory."""
+def _learn_together(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) -> RowModel:
+    """The model of all rows, which are held in memory and learned together."""
     gathered: list[Rows] = []
     size = 0
-    for rows, done in prefetch(_numbers(model, source, job), stop):
+    for rows, done in prefetch(_encoded_pieces(model, source, job), stop):
         gathered.append(rows._replace(table=rows.table.schema.empty_table()))
         model = model._replace(encoder=rows.encoder)
         size += _check_memory(size, rows)
@@ -282,7 +282,7 @@ def _whole(model: RowModel, source: Source, job: Job, stop: Stop, tell: Tell) ->
 
 
 def _check_memory(held: int, rows: Rows) -> int:
-    """The bytes of a piece; an error if they are too many beside those already held."""
+    """The size of a piece in bytes; refused if there is no room for it beside those already held."""
     if _too_many(held, rows):
         raise ValueError(
             f"this model needs all rows at once and they take more than {MOST_BYTES / 2**30:.0f} GiB; "
@@ -300,13 +300,13 @@ def _size(rows: Rows) -> int:
     return 16 * rows.x.nnz if sp.issparse(rows.x) else 8 * rows.x.size
 
 
-def _numbers(
+def _encoded_pieces(
     model: RowModel, source: Source, job: Job, *, again: bool = False
 ) -> Iterator[tuple[Rows, int]]:
-    """The pieces as numbers, each with the rows of the stream up to its end.
+    """The pieces of the stream as numbers, each with the number of rows up to its end.
 
-    Those that were learned before an interruption come first, if they are wanted `again`: with the levels
-    known by now they are the numbers that they were.
+    With `again`, pieces that were learned before an interruption come first. They are encoded with the
+    levels known by now, which gives the same numbers as before.
     """
     encoder = model.encoder
     for piece in source.pieces(job.piece, skip=0 if again else job.done):

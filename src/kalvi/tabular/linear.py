@@ -19,21 +19,21 @@ from kalvi.tabular.supervised import SupervisedModel
 from kalvi.tabular.target_predictions import Prediction
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
-"""Up to so many features the covariance is kept whole unless a rank is given; beyond, this rank."""
+"""Unless the user gives a rank: the most features of a full covariance, and the rank beyond."""
 FIRST_ROWS = 16
-"""Rows that are learned before any is predicted."""
+"""The number of rows that are learned before any is scored."""
 MOST_FULL = 2048
-"""A full covariance that nobody asked for grows to so many places at most."""
+"""The most features to which new levels may widen a full covariance that the user did not ask for."""
 
 
 class LinearModel(SupervisedModel):
-    """A model whose predictor is linear in the numbers of a row; new levels may widen the rows."""
+    """A model whose predictor is linear in the features; new levels may add features."""
 
     __slots__ = ()
 
     @abstractmethod
     def effects_of(self) -> str:
-        """What a coefficient adds to."""
+        """What coefficients add to, such as "the log odds of yes"."""
 
     @classmethod
     def widens(cls) -> bool:
@@ -49,11 +49,11 @@ class LinearModel(SupervisedModel):
         return self.record.rows > 0
 
     def widen(self, width: int) -> None:
-        """Make room for new levels, unless a full covariance that nobody asked for becomes too large."""
+        """Make room for new levels, unless that makes a full covariance, not asked for, too large."""
         asked = "rank" in self.choices.parameters or self.estimator.rank is not None
         if width > MOST_FULL and not asked:
             raise ValueError(
-                f"new levels have widened the rows to {width} places, too many for a full covariance; "
+                f"new levels have widened the rows to {width} features, too many for a full covariance; "
                 "give a rank (--rank 20), or hash the levels (--hash-bits 12)."
             )
         self.estimator.widen(width)
@@ -62,27 +62,25 @@ class LinearModel(SupervisedModel):
         return self.has_begun() and self.estimator.revisits(n_rows, self.encoder.width)
 
     def learn_together(self, pieces: list[Rows]) -> "LinearModel":
-        """The model after further passes over the streamed rows, to the optimum of the bound.
+        """The model at the optimum of the bound, after further passes over the streamed rows.
 
-        The record stays that of the stream: its predictions were made before their rows were learned.
+        The record stays that of the stream, which predicted each row before it was learned.
         """
         x, y, weight = joined(pieces, self.encoder.width)
         self.estimator.climb_to_optimum(x, y, sample_weight=weight)
         return self
 
     def has_diagnosis(self) -> bool:
-        """Whether it keeps all rows: one that forgets has no other posterior to be compared with."""
+        """Whether there can be a diagnosis: a model that forgets has no exact posterior to compare with."""
         return self.estimator.forgetting == 1 and self.estimator.process_noise == 0
 
-    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+    def diagnosed(self) -> dict[str, Any] | None:
         sample = self.record.sample
         if not self.has_diagnosis() or sample.x is None or not len(sample.y):
             return None
         x = sample.x.copy()
         x.resize(x.shape[0], self.estimator.n_features_in_)
-        found = self.estimator.diagnose(
-            x, sample.y, sample_weight=sample.weight, n_draws=draws, random_state=0
-        )
+        found = self.estimator.diagnose(x, sample.y, sample_weight=sample.weight, random_state=0)
         how, error = self._reached(), None
         if how is not None and how["how"] == "one pass":
             error = convergence.one_pass_error(self.estimator, (x, sample.y, sample.weight))
@@ -106,7 +104,7 @@ class LinearModel(SupervisedModel):
             "parameters": max(self.n_parameters() - free, 0),
             "settings": self.choices.stated() | {"full covariance": self.estimator.rank is None},
             "effects_of": self.effects_of(),
-            "effects_total": effects.count(self.encoder, self.target) if learned else 0,
+            "effects_total": effects.count_effects(self.encoder, self.target) if learned else 0,
             "effects": effects.effects(*parts) if learned else [],
             "intercept": effects.intercepts(*parts) if learned else [],
             "diagnosis_absent": self._diagnosis_absent(),
@@ -118,11 +116,11 @@ class LinearModel(SupervisedModel):
         return convergence.reached(self.estimator, self.record, self.unit_log_density())
 
     def _diagnosis_absent(self) -> str | None:
-        """Why there is no diagnosis, and what to do."""
+        """Why there is no diagnosis, and what the user can do about it."""
         if not self.record.rows:
             return None
         if not self.has_diagnosis():
-            return "There is no diagnosis: a model that forgets has no other posterior to be compared with."
+            return "There is no diagnosis: a model that forgets has no exact posterior to compare with."
         if self.record.sample.x is None:
             return (
                 "There is no diagnosis of the Gaussian (Pareto k), and the model holds no rows to make one "
@@ -230,6 +228,6 @@ class LogisticRegressionModel(LinearModel):
 
 
 def _ranked(width: int, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters, with a rank by the number of coefficients if none was given."""
+    """The parameters, with a rank that suits the number of coefficients unless one was given."""
     rank = None if width <= FULL_COVARIANCE else LOW_RANK
     return {"rank": rank, **parameters}

@@ -1,8 +1,8 @@
-"""Models of shards into one of all: levels by their names, posteriors by `kalvi.merge`.
+"""Merging of models that were fitted to shards of a table: levels by name, posteriors by `kalvi.merge`.
 
-The shards were fitted apart from the same prior in the same units. Levels that only some have seen are
-added to the others, which leave their coefficients at the prior: that is exact, as is the merging of
-posteriors with a full covariance; those of a low rank are projected.
+The shards are fitted separately, with the same prior and the same units. A level that only some shards have
+seen is added to the others, where its coefficient has the prior. That is exact, and so is the merging of
+full covariances; posteriors of low rank are projected.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from kalvi.tabular.supervised import SupervisedModel
 from kalvi.tabular.table_model import TableModel
 
 
-def merged(
+def merge_table_models(
     held: Sequence[TableModel], names: Sequence[str], *, again: bool = False
 ) -> SupervisedModel:
-    """One model of the rows of all; rows that two of them have learned are refused unless `again`."""
+    """One model of all rows; files that two of the models have learned are refused unless `again`."""
     models = [_mergeable(model, name) for model, name in zip(held, names, strict=True)]
     first = models[0]
     for model, name in zip(models, names, strict=True):
@@ -43,7 +43,7 @@ def _mergeable(model: TableModel, name: str) -> SupervisedModel:
 
 
 def _check_alike(first: SupervisedModel, model: SupervisedModel, one: str, name: str) -> None:
-    """Refuse models that did not learn the same columns in the same units."""
+    """Refuse models that differ in their columns or units."""
     same = (
         model.model == first.model
         and model.target == first.target

@@ -1,4 +1,4 @@
-"""Networks of a table, with a posterior of their weights: of classes for labels, of numbers otherwise."""
+"""Bayesian neural networks of a table: a classifier if the target is labels, otherwise a regressor."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from kalvi.tabular.rows import dense
 from kalvi.tabular.target_predictions import Prediction
 
 FIRST_ROWS = 256
-"""Rows that are learned before any is predicted: a network takes its scales from them."""
+"""The number of rows that are learned before any is scored: a network takes its scales from them."""
 
 
 class NeuralModel(NonlinearModel):
-    """A network of a table."""
+    """A neural network fitted to a table."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class NeuralModel(NonlinearModel):
         )
 
     def shape(self) -> dict[str, Any]:
-        """Layers, how the posterior was found, and how many parameters it has."""
+        """The layers, the method that found the posterior, and the number of parameters."""
         estimator, perceptron = self.estimator, self.estimator.perceptron_
         bound = getattr(estimator, "elbo_", None)
         return {
@@ -63,7 +63,7 @@ class NeuralModel(NonlinearModel):
 
 
 def _within_0_and_1(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
-    """Normal intervals of probabilities, cut off at 0 and 1; of two classes, those of the second."""
+    """Normal intervals of probabilities, cut off at 0 and 1; for two classes, those of the second."""
     if mean.shape[1] == 2:
         mean, std = mean[:, 1], std[:, 1]
     ends = intervals.normal(mean, std, level)

@@ -1,4 +1,4 @@
-"""What Gaussian processes and networks of a table share: rows of a fixed width, and no merging."""
+"""What Gaussian processes and neural networks of a table have in common."""
 
 from abc import abstractmethod
 from typing import Any
@@ -14,13 +14,13 @@ from kalvi.tabular.supervised import SupervisedModel
 
 
 class NonlinearModel(SupervisedModel):
-    """A model without coefficients: of classes for labels, of numbers otherwise."""
+    """A model without coefficients: it has a fixed number of features and cannot be merged."""
 
     __slots__ = ()
 
     @abstractmethod
     def shape(self) -> dict[str, Any]:
-        """What the fitted estimator is made of, in plain JSON."""
+        """A description of the fitted estimator, as plain JSON."""
 
     @classmethod
     def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
@@ -40,7 +40,7 @@ class NonlinearModel(SupervisedModel):
         return False
 
     def learn_together(self, pieces: list[Rows]) -> "NonlinearModel":
-        """The model of all rows at once."""
+        """The model of all rows, learned together."""
         x, y, weight = joined(pieces, self.encoder.width)
         x = dense(x)
         self._check_classes(y)
@@ -53,7 +53,7 @@ class NonlinearModel(SupervisedModel):
     def has_diagnosis(self) -> bool:
         return False
 
-    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
+    def diagnosed(self) -> dict[str, Any] | None:
         return None
 
     def specifics(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class NonlinearModel(SupervisedModel):
         }
 
     def _check_classes(self, y: np.ndarray) -> None:
-        """Refuse rows that lack a class: a model of all rows at once cannot know it."""
+        """Refuse rows that lack one of the classes."""
         if isinstance(self.target, Classes):
             lacking = set(range(len(self.target.labels))) - set(y.astype(int).tolist())
             if lacking:

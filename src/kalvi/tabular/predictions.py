@@ -1,4 +1,4 @@
-"""Predictions of the rows of a source: their tables, what was new in the rows, and how they are written."""
+"""Predictions as tables: how they are put together and written, and what was unknown in the rows."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,29 +8,47 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 
 PIECE = 4096
-"""Rows that are predicted at once."""
+"""The number of rows that are predicted at once."""
 LISTED = 5
-"""So many new levels of a column are named."""
+"""The most new levels of a column that are named."""
 
 Tell = Callable[[int, float | None], None]
-"""Told how many rows are predicted, and the share of the bytes that are read."""
+"""Called with the number of rows predicted so far, and the share of the bytes read."""
 Unseen = dict[str, dict[str, int]]
-"""Levels of each column that a model has not seen, and how many rows have them."""
+"""For each column, the levels that the model has not seen and the number of rows with each."""
 
 
-class Outcome(NamedTuple):
-    """How many rows were predicted, what was new in them, and how good the predictions are."""
+def _tell_nobody(rows: int, fraction: float | None) -> None:
+    """A `Tell` that does nothing."""
+
+
+class PredictOptions(NamedTuple):
+    """How rows are read and predicted."""
+
+    format: str | None = None  # of files that are not recognised
+    types: dict[str, str] = {}  # noqa: RUF012 (never changed); notations other than the model's
+    keep: tuple[str, ...] = ()  # columns to write before the predictions
+    level: float = 0.95  # of intervals
+    tell: Tell = _tell_nobody
+
+
+DEFAULTS = PredictOptions()
+
+
+class PredictionOutcome(NamedTuple):
+    """The number of rows predicted, what was unknown in them, and how good the predictions are."""
 
     rows: int
     ignored: tuple[str, ...]  # columns that the model does not know
     unseen: Unseen
-    labelled: int  # rows that could be judged
-    score: float | None  # mean over these
-    measure: str  # what the score is: "log_loss", "mean_squared_error" or "mean_log_density"
-    absent: tuple[str, ...] = ()  # columns of the model that the data lack, imputed in every row
+    labelled: int  # rows that could be scored
+    score: float | None  # the mean over these
+    measure: str  # the name of the score: "log_loss", "mean_squared_error" or "mean_log_density"
+    absent: tuple[str, ...] = ()  # columns that the data lack, imputed in every row
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as plain JSON."""
@@ -44,20 +62,20 @@ class Outcome(NamedTuple):
         }
 
     def as_lines(self) -> list[str]:
-        """The outcome in lines of text."""
-        said = [f"predicted {self.rows:,} row{'s' * (self.rows != 1)}"]
+        """The outcome as lines of text."""
+        said = [f"predicted {counted(self.rows, 'row')}"]
         if self.score is not None:
             name = self.measure.replace("_", " ")
-            judged = (
+            scored = (
                 "" if name == "mean log density" else f" on {self.labelled:,} rows with a target"
             )
-            said.append(f"{name} {self.score:.6f}{judged}")
+            said.append(f"{name} {self.score:.6f}{scored}")
         if self.ignored:
             said.append(f"columns the model does not know were ignored: {', '.join(self.ignored)}")
         return said + self.surprises()
 
     def surprises(self) -> list[str]:
-        """Lines on absent columns and unseen levels, which may make predictions worse."""
+        """Lines about absent columns and unseen levels, which may make predictions worse."""
         said = [
             f"the data have no column '{name}': it is imputed in all rows" for name in self.absent
         ]
@@ -73,14 +91,14 @@ class Outcome(NamedTuple):
 
 
 class PredictedPiece(NamedTuple):
-    """Predictions of some rows as a table, and the outcome up to them."""
+    """Predictions of some rows as a table, and the outcome of all rows so far."""
 
     table: pa.Table
-    outcome: Outcome
+    outcome: PredictionOutcome
 
 
 class RowPredictions(NamedTuple):
-    """Predictions of some rows, levels that are new, how many rows were judged and their total score."""
+    """Predictions of some rows, levels that are new, the number of rows scored and their total score."""
 
     table: pa.Table
     unseen: Unseen
@@ -89,12 +107,10 @@ class RowPredictions(NamedTuple):
     measure: str
 
 
-def nobody(rows: int, fraction: float | None) -> None:
-    """A `Tell` that tells nobody."""
-
-
-def write(pieces: Iterator[PredictedPiece], file: Any, suffix: str) -> Outcome:
-    """Write the tables as CSV, Parquet or JSON lines, and return the outcome of them all."""
+def write_predictions(
+    pieces: Iterator[PredictedPiece], file: Any, suffix: str
+) -> PredictionOutcome:
+    """Write the tables as CSV, Parquet or JSON lines, and return the outcome of all rows."""
     writer: Any = None
     outcome = None
     for table, told in pieces:
@@ -114,7 +130,7 @@ def write(pieces: Iterator[PredictedPiece], file: Any, suffix: str) -> Outcome:
 
 
 def check_kept(source: Source, keep: tuple[str, ...]) -> None:
-    """Refuse columns to carry over that the data lack, or that no table of predictions can hold."""
+    """Refuse columns to carry over that the data lack, or that cannot be written beside predictions."""
     for name in keep:
         if name not in source.schema.names:
             raise ValueError(f"--keep: the data have no column '{name}'.")
@@ -124,7 +140,7 @@ def check_kept(source: Source, keep: tuple[str, ...]) -> None:
 
 
 def join_columns(kept: pa.Table, found: pa.Table) -> pa.Table:
-    """One table of the columns that are kept and of the predictions."""
+    """One table with the columns that are carried over, then the predictions."""
     if both := set(kept.column_names) & set(found.column_names):
         raise ValueError(
             f"--keep: the predictions have a column '{both.pop()}' of their own; rename it."
@@ -134,7 +150,7 @@ def join_columns(kept: pa.Table, found: pa.Table) -> pa.Table:
 
 
 def add_counts(a: Unseen, b: Unseen) -> Unseen:
-    """The counts of new levels in two parts of the data, added up."""
+    """The sums of the counts of new levels in two parts of the data."""
     found = {name: dict(levels) for name, levels in a.items()}
     for name, levels in b.items():
         mine = found.setdefault(name, {})

@@ -1,4 +1,4 @@
-"""Work done ahead in a thread, and interruptions that wait for a safe moment."""
+"""Work that a thread does ahead of time, and interruptions that wait for a safe moment."""
 
 import queue
 import signal
@@ -9,23 +9,23 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 WAIT = 0.1
-"""Seconds between looks at whether someone asked to stop."""
+"""Seconds between checks of whether the user asked to stop."""
 
 
 class Interrupted(Exception):
-    """Someone asked to stop."""
+    """The user asked to stop."""
 
 
 class Stop:
-    """Whether someone asked to stop."""
+    """Whether the user asked to stop."""
 
     asked: bool = False
 
 
 def prefetch(items: Iterable[Item], stop: Stop, depth: int = 2) -> Iterator[Item]:
-    """The items, at most `depth` of them made ahead of their use; errors come where their item would.
+    """Make items in a thread, at most `depth` ahead of their use; errors are raised here, in order.
 
-    Who asks to stop while none is ready is heard (`Interrupted`), though the thread may wait for ever.
+    If the user asks to stop while no item is ready, `Interrupted` is raised, even if the thread blocks.
     """
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     stopped = threading.Event()
@@ -63,7 +63,7 @@ def prefetch(items: Iterable[Item], stop: Stop, depth: int = 2) -> Iterator[Item
 
 
 def _next(ready: "queue.Queue[tuple[bool, Any]]", stop: Stop) -> tuple[bool, Any]:
-    """What comes next, waited for unless someone asks to stop."""
+    """Wait for the next entry, unless the user asks to stop."""
     while True:
         try:
             return ready.get(timeout=WAIT)
@@ -74,7 +74,7 @@ def _next(ready: "queue.Queue[tuple[bool, Any]]", stop: Stop) -> tuple[bool, Any
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ctrl-C, or a polite request to end, is noted; a second Ctrl-C ends at once."""
+    """Note Ctrl-C or a SIGTERM instead of stopping; a second Ctrl-C raises KeyboardInterrupt."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

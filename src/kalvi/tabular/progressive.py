@@ -1,9 +1,9 @@
-"""Rows predicted before they are learned, so that scores are those of new data even on small tables.
+"""Rows are predicted before they are learned, so that scores are those of new data even on small tables.
 
-A stream is learned in blocks that grow with the rows learned before: 16 rows at first, then half of them,
-up to 512 and whole pieces from 4,096 rows on. Each block is predicted just before it is learned. The blocks
-follow from the rows alone, so a resumed run cuts the stream alike; how it is cut does not change what is
-learned (a full covariance is updated row by row, a low-rank one has a buffer of its own).
+A stream is learned in blocks that grow: 16 rows at first, then half as many as were learned before, at most
+512, and whole pieces after 4,096 rows. Each block is predicted just before it is learned. The blocks depend
+only on the number of rows, so a resumed run has the same ones. What is learned does not depend on them: a
+full covariance is updated row by row, and a low-rank one has a buffer of its own.
 """
 
 from typing import Any
@@ -12,20 +12,20 @@ import numpy as np
 import scipy.sparse as sp
 
 ALL_ROWS = 50_000
-"""So many rows of a stream are all predicted first; of later pieces, some."""
+"""Of the first so many rows of a stream all are predicted; of later pieces, some."""
 CHECKED = 512
-"""So many rows of a later piece, or block, are predicted."""
+"""The most rows of a later piece that are predicted."""
 STEP, LARGEST = 16, 512
-"""Blocks are multiples of 16 rows, as those of a full covariance are, and no larger than 512."""
+"""Blocks have a multiple of 16 rows, as those of a full covariance do, and at most 512."""
 UNCUT = 4096
-"""Pieces, or what is left of them, are learned whole after so many rows."""
+"""After so many rows, the rest of each piece is one block."""
 PER_INPUT, LEAST_LEARNED, MOST_LEARNED = 2, 16, 1024
-"""Scores begin when there were two rows for each input, at least and at most so many: a model that knows
-less predicts anything, and a few such rows would outweigh all others."""
+"""Scores begin after two rows for each input, but after 16 to 1,024 rows: before that, predictions may be
+arbitrarily bad, and a few of them would outweigh all others."""
 
 
 def block_size(learned: int, first: int, left: int) -> int:
-    """How many of the rows left in a piece are learned next."""
+    """The size of the next block, of the rows left in a piece."""
     if learned >= UNCUT:
         return left
     if not learned:
@@ -34,14 +34,14 @@ def block_size(learned: int, first: int, left: int) -> int:
 
 
 def rows_before_scores(width: int) -> int:
-    """How many rows a model of so many inputs must have learned before its predictions are scored."""
+    """The number of rows that a model with so many inputs learns before its predictions are scored."""
     return int(np.clip(PER_INPUT * width, LEAST_LEARNED, MOST_LEARNED))
 
 
 def scored_rows(learned: int, weight: np.ndarray, width: int) -> np.ndarray:
-    """Which rows of a block are predicted and scored before they are learned.
+    """The rows of a block that are predicted and scored before they are learned.
 
-    Late in a stream they are some of those with a weight, spread evenly.
+    Early in a stream these are all rows with a weight above 0, later some of them, evenly spaced.
     """
     if learned < rows_before_scores(width):
         return np.zeros(0, int)
@@ -52,9 +52,9 @@ def scored_rows(learned: int, weight: np.ndarray, width: int) -> np.ndarray:
 
 
 def padded(x: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The rows with rows of zeros and of weight 0 after them, to the size of the largest block.
+    """The rows, padded to the size of the largest block with zeros of weight 0.
 
-    Blocks of one size are compiled once.
+    So all blocks have one size, for which programs are compiled once.
     """
     short = LARGEST - len(y)
     if short <= 0:

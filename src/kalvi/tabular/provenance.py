@@ -1,7 +1,7 @@
 """Which files a model has learned, so that no row counts twice by mistake.
 
-A file is known by its size and by a digest of its content, whatever its name; a file that has grown, by its
-name and its first bytes. What came from standard input leaves no trace.
+A file is recognised by its size and a digest of its content, whatever its name; a file that has grown, by
+its name and its first bytes. Rows from standard input are not recognised.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from kalvi.tabular.table_model import RowModel
 
 
 def check_not_learned(model: RowModel, source: Source, name: str | Path) -> None:
-    """Refuse a source with a file that the model has learned already."""
+    """Refuse a source that has a file which the model has learned already."""
     found = source.fingerprint()
     for old in model.record.files:
         if same := [_name(file) for file in found if same_content(old, file)]:
@@ -29,7 +29,7 @@ def check_not_learned(model: RowModel, source: Source, name: str | Path) -> None
 
 
 def check_apart(models: Sequence[RowModel], names: Sequence[str]) -> None:
-    """Refuse models two of which have learned the same rows."""
+    """Refuse models if two of them have learned the same file."""
     for i, (model, name) in enumerate(zip(models, names, strict=True)):
         for other, other_name in zip(models[:i], names[:i], strict=True):
             if model.run and model.run == other.run:
@@ -50,7 +50,7 @@ def check_apart(models: Sequence[RowModel], names: Sequence[str]) -> None:
 
 
 def same_content(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Whether two fingerprints are of files with the same bytes; those of older models lack the digest."""
+    """Whether two files have the same content, by their fingerprints; older models have no digests."""
     mark = "digest" if "digest" in a and "digest" in b else "head"
     return mark in a and mark in b and (a["bytes"], a[mark]) == (b["bytes"], b[mark])
 

@@ -1,7 +1,7 @@
-"""What a pass leaves beside the posterior: how well it predicted rows before it learned from them.
+"""The record of a pass, kept beside the posterior: how well rows were predicted before they were learned.
 
-Everything here is a function of the rows and their order alone: a resumed pass leaves the same. These are
-summaries; rows themselves (`examples`, `sample`) are kept in a model only where someone asked for it.
+The record depends only on the rows and their order, so that a resumed pass leaves the same one. It consists
+of summaries. Rows of the data (`examples`, `sample`) stay in a model only if the user asked for it.
 """
 
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from kalvi.tabular.scores import ClassScores, Losses, NumberScores, class_losses
 
 POINTS, BINS, EXAMPLES = 200, 20, 8
 SAMPLE_ROWS, SAMPLE_NUMBERS = 2000, 2**20
-"""The sample for the diagnosis holds so many rows, fewer where they are long."""
+"""The most rows of the sample for the diagnosis, and the most numbers in them."""
 SEED = 20040229
 LEVELS = np.array([0.5, 0.8, 0.9, 0.95])
-"""Of the intervals whose coverage is followed."""
+"""The levels of the intervals whose coverage is recorded."""
 
 
 class Curve(NamedTuple):
-    """Rows learned, and the log evidence of them all, at some points of the pass."""
+    """At some points of the pass, the number of rows learned and their log evidence."""
 
     rows: np.ndarray
     total: np.ndarray
@@ -34,10 +34,11 @@ class Curve(NamedTuple):
 
 
 class Checks(NamedTuple):
-    """Progressive predictions against what happened.
+    """Counts that compare predictions with what was observed.
 
-    Classes: bins of the probability (of the second class, or of the likeliest of several): count, sum
-    predicted, sum observed. Numbers: for each level how many were inside the interval.
+    For classes, `bins` of the predicted probability (of the second of two classes, or of the likeliest of
+    several) with the number of rows, the sum of the probabilities and the number of times that the class
+    was observed. For numbers, `inside` has for each of `LEVELS` the number of targets inside the interval.
     """
 
     bins: np.ndarray
@@ -65,7 +66,7 @@ class Checks(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Rows drawn from all so far, each with the same chance: those with the smallest random numbers."""
+    """A random sample of all rows so far: those with the smallest random numbers."""
 
     x: Any  # None before the first
     y: np.ndarray
@@ -77,7 +78,7 @@ class Sample(NamedTuple):
         return cls(None, np.zeros(0), np.zeros(0), np.zeros(0))
 
     def add(self, rows: tuple[Any, np.ndarray, np.ndarray], start: int) -> "Sample":
-        """The sample with a chance for further rows, which come after `start` others of the stream."""
+        """The sample of these rows and of further ones, which come after `start` rows of the stream."""
         x, y, weight = rows
         draw = np.random.default_rng([SEED, start]).random(len(y))
         draw = np.where(weight > 0, draw, 2.0)
@@ -94,7 +95,7 @@ class Sample(NamedTuple):
         return Sample(*chosen).with_smallest_draws()
 
     def with_smallest_draws(self) -> "Sample":
-        """The rows with the smallest draws, as many as there is room for."""
+        """The rows with the smallest random numbers, as many as there is room for."""
         room = int(
             np.clip(SAMPLE_NUMBERS // (self.x.nnz // max(len(self.y), 1) + 1), 50, SAMPLE_ROWS)
         )
@@ -106,7 +107,7 @@ class Sample(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Everything that one or more passes recorded."""
+    """The record of one or more passes."""
 
     rows: int
     weight: float
@@ -118,12 +119,8 @@ class Record(NamedTuple):
     files: tuple[dict[str, Any], ...]
     scores: ClassScores | NumberScores | None = None
     losses: Losses | None = None
-    in_sample: bool = (
-        False  # whether the rows of the scores had been learned before they were predicted
-    )
-    diagnosis: dict | None = (
-        None  # how far the Gaussian is from the posterior, where that was asked for
-    )
+    in_sample: bool = False  # whether rows were scored after they were learned, not before
+    diagnosis: dict | None = None  # how far the Gaussian is from the posterior, if asked for
     densities: dict | None = None  # of a factor analysis: log densities of a sample of the rows
 
     @classmethod
@@ -140,9 +137,9 @@ class Record(NamedTuple):
         y: np.ndarray,
         at: np.ndarray,
     ) -> "Record":
-        """The record with predictions of rows at positions `at` of the stream.
+        """The record with predictions of further rows, at positions `at` of the stream.
 
-        `mean` and `inside` are those of a `Prediction`, and y is as `Target.read` gives it.
+        `mean` and `inside` are those of a `Prediction`; y is as `Target.read` returns it.
         """
         if isinstance(target, Classes):
             scores = self.scores or ClassScores.none(len(target.labels))
@@ -157,7 +154,7 @@ class Record(NamedTuple):
         return self._replace(scores=scores.add(mean, y), checks=checks, losses=along)
 
     def learned(self, target: Target, y: np.ndarray, weight: np.ndarray) -> "Record":
-        """The record with rows that were learned, predicted or not."""
+        """The record with further rows that were learned, whether or not they were predicted."""
         scores: Any = self.scores
         if not isinstance(target, Classes):
             scores = (scores or NumberScores.none()).after(target.in_original_units(y[weight > 0]))
@@ -168,7 +165,7 @@ class Record(NamedTuple):
         )
 
     def joined_scores(self, other: "Record") -> ClassScores | NumberScores | None:
-        """Scores of the predictions of both; records of older versions have none."""
+        """The scores of both records together; records of older versions have none."""
         a, b = self.scores, other.scores
         if isinstance(a, ClassScores) and isinstance(b, ClassScores):
             return a.join(b)
@@ -177,5 +174,5 @@ class Record(NamedTuple):
         return a or b
 
     def without_rows(self) -> "Record":
-        """The record without the rows of the data that it holds."""
+        """The record without any rows of the data."""
         return self._replace(sample=Sample.none(), examples=())

@@ -1,4 +1,4 @@
-"""Rows of a table as numbers: pieces of a stream, put together, and what each row weighs."""
+"""Rows of a table as numbers, with their targets and weights."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
 
 def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """x, y and the weights of the rows of several pieces that have a weight; `pieces` is emptied."""
+    """x, y and weights of all rows with a weight above 0; `pieces` is emptied to free memory."""
     y = np.concatenate([piece.y for piece in pieces])
     weight = np.concatenate([piece.weight for piece in pieces])
     if any(sp.issparse(piece.x) for piece in pieces):
@@ -44,12 +44,19 @@ def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]
 
 
 def dense(x: Any) -> np.ndarray:
-    """Rows as an array, also where they are sparse."""
+    """Rows as a dense array."""
     return x if isinstance(x, np.ndarray) else x.toarray()
 
 
+def check_columns(table: pa.Table, locate: RowLocator, names: tuple[str, ...]) -> None:
+    """Refuse a table that lacks one of these columns."""
+    for name in names:
+        if name not in table.column_names:
+            raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
+
+
 def weights(table: pa.Table, locate: RowLocator, name: str | None) -> np.ndarray:
-    """The weight of each row: 1, or a column of them."""
+    """The weight of each row: its entry in the column `name`, or 1 without one."""
     if name is None:
         return np.ones(table.num_rows)
     if name not in table.column_names or not pa.types.is_floating(table[name].type):

@@ -1,9 +1,10 @@
-"""How good predictions were, in sums of bounded size: accuracy, AUC, Brier score, R², errors, and drift.
+"""Scores of predictions: accuracy, AUC, Brier score, log loss, R², RMSE, MAE, and drift along the stream.
 
-Every sum can be added to that of other rows, so a stream of any length needs no more memory and models of
-shards combine theirs. The area under the ROC curve comes from a histogram of the log odds: rows of one bin
-count as ties. Each score has a baseline that ignores the columns: the commonest class, the shares of the
-classes, the mean of the rows before, or the nominal level of an interval.
+They are computed from sums of bounded size, which can be added to those of other rows. So memory does not
+grow with the stream, and the scores of shards can be merged. The area under the ROC curve comes from a
+histogram of the log odds, where rows in one bin count as ties. Each score has a baseline that ignores the
+columns: the commonest class, the shares of the classes, the mean of the rows before, or the nominal level
+of an interval.
 """
 
 from itertools import pairwise
@@ -11,26 +12,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kalvi.columns.numbers import pooled
+
 POINTS = 200
-"""The losses along the stream are kept at between so many points and twice as many."""
+"""The losses along the stream are kept at 200 to 400 points."""
 ODDS, ODDS_BINS, FEWEST_BINS = 12.0, 1000, 50
-"""Log odds from −12 to 12 fall into 1,000 bins, shared by the classes if there are three or more."""
+"""Log odds from −12 to 12 fall into 1,000 bins, divided among the classes if there are three or more."""
 PARTS, PART_ROWS = 8, 64
-"""Losses of rows predicted together are kept in up to 8 parts of 64 rows or more."""
+"""Rows that are predicted together add up to 8 points, one for 64 rows or more."""
 TENTH_ROWS, SURELY, MUCH = 20, 3.0, 0.02
-"""A tenth needs so many rows; a change is spoken of beyond 3 standard errors and 2 %."""
+"""Drift is computed if a tenth has so many rows, and reported beyond 3 standard errors and 2 %."""
 
 
 class ClassScores(NamedTuple):
-    """Sums over predictions of classes."""
+    """Sums over predictions of classes, from which the scores follow."""
 
     seen: np.ndarray  # rows of each class
     correct: int
     brier: float
     loss: float
-    ranks: (
-        np.ndarray
-    )  # for each class (the second of two): rows of other classes and of it, by log odds
+    ranks: np.ndarray  # by class (of two, the second): histograms of rows outside and inside it
 
     @classmethod
     def none(cls, classes: int) -> "ClassScores":
@@ -88,16 +89,16 @@ class ClassScores(NamedTuple):
 
 
 class NumberScores(NamedTuple):
-    """Sums over predictions of numbers."""
+    """Sums over predictions of numbers, from which the scores follow."""
 
     count: int
-    mean: float  # of the targets that were predicted
-    squares: float  # of their deviations from that mean
+    mean: float  # the mean of the targets that were predicted
+    squares: float  # the sum of their squared deviations from it
     error_squares: float
     error_sizes: float
-    base_squares: float  # the errors of the mean of all rows before
+    base_squares: float  # errors of the baseline, the mean of all rows before
     base_sizes: float
-    learned: int  # rows behind that mean, and the mean
+    learned: int  # the number of rows in the baseline, and their mean
     learned_mean: float
 
     @classmethod
@@ -123,7 +124,7 @@ class NumberScores(NamedTuple):
         )
 
     def after(self, y: np.ndarray) -> "NumberScores":
-        """The sums with further rows in the mean that serves as a baseline."""
+        """The sums with further rows in the mean that serves as the baseline."""
         if not len(y):
             return self
         learned = _pooled((self.learned, self.learned_mean, 0.0), (len(y), float(y.mean()), 0.0))
@@ -164,7 +165,11 @@ class NumberScores(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Along the stream: rows learned before, predictions so far, the sums of their losses and squares."""
+    """Sums of losses along the stream.
+
+    At each point: the number of rows learned before it, the number of predictions up to it, the sum of
+    their losses and the sum of their squared losses.
+    """
 
     at: np.ndarray
     count: np.ndarray
@@ -177,7 +182,7 @@ class Losses(NamedTuple):
         return cls(*(np.zeros(0) for _ in range(4)))
 
     def add(self, at: np.ndarray, loss: np.ndarray) -> "Losses":
-        """The sums with the losses of further rows, at these places of the stream."""
+        """The sums with the losses of further rows, at these positions in the stream."""
         columns = at, np.ones(len(at)), loss, loss**2
         parts = min(PARTS, -(-len(at) // PART_ROWS))
         ends = np.linspace(0, len(at), parts + 1)[1:].astype(int) - 1
@@ -187,7 +192,7 @@ class Losses(NamedTuple):
         return grown if len(grown.at) < 2 * POINTS else Losses(*(part[1::2] for part in grown))
 
     def drift(self) -> dict[str, Any] | None:
-        """The mean loss of the last tenth of the stream beside that of the tenth before it."""
+        """The mean loss of the last tenth of the stream, compared with the tenth before it."""
         if not len(self.at):
             return None
         cuts = [0.8 * self.at[-1], 0.9 * self.at[-1], self.at[-1]]
@@ -206,7 +211,7 @@ class Losses(NamedTuple):
         }
 
     def _between(self, first: int, last: int) -> tuple[float, float] | None:
-        """Mean and squared standard error of the losses between two points."""
+        """The mean of the losses between two points, and its squared standard error."""
         n, total, squares = (float(part[last] - part[first]) for part in self[1:])
         if n < TENTH_ROWS:
             return None
@@ -221,7 +226,7 @@ def class_losses(p: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _histogram(p: np.ndarray, hit: np.ndarray, bins: int) -> np.ndarray:
-    """Rows outside and inside a class, by the log odds they were given."""
+    """Histograms of the predicted log odds of a class, for rows outside and inside it."""
     p = np.clip(p, 1e-15, 1 - 1e-15)
     odds = np.log(p) - np.log1p(-p)
     which = np.clip((odds + ODDS) / (2 * ODDS) * bins, 0, bins - 1).astype(int)
@@ -229,7 +234,7 @@ def _histogram(p: np.ndarray, hit: np.ndarray, bins: int) -> np.ndarray:
 
 
 def _area(outside: np.ndarray, inside: np.ndarray) -> float | None:
-    """The area under the ROC curve: how often a row of the class has the higher odds, ties half."""
+    """The area under the ROC curve: how often a row of the class has higher odds, ties counted half."""
     pairs = outside.sum() * inside.sum()
     if not pairs:
         return None
@@ -238,12 +243,9 @@ def _area(outside: np.ndarray, inside: np.ndarray) -> float | None:
 
 
 def _pooled(a: Any, b: Any) -> tuple[int, float, float]:
-    """Count, mean and sum of squared deviations of the rows of both (Chan's formula)."""
-    n = a[0] + b[0]
-    if not n:
-        return 0, 0.0, 0.0
-    away = b[1] - a[1]
-    return int(n), float(a[1] + away * b[0] / n), float(a[2] + b[2] + away**2 * a[0] * b[0] / n)
+    """`pooled` as Python's numbers."""
+    n, mean, squares = pooled(a, b)
+    return int(n), float(mean), float(squares)
 
 
 def _measure(name: str, value: Any, base: Any, what: str, better: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Files opened for a model: columns that are left out are not read, so that nothing in them can matter."""
+"""Opening of files for a model; columns that are left out are not read, so nothing in them can matter."""
 
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,15 +12,14 @@ from kalvi.readers.notation import Notation
 from kalvi.readers.source import Source, open_data
 
 SAMPLED = 10_000
-"""The first rows, by which types, units and levels are found."""
-MARKS = "*?["
+"""The number of first rows from which types, units and levels are inferred."""
 DROP = "drop"
-"""What users call a column that is left out."""
+"""The type by which users leave out a column."""
 
 
 @runtime_checkable
 class ColumnChoices(Protocol):
-    """What was chosen about the columns of a table."""
+    """The user's choices about the columns of a table."""
 
     @property
     def drop(self) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class ColumnChoices(Protocol):
 
     @property
     def advice(self) -> str:
-        """What a user can do about entries that are not of the kind of their column."""
+        """What a user can do about entries that do not fit the type of their column."""
         ...
 
     def on_invalid(self, name: str) -> str:
@@ -42,7 +42,7 @@ def open_source(
     format: str | None,
     types: Mapping[str, str],
 ) -> Source:
-    """The rows of files without the columns that were dropped by name; the encoder handles patterns."""
+    """Open files without the columns that are dropped by name; the encoder drops those by pattern."""
     names = plain_names(choices.drop)
     if names:
         _check_names(data, format, names)
@@ -63,7 +63,7 @@ def column_words(
     category: Sequence[str] = (),
     number: Sequence[str] = (),
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The types that users gave columns, and the columns to drop: from a file, overridden by options."""
+    """The types that the user gave columns, and the columns to drop; options override the file."""
     found = {} if file is None else _in_file(file)
     options: dict[str, str] = {}
     pairs = [(name, "category") for name in category] + [(name, "number") for name in number]
@@ -90,7 +90,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _in_file(file: Path) -> dict[str, str]:
-    """Names and words in a JSON object, or in a CSV file with the columns name and type."""
+    """Read names and types from a JSON object, or from a CSV file with the columns name and type."""
     how = "it must be a CSV file with the columns name and type, or a JSON object of name: type"
     try:
         text = file.read_text("utf-8-sig")
@@ -111,17 +111,17 @@ def _in_file(file: Path) -> dict[str, str]:
 
 
 def plain_names(patterns: Sequence[str]) -> tuple[str, ...]:
-    """The patterns that are plain names."""
-    return tuple(p for p in patterns if not any(mark in p for mark in MARKS))
+    """Those of the patterns that are plain names."""
+    return tuple(p for p in patterns if not has_magic(p))
 
 
 def _check_names(data: Any, format: str | None, names: Sequence[str]) -> None:
-    """Refuse a name that no column has, where the data can be looked at twice."""
+    """Refuse a name that no column has, unless the data come from standard input."""
     if "-" in (data if isinstance(data, list | tuple) else [data]):
         return
     try:
         source = open_data(data, format=format, sample_rows=1)
-    except BadData:  # perhaps of a column that is left out; if not, it comes again
+    except BadData:  # perhaps in a column that is left out; otherwise it is raised again later
         return
     source.close()
     for name in names:

@@ -1,4 +1,4 @@
-"""What a record of a pass says, in plain JSON: for `kalvi inspect`, for the report, for scripts."""
+"""The record of a pass as plain JSON, for `kalvi inspect`, for reports and for scripts."""
 
 from pathlib import Path
 from typing import Any
@@ -6,25 +6,26 @@ from typing import Any
 import numpy as np
 
 from kalvi.columns.encoder import Encoder
-from kalvi.columns.numbers import in_words
+from kalvi.columns.numbers import describe_moments
 from kalvi.columns.targets import Classes, Target
 from kalvi.tabular.progressive import rows_before_scores
 from kalvi.tabular.record import LEVELS, Record
 from kalvi.tabular.scores import ClassScores
 
 UNITS_APART = 3.0
-"""Means this many deviations from the first rows, or deviations as many times theirs, are worth a word."""
+"""Warn of a column whose mean is so many deviations of the first rows away, or whose deviation is so many
+times theirs."""
 
 
 def record_summary(record: Record, target: Target) -> dict[str, Any]:
-    """What was learned from, and how well rows were predicted before they were learned."""
+    """What the model was learned from, and how well rows were predicted before they were learned."""
     return {
         "rows": record.rows,
         "weight": record.weight,
         "seconds": round(record.seconds, 3),
         "files": file_names(record),
-        "curve": curve(record),
-        "drift": drift(record),
+        "curve": curve_summary(record),
+        "drift": drift_summary(record),
         "scores": _scores(record, target),
         "calibration": _calibration(record, target),
         "coverage": _coverage(record, target),
@@ -33,7 +34,7 @@ def record_summary(record: Record, target: Target) -> dict[str, Any]:
 
 
 def all_warnings(described: dict[str, Any]) -> list[str]:
-    """What a person should look into, given the description of a model with a target."""
+    """Warnings, as sentences, about a model with a target, from its description."""
     how, moved = described["reached"], described["drift"]
     found = [f"{how['text']}; set passes higher."] if how and not how.get("converged", True) else []
     found += [moved["words"]] if moved and moved["sure"] and moved["change"] > 0 else []
@@ -43,15 +44,15 @@ def all_warnings(described: dict[str, Any]) -> list[str]:
 
 
 def _column_warnings(column: dict[str, Any], rows: int) -> list[str]:
-    """A column that has left its units, or that looks like an identifier."""
+    """Warnings about a column whose units no longer suit it, or that looks like an identifier."""
     name, kind = column["name"], column["kind"]
     if kind in ("number", "time") and "mean" in column:
         far = abs(column["mean"] - column["centre"]) / column["scale"]
         if max(far, column["std"] / column["scale"]) > UNITS_APART:
             scale = 0.0 if column.get("constant") else column["scale"]
             return [
-                f"'{name}' is {in_words(kind, column['mean'], column['std'])} over "
-                f"all rows, but was {in_words(kind, column['centre'], scale)} in the first, "
+                f"'{name}' is {describe_moments(kind, column['mean'], column['std'])} over "
+                f"all rows, but was {describe_moments(kind, column['centre'], scale)} in the first, "
                 "by which it is standardised; shuffle the rows, or widen the prior "
                 "(--set prior_scale=...)."
             ]
@@ -63,7 +64,7 @@ def _column_warnings(column: dict[str, Any], rows: int) -> list[str]:
     return []
 
 
-def curve(record: Record) -> dict[str, Any]:
+def curve_summary(record: Record) -> dict[str, Any]:
     """The progressive loss along the rows."""
     rows, total = record.curve
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -77,8 +78,8 @@ def curve(record: Record) -> dict[str, Any]:
     }
 
 
-def drift(record: Record) -> dict[str, Any] | None:
-    """How the loss of the last tenth of the rows compares with that of the tenth before, also in words."""
+def drift_summary(record: Record) -> dict[str, Any] | None:
+    """How the loss of the last tenth of the rows compares with that of the tenth before, and a sentence."""
     found = None if record.losses is None else record.losses.drift()
     if found is None:
         return None

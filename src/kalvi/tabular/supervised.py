@@ -1,7 +1,7 @@
-"""A model of a table with a target: how it learns rows, predicts others and is described.
+"""Models that predict one column of a table from the others: learning, predictions and descriptions.
 
-Rows are predicted before they are learned, block by block. `linear`, `gaussian_process` and `neural` say
-which estimator learns, how the target is read and what is predicted.
+Rows are predicted before they are learned, block by block. The classes in `linear`, `gaussian_process` and
+`neural` choose the estimator, read the target and make the predictions.
 """
 
 from abc import abstractmethod
@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from kalvi import __version__
 from kalvi.columns.encoder import Encoder, kinds_of
 from kalvi.columns.targets import Classes, Target
+from kalvi.readers.errors import counted
 from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.tabular import effects, integrity
@@ -21,8 +22,8 @@ from kalvi.tabular.choices import Choices
 from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.text import NAMES, counted
-from kalvi.tabular.rows import Rows, dense, weights
+from kalvi.tabular.renderers.text import NAMES
+from kalvi.tabular.rows import Rows, check_columns, dense, weights
 from kalvi.tabular.summary import all_warnings, record_summary, scores_absent
 from kalvi.tabular.table_model import RowModel
 from kalvi.tabular.target_predictions import (
@@ -33,7 +34,7 @@ from kalvi.tabular.target_predictions import (
 )
 
 MOST_NAMED = 6
-"""So many classes are named in one line."""
+"""The most classes that are named in one line."""
 WITHOUT_COEFFICIENTS: dict[str, Any] = {
     "passes": None,
     "reached": None,
@@ -45,11 +46,11 @@ WITHOUT_COEFFICIENTS: dict[str, Any] = {
     "intercept": [],
     "diagnosis_absent": None,
 }
-"""What a description holds of a model that has nothing to say of it."""
+"""Entries of a description for models that have no such property."""
 
 
 class SupervisedFields(NamedTuple):
-    """What is saved: encoder, target and estimator of a table, and the record of the pass."""
+    """The fields that are saved: encoder, target, estimator, and the record of the pass."""
 
     model: str
     choices: Choices
@@ -67,30 +68,30 @@ class SupervisedModel(RowModel, SupervisedFields):
     __slots__ = ()
 
     MODEL: ClassVar[str]
-    """What users call this kind of model."""
+    """The name of this kind of model in commands."""
 
     @classmethod
     @abstractmethod
     def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
-        """How the target is read, from its first rows."""
+        """The target, given its first rows."""
 
     @classmethod
     @abstractmethod
     def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
-        """The estimator, before any row."""
+        """An estimator that has not learned any rows."""
 
     @classmethod
     @abstractmethod
     def widens(cls) -> bool:
-        """Whether new levels may widen the rows, which may then be sparse."""
+        """Whether new levels may add features; if so, rows may be sparse."""
 
     @abstractmethod
     def first_rows(self) -> int:
-        """How many rows of a stream are learned together before any is predicted."""
+        """The number of rows of a stream that are learned before any is predicted."""
 
     @abstractmethod
     def widen(self, width: int) -> None:
-        """Make room in the estimator for rows of this width."""
+        """Make room in the estimator for rows with so many features."""
 
     @abstractmethod
     def prediction(self, x: Any) -> Prediction:
@@ -98,11 +99,11 @@ class SupervisedModel(RowModel, SupervisedFields):
 
     @abstractmethod
     def has_diagnosis(self) -> bool:
-        """Whether its Gaussian can be compared with a posterior."""
+        """Whether the Gaussian can be compared with the exact posterior."""
 
     @abstractmethod
-    def diagnosed(self, draws: int = 1000) -> dict[str, Any] | None:
-        """How far the Gaussian is from the posterior of the sample's rows; None without a sample."""
+    def diagnosed(self) -> dict[str, Any] | None:
+        """How far the Gaussian is from the exact posterior of the sample's rows; None without a sample."""
 
     @abstractmethod
     def specifics(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class SupervisedModel(RowModel, SupervisedFields):
 
     @classmethod
     def begin(cls, source: Source, choices: Choices) -> "SupervisedModel":
-        """A model before its first row, with types, units and levels from the source's sample."""
+        """A model before its first row; types, units and levels are those of the source's sample."""
         sample = source.sample
         target = cls.choose_target(choices.target, sample[choices.target], choices.classes)
         taken = {choices.target, *([choices.weight] if choices.weight else [])}
@@ -127,7 +128,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return begun._replace(notation=source.words(begun.columns()))
 
     def fresh(self, *, keep_rows: bool = False, diagnose: bool = False) -> "SupervisedModel":
-        """A model with the same columns, units and settings before its first row."""
+        """A model with the same columns, units and settings that has not learned any rows."""
         estimator = self.new_estimator(self.target, self.encoder.width, self.choices.parameters)
         return self._replace(
             choices=self.choices._replace(keep_rows=keep_rows, diagnose=diagnose),
@@ -149,9 +150,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return (self.target.name,)
 
     def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
-        for name in (*self.encoder.columns(), self.target.name):
-            if name not in table.column_names:
-                raise BadData(f"{locate(0)}: there is no column '{name}', which the model needs.")
+        check_columns(table, locate, (*self.encoder.columns(), self.target.name))
         y, there = self.target.read(table, locate, skip=self.choices.skip_unlabelled)
         weight = weights(table, locate, self.choices.weight) * there
         x, encoder, unseen = encoder.encode(table, locate, learn=True)
@@ -163,7 +162,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return x, unseen
 
     def learned(self, rows: Rows, start: int) -> "SupervisedModel":
-        """The model after a piece, whose blocks are each predicted and then learned."""
+        """The model after a piece of the stream; each block is predicted before it is learned."""
         if self.has_begun() and rows.x.shape[1] > self.estimator.n_features_in_:
             self.widen(rows.x.shape[1])
         model, first, n = self, 0, len(rows.y)
@@ -178,34 +177,34 @@ class SupervisedModel(RowModel, SupervisedFields):
         return model._replace(encoder=rows.encoder, record=record)
 
     def finished(self) -> "SupervisedModel":
-        """The model at the end: with the diagnosis if asked for, without rows unless they stay."""
+        """The model at the end of a run: with a diagnosis if asked for, without rows unless to be kept."""
         found = self.diagnosed() if self.choices.diagnose else None
         record = self.record._replace(diagnosis=found)
         return self._replace(record=record if self.choices.keep_rows else record.without_rows())
 
     def has_begun(self) -> bool:
-        """Whether the estimator has seen a row."""
+        """Whether the estimator has learned any rows."""
         return hasattr(self.estimator, "n_features_in_")
 
     def evidence(self) -> float | None:
-        """The progressive log evidence of the rows as they came, where the estimator has it."""
+        """The progressive log evidence of the rows in their order; None if the estimator has none."""
         curve = self.record.curve
         if len(curve.total) and hasattr(self.estimator, "elbo_"):
-            return float(curve.total[-1])  # of the stream, whatever the passes after it changed
+            return float(curve.total[-1])  # of the first pass, whatever later passes changed
         found = getattr(self.estimator, "log_evidence_", None)
         return None if found is None else found - self.unit_log_density()
 
     def unit_log_density(self) -> float:
-        """What log densities of the rows change by where the target is standardised."""
+        """What the log density of the rows changes by because the target is standardised."""
         return self.record.weight * float(np.log(self.target_scale()))
 
     def target_scale(self) -> float:
-        """The unit of the target in which the estimator learns."""
+        """The unit, for the estimator, of a standardised target."""
         zero, one = self.target.in_original_units(np.array([0.0, 1.0]))
         return float(one - zero)
 
     def _learned_block(self, rows: Rows) -> "SupervisedModel":
-        """The model after a block of rows, which is predicted first, with a point of the learning curve."""
+        """The model after a block of rows, which is predicted first; adds a point to the learning curve."""
         if not np.any(rows.weight > 0):
             return self
         record = self._score_block(rows) if self.has_begun() else self.record
@@ -227,9 +226,9 @@ class SupervisedModel(RowModel, SupervisedFields):
         self.estimator.partial_fit(x, y, sample_weight=weight, **extra)
 
     def score(self, x: Any, y: np.ndarray, at: np.ndarray) -> Record:
-        """The record with predictions of rows of x and y, at positions `at` of the stream.
+        """The record with predictions of these rows, at positions `at` of the stream.
 
-        Few rows are padded, so that one size is compiled.
+        The rows are padded to one size, for which programs are compiled once.
         """
         n = len(y)
         x, y_padded, _ = padded(x, y, y)
@@ -238,7 +237,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return self.record.predicted(self.target, made.mean[:n], inside, y, at)
 
     def _score_block(self, rows: Rows) -> Record:
-        """The record with predictions of some of the rows of a block that is still to be learned."""
+        """The record with predictions of rows of a block that has not been learned yet."""
         learned = self.record.rows
         inputs = self.encoder.numbers.width + len(self.encoder.groups)
         which = scored_rows(learned, rows.weight, inputs)
@@ -252,11 +251,11 @@ class SupervisedModel(RowModel, SupervisedFields):
         return record._replace(examples=examples)
 
     def _samples(self) -> bool:
-        """Whether rows are drawn for the diagnosis."""
+        """Whether a sample of the rows is drawn for the diagnosis."""
         return (self.choices.keep_rows or self.choices.diagnose) and self.has_diagnosis()
 
     def _completed(self, table: pa.Table, locate: RowLocator) -> pa.Table:
-        """The table with columns it lacks as missing, where missing values are imputed."""
+        """The table with empty columns for those that it lacks, if missing values are imputed."""
         for name in self.encoder.columns():
             if name in table.column_names:
                 continue
@@ -284,7 +283,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return self.target.values()
 
     def predict(self, frame: Any, return_std: bool = False) -> Any:
-        """The likeliest class of each row of a frame; of a number its mean and, if asked, its deviation."""
+        """The likeliest class of each row of a frame; for numbers, the mean and, if asked, its sd."""
         if isinstance(self.target, Classes):
             if return_std:
                 raise ValueError(
@@ -306,7 +305,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return self.in_pieces(frame, lambda x: self.prediction(x).mean)
 
     def predict_interval(self, frame: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of the intervals that `kalvi predict` writes; of classes, a column for each."""
+        """The lower and upper ends of the intervals; for classes, with a column for each class."""
         table = self.predict_table(frame, level)
         if not isinstance(self.target, Classes):
             return table["lower"].to_numpy(), table["upper"].to_numpy()
@@ -377,14 +376,14 @@ class SupervisedModel(RowModel, SupervisedFields):
             yield "the classes", some and (len(found) == n or not self.streams())
 
     def n_parameters(self) -> int:
-        """How many parameters the posterior has; 0 where there is none."""
+        """The number of parameters of the posterior; 0 if there is none yet."""
         try:
             return int(self.estimator.posterior_.dim)
         except (NotFittedError, AttributeError):
             return 0
 
     def labels(self) -> list[str]:
-        """The labels of the classes; empty where the target is a number."""
+        """The labels of the classes; empty if the target is a number."""
         return list(self.target.labels) if isinstance(self.target, Classes) else []
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The models that `kalvi fit` makes of a table with a target, by the names that users give them."""
+"""The kinds of models that `kalvi fit` can fit, by their names."""
 
 from kalvi.readers.source import Source
 from kalvi.tabular.choices import Choices, likely_model
@@ -24,7 +24,7 @@ KINDS: dict[str, type[SupervisedModel]] = {
 
 
 def new_model(source: Source, choices: Choices) -> SupervisedModel:
-    """A model before its first row, of the kind that was chosen or that suits the target."""
+    """A model before its first row, of the kind that the user chose or that suits the target."""
     for role, name in (("target", choices.target), ("weight", choices.weight)):
         if name is not None and name not in source.sample.column_names:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""What the commands need of a model: of any, and of one that learns the rows of a stream.
+"""The interfaces of models of tables: `TableModel` for all, `RowModel` for those that learn from rows.
 
-Every kind of model has a class that implements one of these two, in a file of its name: `linear`,
-`gaussian_process`, `neural`, `factor_analysis` and `binary_matrix`. A model is a named tuple, which is how
-it is saved, and is never changed: what learns gives a new one.
+Every kind of model is a class that implements one of the two, in a file of its own: `linear`,
+`gaussian_process`, `neural`, `factor_analysis` and `binary_matrix`. A model is a named tuple, so that it
+can be saved, and is never changed: a method that learns returns a new one.
 """
 
 import warnings
@@ -21,80 +21,71 @@ from kalvi.tabular import sources
 from kalvi.tabular.frames import data_of
 from kalvi.tabular.integrity import Rules, guarded
 from kalvi.tabular.predictions import (
+    DEFAULTS,
     PIECE,
-    Outcome,
     PredictedPiece,
+    PredictionOutcome,
+    PredictOptions,
     RowPredictions,
-    Tell,
     Unseen,
     add_counts,
     check_kept,
     join_columns,
-    nobody,
 )
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers import Summary
 from kalvi.tabular.rows import Rows
 
 ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
-"""What a user can do about an entry that is not of the kind of a model's column."""
+"""What a user can do about an entry that does not fit the type of a model's column."""
 WHOSE = "this model"
 
 
 class TableModel(ABC):
-    """A model of a table that can be saved in a file, predict and be described."""
+    """A model that can be saved, make predictions and describe itself."""
 
     __slots__ = ()
 
-    model: str  # what it is called: "logistic", "factor", ...
-    run: str  # the number of the run that it came out of
+    model: str  # the name of its kind: "logistic", "factor", ...
+    run: str  # the identifier of the run that made it
     _replace: Callable[..., Any]
 
     @abstractmethod
     def streams(self) -> bool:
-        """Whether rows are learned as they come."""
+        """Whether rows are learned as they are read, not all together."""
 
     @abstractmethod
     def merges(self) -> bool:
-        """Whether models of shards can become one."""
+        """Whether models of shards of the data can be merged."""
 
     @abstractmethod
     def open_to_predict(
-        self,
-        data: tuple[str, ...] | pa.Table,
-        format: str | None = None,
-        types: dict[str, str] | None = None,
-        keep: tuple[str, ...] = (),
+        self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source | None:
-        """The rows to predict; None for a model that predicts what it was fitted to."""
+        """Open the rows to predict; None for a model that predicts the entries it was fitted to."""
 
     @abstractmethod
     def predictions(
-        self,
-        source: Source | None,
-        *,
-        keep: tuple[str, ...] = (),
-        level: float = 0.95,
-        tell: Tell = nobody,
+        self, source: Source | None, how: PredictOptions = DEFAULTS
     ) -> Iterator[PredictedPiece]:
-        """Predictions piece by piece, with intervals of this level, beside the columns to keep."""
+        """Predictions piece by piece, with intervals of this level, after the columns to keep."""
 
     @abstractmethod
     def describe(self, name: str, *, diagnose: bool = False) -> dict[str, Any]:
-        """All that a person may want to know of the model, in plain JSON, under the name of its file."""
+        """Everything a user may want to know about the model, as plain JSON; `name` is that of its file."""
 
     @abstractmethod
     def rules(self) -> Rules:
-        """What must hold of a model that came out of a file: pairs of what is checked and the outcome."""
+        """What must hold of a model from a file: pairs of what is checked and whether it is right."""
 
     def summary(self, diagnose: bool = False) -> Summary:
-        """What `kalvi inspect` says: a dict that prints as its text."""
+        """The output of `kalvi inspect`, as a dict that prints as text."""
         with guarded(WHOSE):
             return Summary(self.describe("model", diagnose=diagnose))
 
 
 class RowModel(TableModel):
-    """A model that learns the rows of a stream (`learn`) and predicts rows."""
+    """A model that learns from rows and predicts rows; `learn.learn` makes the pass."""
 
     __slots__ = ()
 
@@ -102,11 +93,11 @@ class RowModel(TableModel):
     encoder: Encoder
     estimator: Any
     record: Record
-    notation: dict[str, str]  # columns that are written in other than the plain way
+    notation: dict[str, str]  # by column, how entries are written, if not in the plain way
 
     @abstractmethod
     def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
-        """A piece of the stream as numbers; what it cannot be is refused with its place."""
+        """A piece of the stream as numbers; an invalid entry is refused, and the error says where it is."""
 
     @abstractmethod
     def learned(self, rows: Rows, start: int) -> "RowModel":
@@ -114,42 +105,42 @@ class RowModel(TableModel):
 
     @abstractmethod
     def revisits(self, n_rows: int) -> bool:
-        """Whether so many rows, once streamed, are passed over again up to the optimum."""
+        """Whether the model passes over so many rows again, after the stream, up to the optimum."""
 
     @abstractmethod
     def learn_together(self, pieces: list[Rows]) -> "RowModel":
-        """The model of all rows at once: after further passes over them, if they were streamed."""
+        """The model of all rows together: by further passes over them, if they were streamed."""
 
     @abstractmethod
     def finished(self) -> "RowModel":
-        """The model when all rows are learned, without the rows that only the run needed."""
+        """The model at the end of a run, without the rows that only the run needed."""
 
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """The columns of a table that it knows."""
+        """The columns of a table that the model reads."""
 
     @abstractmethod
     def types_beside_inputs(self) -> dict[str, str]:
-        """How the columns beside those of the encoder must be read: "number" or "category"."""
+        """The types of the columns other than the inputs: "number" or "category"."""
 
     @abstractmethod
     def text_columns(self) -> tuple[str, ...]:
-        """Columns that are read as text when rows are predicted, so that nothing in them ends the run."""
+        """Columns that are read as text for predictions, so that no entry of theirs can be invalid."""
 
     @abstractmethod
     def outline(self) -> dict[str, Any]:
-        """What is known before a pass, in plain JSON: the model, its rows so far and its columns."""
+        """What is known before a pass, as plain JSON: the model, its rows so far and its columns."""
 
     @abstractmethod
     def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
-        """Rows of x for predictions, and levels that are new."""
+        """The features of rows to predict, and levels that are new."""
 
     @abstractmethod
     def predicted(self, table: pa.Table, locate: RowLocator, level: float) -> RowPredictions:
-        """What the model says of some rows."""
+        """Predictions of some rows."""
 
     def column_types(self) -> dict[str, str]:
-        """How the columns of other files must be read: their words, as in `readers.notation`."""
+        """The types and notations with which other files are read, as in `readers.notation`."""
         encoder = self.encoder
         kinds = {group.name: group.keys.kind for group in encoder.groups}
         kinds |= dict(zip(encoder.numbers.names, encoder.numbers.kinds, strict=True))
@@ -157,7 +148,7 @@ class RowModel(TableModel):
         return known | self.types_beside_inputs() | self.notation
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of entries of a column that are not of its kind, in files that the model reads."""
+        """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         return self.choices.on_invalid(name) if name in self.columns() else "keep"
 
     def open_rows(
@@ -166,9 +157,9 @@ class RowModel(TableModel):
         format: str | None = None,
         types: dict[str, str] | None = None,
     ) -> Source:
-        """Files, or a table, with the columns of the model; absent ones are missed when rows are read.
+        """Open files, or a table, with the columns of the model; `read` notices absent ones later.
 
-        Columns that were dropped when it was fitted are not read, unless `types` names them.
+        Columns that were dropped when the model was fitted are not read, unless `types` names them.
         """
         types = types or {}
         return open_data(
@@ -183,35 +174,26 @@ class RowModel(TableModel):
         )
 
     def open_to_predict(
-        self,
-        data: tuple[str, ...] | pa.Table,
-        format: str | None = None,
-        types: dict[str, str] | None = None,
-        keep: tuple[str, ...] = (),
+        self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source:
-        """The rows to predict; columns that are only carried over are written as they came."""
+        """Open the rows to predict; columns that are only carried over are written as they stand."""
         if not data:
             raise ValueError("give the rows to predict: a file, several, or - for standard input.")
-        carried = (name for name in keep if name not in self.encoder.columns())
+        carried = (name for name in how.keep if name not in self.encoder.columns())
         text = dict.fromkeys((*carried, *self.text_columns()), "category")
-        return self.open_rows(data, format, {**(types or {}), **text})
+        return self.open_rows(data, how.format, {**how.types, **text})
 
     def predictions(
-        self,
-        source: Source | None,
-        *,
-        keep: tuple[str, ...] = (),
-        level: float = 0.95,
-        tell: Tell = nobody,
+        self, source: Source | None, how: PredictOptions = DEFAULTS
     ) -> Iterator[PredictedPiece]:
-        """Predictions piece by piece, beside the columns to keep."""
+        """Predictions piece by piece, after the columns to keep."""
         assert source is not None  # `open_to_predict` gives one
-        check_kept(source, keep)
-        known = {*self.columns(), *keep}
+        check_kept(source, how.keep)
+        known = {*self.columns(), *how.keep}
         ignored = tuple(name for name in source.schema.names if name not in known)
-        outcome, total = Outcome(0, ignored, {}, 0, None, "", self._absent(source)), 0.0
+        outcome, total = PredictionOutcome(0, ignored, {}, 0, None, "", self._absent(source)), 0.0
         for piece in source.pieces(PIECE):
-            found = self.predicted(piece.table, piece.locate, level)
+            found = self.predicted(piece.table, piece.locate, how.level)
             total += found.total
             count = outcome.labelled + found.labelled
             outcome = outcome._replace(
@@ -221,24 +203,26 @@ class RowModel(TableModel):
                 score=total / count if count else None,
                 measure=found.measure,
             )
-            tell(outcome.rows, source.fraction())
-            yield PredictedPiece(join_columns(piece.table.select(list(keep)), found.table), outcome)
+            how.tell(outcome.rows, source.fraction())
+            yield PredictedPiece(
+                join_columns(piece.table.select(list(how.keep)), found.table), outcome
+            )
 
     def predict_table(self, frame: Any, level: float = 0.95) -> pa.Table:
-        """The columns that `kalvi predict` writes for the rows of a frame."""
+        """The table that `kalvi predict` writes for the rows of a frame."""
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1; got {level!r}.")
         source = self.open_to_predict(data_of(frame))
         try:
             with guarded(WHOSE):
-                pieces = list(self.predictions(source, level=level))
+                pieces = list(self.predictions(source, PredictOptions(level=level)))
                 _warn(pieces[-1].outcome, stacklevel=3)
                 return pa.concat_tables([piece.table for piece in pieces])
         finally:
             source.close()
 
     def in_pieces(self, frame: Any, answer: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """What `answer` says of the numbers of each row of a frame."""
+        """What `answer` returns for the features of a frame's rows, computed in pieces."""
         source = self.open_to_predict(data_of(frame))
         parts, unseen = [], {}
         try:
@@ -247,7 +231,7 @@ class RowModel(TableModel):
                     x, new = self.inputs(piece.table, piece.locate)
                     unseen = add_counts(unseen, new)
                     parts.append(answer(x))
-            _warn(Outcome(0, (), unseen, 0, None, "", self._absent(source)), stacklevel=4)
+            _warn(PredictionOutcome(0, (), unseen, 0, None, "", self._absent(source)), stacklevel=4)
         finally:
             source.close()
         return np.concatenate(parts)
@@ -257,6 +241,6 @@ class RowModel(TableModel):
         return tuple(name for name in self.encoder.columns() if name not in source.schema.names)
 
 
-def _warn(outcome: Outcome, stacklevel: int) -> None:
+def _warn(outcome: PredictionOutcome, stacklevel: int) -> None:
     for said in outcome.surprises():
         warnings.warn(f"{said}.", UserWarning, stacklevel=stacklevel)

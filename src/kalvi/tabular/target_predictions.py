@@ -1,4 +1,4 @@
-"""Predictions of a column: their intervals, the table that is written of them, and examples."""
+"""Predictions of a target: their intervals, their table, their scores, and examples."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,17 +13,17 @@ from kalvi.tabular.record import EXAMPLES
 from kalvi.tabular.rows import Rows
 
 LEVEL = 0.95
-"""The level of the intervals of examples."""
+"""The level of the intervals in examples."""
 
 
 class Prediction(NamedTuple):
-    """Predictions for some rows, with intervals that are computed when they are asked for."""
+    """Predictions for some rows, with intervals that are computed on demand."""
 
     mean: np.ndarray  # of y, or the probability of each class
     spread: Callable[[float], Spread] | None
-    """Standard deviations and central intervals of a level; None where there are none."""
+    """Computes standard deviations and central intervals of a level; None if there are none."""
     inside: Callable[[np.ndarray], np.ndarray] | None = None
-    """For numbers: whether the intervals of `record.LEVELS` hold y, a column for each level."""
+    """For numbers, says whether the intervals contain y, with a column for each of `record.LEVELS`."""
 
 
 def prediction_table(made: Prediction, target: Target, level: float) -> pa.Table:
@@ -45,7 +45,7 @@ def prediction_table(made: Prediction, target: Target, level: float) -> pa.Table
 def score_predictions(
     mean: np.ndarray, table: pa.Table, target: Target, notation: str
 ) -> tuple[int, float]:
-    """How many rows have a target to compare the predictions with, and the sum of their losses."""
+    """The number of rows that have a target, and the sum of the losses of their predictions."""
     if target.name not in table.column_names or not pa.types.is_string(table[target.name].type):
         return 0, 0.0
     y, there = target.read_for_scoring(table[target.name], notation)
@@ -64,7 +64,7 @@ def make_examples(
     target: Target,
     columns: Sequence[str],
 ) -> tuple[dict[str, Any], ...]:
-    """A few of the rows `which`, each with its first columns, its prediction and its target."""
+    """A few of the rows `which`, each with its first columns, its target and its prediction."""
     which = which[np.linspace(0, len(which) - 1, min(EXAMPLES, len(which))).astype(int)]
     made = predict(rows.x[which])
     spread = made.spread and made.spread(LEVEL)
@@ -81,7 +81,7 @@ def make_examples(
 
 
 def _example(mean: np.ndarray, spread: Spread | None, i: int, target: Target) -> dict[str, Any]:
-    """Prediction i as numbers; of classes, that of the second of two or the likeliest of several."""
+    """Prediction i and its interval; for classes, that of the second of two or the likeliest of several."""
     found: dict[str, Any] = {}
     which: Any = i
     if isinstance(target, Classes):
@@ -95,7 +95,7 @@ def _example(mean: np.ndarray, spread: Spread | None, i: int, target: Target) ->
 
 
 def _for_each_class(spread: Spread) -> Spread:
-    """The spread with a column for each class; of two classes, that of the second comes alone."""
+    """The spread with a column for each class; for two classes, it is given for the second only."""
     if spread.std.ndim == 2:
         return spread
     std, lower, upper = spread

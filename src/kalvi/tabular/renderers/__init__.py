@@ -1,7 +1,7 @@
-"""Models in words: what the commands print, and what `summary()` prints in Python.
+"""Text about models, as the commands and `summary()` print it.
 
-A renderer makes lines of text of plain data, one class for each kind of model; it decides nothing and
-prints nothing.
+A renderer turns plain data into lines of text; each kind of model has one. It decides nothing and prints
+nothing.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def renderer_of(model: str) -> Renderer:
 
 
 class Summary(dict[str, Any]):
-    """What a model is, as a dict; printed as `kalvi inspect` prints it."""
+    """The description of a model, as a dict that prints like `kalvi inspect`."""
 
     def __str__(self) -> str:
         return "\n".join(renderer_of(self["model"]).summary_lines(self, 15, str))

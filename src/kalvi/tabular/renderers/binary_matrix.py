@@ -1,15 +1,16 @@
-"""What is said of a factorised binary matrix."""
+"""Text about a factorised binary matrix."""
 
 from typing import Any
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.renderer import Renderer
-from kalvi.tabular.renderers.text import Facts, Paint, counted, fact_lines, note_lines
+from kalvi.tabular.renderers.text import Facts, Paint, fact_lines, note_lines
 
 
 class MatrixRenderer(Renderer):
-    """The words for the factors of a matrix, which is learned whole."""
+    """Text about the factors of a matrix, which is learned in one piece."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
         return []
@@ -37,7 +38,7 @@ class MatrixRenderer(Renderer):
 
 
 def _size(summary: dict[str, Any]) -> str:
-    """How many factors there are of how large a matrix."""
+    """The number of factors and the size of the matrix, as a phrase."""
     shape = f"{summary['rows']:,} × {summary['cols']:,} matrix"
     return f"{counted(summary['n_factors'], 'factor')} of a {shape}"
 

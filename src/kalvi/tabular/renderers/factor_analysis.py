@@ -1,7 +1,8 @@
-"""What is said of a factor analysis."""
+"""Text about a factor analysis."""
 
 from typing import Any
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.renderer import Renderer
@@ -10,20 +11,19 @@ from kalvi.tabular.renderers.text import (
     Facts,
     Paint,
     column_line,
-    counted,
     fact_lines,
     input_lines,
     note_lines,
     reason,
-    speed,
+    speed_text,
 )
 
 STRONGEST = 6
-"""So many columns of a factor are named."""
+"""The most columns that are named for a factor."""
 
 
 class FactorRenderer(Renderer):
-    """The words for the factors of a table."""
+    """Text about a factor analysis."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
         said = input_lines(outline, source)
@@ -38,7 +38,7 @@ class FactorRenderer(Renderer):
 
     def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
         return [
-            f"{_size(summary)}: {summary['rows']:,} rows, {speed(summary)}",
+            f"{_size(summary)}: {summary['rows']:,} rows, {speed_text(summary)}",
             f"the factors hold {summary['explained']:.1%} of the columns' variance",
         ]
 
@@ -56,7 +56,7 @@ class FactorRenderer(Renderer):
 
 
 def _size(summary: dict[str, Any]) -> str:
-    """How many factors there are of how many columns."""
+    """The number of factors and columns, as a phrase."""
     columns = counted(len(summary["columns"]), "column")
     return f"{counted(summary['components'], 'factor')} of {columns}"
 

@@ -1,4 +1,4 @@
-"""What a renderer says of a model; it is given plain data and makes lines of text."""
+"""The interface of renderers, which turn plain data about a model into lines of text."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -9,20 +9,20 @@ from kalvi.tabular.renderers.text import Paint
 
 
 class Renderer(ABC):
-    """The words for one kind of model."""
+    """Makes the text about one kind of model."""
 
     @abstractmethod
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
-        """Before a pass: the types that were found in the first rows, and what is made of them."""
+        """Lines before a pass: the types found in the first rows, and how each column is used."""
 
     @abstractmethod
     def progress(self, record: Record) -> str:
-        """During a pass: how good predictions are so far, beside the progress bar."""
+        """Text beside the progress bar during a pass: how good predictions are so far."""
 
     @abstractmethod
     def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
-        """After a pass: what was learned, in a line or a few."""
+        """A few lines after a pass: what was learned."""
 
     @abstractmethod
     def summary_lines(self, summary: dict[str, Any], most: int, paint: Paint) -> list[str]:
-        """All about a model; `most` effects are listed, and `paint` colours the verdict of a fit."""
+        """All lines about a model, with at most `most` effects; `paint` colours the verdict on a fit."""

@@ -1,7 +1,8 @@
-"""What is said of a model with a target."""
+"""Text about a model with a target."""
 
 from typing import Any
 
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.renderer import Renderer
@@ -12,17 +13,16 @@ from kalvi.tabular.renderers.text import (
     Paint,
     column_line,
     column_text,
-    counted,
     fact_lines,
     input_lines,
     note_lines,
     reason,
-    speed,
+    speed_text,
 )
 
 
 class SupervisedRenderer(Renderer):
-    """The words for linear models, Gaussian processes and networks."""
+    """Text about linear models, Gaussian processes and neural networks."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
         target, classes = outline["target"], outline["classes"] or []
@@ -40,7 +40,7 @@ class SupervisedRenderer(Renderer):
         n, rows = summary["parameters"], counted(summary["rows"], "row")
         size = f"{counted(n, 'parameter')}, " if n else ""
         name = f"{NAMES[summary['model']]} of {summary['target']}"
-        said = [f"{name}: {rows}, {size}{speed(summary)}"]
+        said = [f"{name}: {rows}, {size}{speed_text(summary)}"]
         if summary["log_loss"] is not None:
             said.append(f"progressive log loss {summary['log_loss']:.6f} nats a row")
         if summary.get("reached"):
@@ -84,7 +84,7 @@ def _table_facts(summary: dict[str, Any], paint: Paint) -> Facts:
 
 
 def _reached(found: dict[str, Any] | None) -> Facts:
-    """The bound on the log evidence, if it was climbed, and where the posterior is."""
+    """The bound on the log evidence, if the fit maximised it, and how the posterior was found."""
     if not found:
         return []
     bound = [("bound", f"{found['bound']:,.2f} on the log evidence")] if "bound" in found else []
@@ -104,7 +104,7 @@ def _score_lines(scores: dict[str, Any] | None) -> list[str]:
 
 
 def _effect_lines(summary: dict[str, Any], most: int) -> list[str]:
-    """The strongest effects with their credible intervals, and the intercept apart from them."""
+    """The strongest effects with their credible intervals, and then the intercept."""
     effects = summary["effects"][:most]
     if not effects:
         return []

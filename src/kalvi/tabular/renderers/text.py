@@ -1,9 +1,10 @@
-"""Phrases that the renderers share: counts, columns, lists of facts and notes."""
+"""Text that the renderers have in common: columns, lists of facts, and notes."""
 
 from collections.abc import Callable
 from typing import Any
 
-from kalvi.columns.numbers import in_words
+from kalvi.columns.numbers import describe_moments
+from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 
 NAMES = {
@@ -13,17 +14,12 @@ NAMES = {
     "gp": "Gaussian process",
     "neural": "neural network",
 }
-"""Models of tables with a target, in words."""
+"""The names of models with a target, for people."""
 SHOWN = 12
-"""So many columns are listed."""
+"""The most columns that are listed."""
 
 Facts = list[tuple[str, str]]
 Paint = Callable[[str], str]
-
-
-def counted(n: int, noun: str) -> str:
-    """A number of things, such as "1 row" or "2 rows"."""
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def fact_lines(facts: Facts) -> list[str]:
@@ -32,23 +28,23 @@ def fact_lines(facts: Facts) -> list[str]:
 
 
 def note_lines(summary: dict[str, Any]) -> list[str]:
-    """A line for each thing that a person should look into."""
+    """A line for each warning."""
     return [f"note: {warning}" for warning in summary["warnings"]]
 
 
-def speed(summary: dict[str, Any]) -> str:
-    """How long a pass took, and how many rows it learned in a second."""
+def speed_text(summary: dict[str, Any]) -> str:
+    """How long a pass took, and how many rows it learned per second."""
     rows = summary["rows"] / max(summary["seconds"], 1e-9)
     return f"{summary['seconds']:.1f} s ({rows:,.0f} rows/s)"
 
 
 def column_line(name: str, said: str) -> str:
-    """A column, and what is said of it."""
+    """A line with the name of a column and text about it."""
     return f"  {name[:28]:<28} {said}"
 
 
 def column_text(column: dict[str, Any]) -> str:
-    """A column in a few words: its kind, its levels or its law, what is missing."""
+    """A short description of a column: its type, its levels or distribution, and what is missing."""
     missing = f", {column['missing']:,} missing" if column.get("missing") else ""
     kind, noun = column["kind"], {"category": "level", "text": "word"}.get(column["kind"])
     if noun is not None:
@@ -64,12 +60,12 @@ def column_text(column: dict[str, Any]) -> str:
     if "centre" in column:
         scale = 0.0 if column.get("constant") else column["scale"]
         ends = column.get("mean", column["centre"]), column.get("std", scale)
-        law = f"  {in_words(kind, *ends)}"
+        law = f"  {describe_moments(kind, *ends)}"
     return f"{kind}{law}{missing}"
 
 
 def input_lines(outline: dict[str, Any], source: Source) -> list[str]:
-    """The types of the inputs that were found in the first rows, and why."""
+    """A line for each input with the type found in the first rows, and the reason."""
     first = counted(source.sample.num_rows, "row")
     said = [f"{counted(len(source.files), 'file')}, types by the first {first}:"]
     hidden = 0
@@ -84,6 +80,6 @@ def input_lines(outline: dict[str, Any], source: Source) -> list[str]:
 
 
 def reason(about: Any, *, learned: bool = False) -> str:
-    """Why a column was taken for what it is; what a model has learned stays as it was."""
+    """Why a column was given its type; a model that has learned rows keeps the types it knows."""
     known = learned and about.why.startswith("asked for")
     return "; ".join(("as the model knows it" if known else about.why, *about.notes))

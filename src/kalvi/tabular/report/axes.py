@@ -1,7 +1,7 @@
-"""Where a number lies on an axis, and which round numbers to write beside it.
+"""Where a number lies on an axis, and which round numbers to write beside the axis.
 
-A scale maps [low, high] onto [0, 1], straight or by logarithms; figures use it in percent of their
-box, so that a figure may be of any width while its text keeps its size.
+A scale maps [low, high] onto [0, 1], linearly or by logarithms. Figures use it in percent of their box, so
+that a figure may have any width while its text keeps its size.
 """
 
 import math
@@ -19,20 +19,20 @@ class Scale(NamedTuple):
     log: bool = False
 
     def __call__(self, value: Number) -> float:
-        """The place of a value: 0 at `low`, 1 at `high`, beyond them outside."""
+        """The position of a value: 0 at `low`, 1 at `high`, and outside [0, 1] beyond them."""
         if self.log:
             least = math.log(self.low)
             return (math.log(value) - least) / (math.log(self.high) - least)
         return value / (self.high - self.low) - self.low / (self.high - self.low)
 
     def clipped(self, value: Number) -> float:
-        """The place of a value, held within the box."""
+        """The position of a value, clipped to [0, 1]."""
         if self.log and value <= 0:
             return 0.0
         return min(1.0, max(0.0, self(min(max(value, self.low), self.high))))
 
     def ticks(self, most: int = 5) -> list[Number]:
-        """At most so many round numbers from low to high: powers of ten, or steps of 1, 2, 5."""
+        """At most `most` round numbers from low to high: powers of ten, or multiples of 1, 2 or 5."""
         if self.log:
             return _powers(self.low, self.high, most)
         power = 10.0 ** (math.floor(math.log10(self.high - self.low)) - 1)
@@ -46,8 +46,8 @@ class Scale(NamedTuple):
 
 
 def covering(values: Iterable[Number], *, zero: bool = False, margin: Number = 0.06) -> Scale:
-    """A straight scale with room for the finite ones of the values, and for zero if asked."""
-    # Larger ones have spans that no float holds.
+    """A linear scale that covers the finite values with a margin, and zero if asked."""
+    # the span of larger values may overflow
     kept = [v for v in values if abs(v) < 1e300] + ([0.0] if zero else [])
     low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
     room = margin * (high - low)
@@ -57,7 +57,7 @@ def covering(values: Iterable[Number], *, zero: bool = False, margin: Number = 0
 
 
 def counting(values: Iterable[Number]) -> Scale:
-    """A scale of numbers of rows: by logarithms where they span more than a decade and a half."""
+    """A scale for numbers of rows: logarithmic if they span more than a factor of 30."""
     kept = [v for v in values if 0 < v < 1e300]
     if kept and max(kept) > 30 * min(kept):
         return Scale(min(kept), max(kept), log=True)
@@ -65,7 +65,7 @@ def counting(values: Iterable[Number]) -> Scale:
 
 
 def _powers(low: Number, high: Number, most: int) -> list[Number]:
-    """Round numbers of a logarithmic axis, as dense as there is room for."""
+    """Round numbers for a logarithmic axis, as many as there is room for."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps, every in (((1, 2, 5), 1), ((1, 3), 1), *(((1,), k) for k in range(1, len(decades)))):
         values = [step * 10.0**i for i in decades if i % every == 0 for step in steps]

@@ -1,4 +1,4 @@
-"""The coefficients of a linear model: drawn with their intervals, and all of them in a table."""
+"""The coefficients of a linear model: a figure with the intervals of the strongest, and a table of all."""
 
 import math
 from itertools import groupby
@@ -24,7 +24,7 @@ ENDS = ["sd", "2.5 %", "97.5 %"]
 
 
 def coefficients(summary: Summary) -> Summary | None:
-    """The strongest effects with their credible intervals; all of them in a table."""
+    """The strongest effects with their credible intervals, and a table of all."""
     effects = mappings(summary.get("effects"))
     if not effects:
         return None
@@ -47,13 +47,13 @@ def coefficients(summary: Summary) -> Summary | None:
 
 
 def estimate(e: Summary) -> tuple[str, ...]:
-    """The mean of an estimate and the ends of its interval, with the decimals it deserves."""
+    """The mean of an estimate and the ends of its interval, with as many decimals as are significant."""
     places = decimals(e.get("mean"), e.get("std"))
     return tuple(fixed(e.get(key), places) for key in ("mean", "lower", "upper"))
 
 
 def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
-    """The effects of the figure, class by class where there are several."""
+    """The effects in the figure, class by class if there are several classes."""
     finite = [e for e in effects if math.isfinite(real(e.get("mean")))]
     kinds = list(dict.fromkeys(str(e.get("class")) for e in finite if e.get("class") is not None))
     if len(kinds) < 2:
@@ -68,7 +68,7 @@ def _drawn(effects: list[Summary]) -> list[tuple[Any, list[Summary]]]:
 
 
 def _interval_rows(effects: list[Summary], scale: Scale) -> list[IntervalRow]:
-    """Means and intervals with the decimals of the figure, or more where these would say nothing."""
+    """Rows of the figure; all have the same number of decimals, or more where these would not suffice."""
     each = [decimals(e.get("mean"), e.get("std")) for e in effects]
     common = sorted(each)[len(each) // 2]
     rows = []
@@ -86,7 +86,7 @@ def _effect(e: Summary) -> Effect:
 
 
 def _unit(e: Summary) -> str | None:
-    """The unit of the column as it came; none where that is no other."""
+    """The original unit of the column; None if there is no other than the standardised one."""
     return e.get("unit") if e.get("unit") in ("unit", "day") else None
 
 

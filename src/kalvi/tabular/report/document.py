@@ -1,8 +1,7 @@
-"""The page, one HTML file, and the functions that its templates may call."""
+"""The page, as one HTML file, and the functions that its templates may call."""
 
 import base64
 import hashlib
-from datetime import datetime
 
 from markupsafe import Markup
 
@@ -13,25 +12,16 @@ CSS = (TEMPLATES / "page.css").read_text("utf-8")
 
 
 def page(summary: dict) -> str:
-    """The summary as one HTML page, everything in it escaped; parts that are absent are left out."""
+    """The summary as one HTML page, with everything escaped; parts that are absent are left out."""
     title = str(summary.get("name") or "kalvi")
     template = ENVIRONMENT.get_template("page.html")
     return template.render(summary=summary, title=title, policy=_policy(CSS), style=Markup(CSS))
 
 
 def _policy(style: str) -> str:
-    """The content security policy that admits this style and nothing else."""
+    """The content security policy that allows this style and nothing else."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-
-
-def date_in_words(created: object) -> str:
-    """A date in words; nothing for what is not a date."""
-    try:
-        day = datetime.fromisoformat(str(created))
-    except ValueError:
-        return ""
-    return f"{day.day} {day:%B %Y, %H:%M} {day.tzname() or ''}".strip()
 
 
 def spaced(name: object) -> str:
@@ -52,7 +42,6 @@ FILTERS = (
     named,
     setting,
     spaced,
-    date_in_words,
     performance.against_baseline,
     performance.calibration,
     performance.learning,

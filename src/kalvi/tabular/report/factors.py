@@ -1,4 +1,4 @@
-"""Figures and tables of factors: of the columns of a table, and of the rows and columns of a matrix."""
+"""Figures and tables of factors, those of the columns of a table and those of a matrix."""
 
 from datetime import date, timedelta
 
@@ -15,14 +15,14 @@ from kalvi.tabular.report.formatting import (
     reals,
     short,
 )
-from kalvi.tabular.report.rendering import IntervalRow, LongTable, Summary, long_table, named
+from kalvi.tabular.report.rendering import IntervalRow, LongTable, Summary, fold_long_table, named
 
 MOST_FACTORS, MOST_NAMES, MOST_NOISE = 4, 12, 20
 AXES = {"dates": "date", "order": "place in the file"}
 
 
 def loading_row(pair: tuple[object, float]) -> IntervalRow:
-    """The line of a column and its loading on a factor, drawn as an interval from zero."""
+    """The row of a column and its loading on a factor, drawn as an interval from zero."""
     column, value = pair
     bar, side = Effect(value, min(value, 0.0), max(value, 0.0)), "up" if value > 0 else "down"
     figure = figures.interval(bar, figures.CORRELATIONS, side=side)
@@ -30,12 +30,12 @@ def loading_row(pair: tuple[object, float]) -> IntervalRow:
 
 
 def noise_table(summary: Summary) -> LongTable | None:
-    """The share of each column that no factor explains; None where there are none."""
+    """The noise share of each column; None if there are none."""
     rows = []
     for column, share in pairs(summary.get("noise")) if summary.get("model") == "factor" else []:
         said = percent(share)
         rows.append([named(column), said, figures.share(share, f"{said} noise")])
-    return long_table("column", ["column", "noise", ""], rows, MOST_NOISE) if rows else None
+    return fold_long_table("column", ["column", "noise", ""], rows, MOST_NOISE) if rows else None
 
 
 def matrix_factors(summary: Summary) -> list[Summary]:
@@ -48,7 +48,7 @@ def matrix_factors(summary: Summary) -> list[Summary]:
 
 
 def _factors_of_side(side: Summary, title: str) -> list[Summary]:
-    """The factors of one side: curves along an order, or lists of names."""
+    """The factors of one side: curves if the side is ordered, otherwise lists of names."""
     means, stds = (
         [reals(part) for part in listing(side.get(key))][:MOST_FACTORS] for key in ("mean", "std")
     )
@@ -71,7 +71,7 @@ def _factors_of_side(side: Summary, title: str) -> list[Summary]:
 
 
 def _strongest(names: list, mean: list[float], std: list[float]) -> Summary:
-    """The names farthest from zero with their intervals."""
+    """The names with the largest factors, and their intervals."""
     found = [t for t in zip(names, mean, std, strict=False) if t[1] == t[1] and t[2] == t[2]]
     found = sorted(found, key=lambda t: -abs(t[1]))[:MOST_NAMES]
     effects = [Effect(m, m - 1.96 * s, m + 1.96 * s) for _, m, s in found]
@@ -84,7 +84,7 @@ def _strongest(names: list, mean: list[float], std: list[float]) -> Summary:
 
 
 def ascent_curve(summary: Summary) -> str | None:
-    """How far the bound of a matrix was below its last value, sweep by sweep."""
+    """A curve of how far the bound was below its last value, sweep by sweep."""
     history = reals(summary.get("history")) if summary.get("model") == "silk" else []
     if len(history) < 2:
         return None
@@ -97,7 +97,7 @@ def ascent_curve(summary: Summary) -> str | None:
 
 
 def _day(days: Number) -> str:
-    """A date from the days since 1970."""
+    """The date of a number of days since 1970."""
     try:
         return (date(1970, 1, 1) + timedelta(days=float(days))).isoformat()
     except (OverflowError, ValueError):

@@ -1,8 +1,8 @@
-"""Figures drawn as SVG: curves, reliability, coverage, intervals, the gauge of Pareto k.
+"""Figures as SVG: curves, reliability, coverage, intervals, and the gauge of Pareto k.
 
-Everything is placed in percent of a box of any width, text in pixels beside it: a figure keeps its
-letters legible from a phone to a wide screen. Curves live in a box of 100 × 100 units stretched to
-the same size, with strokes that do not stretch. Colours are those of the page.
+Marks are placed in percent of a box of any width, and text beside it in pixels, so that a figure is legible
+on a phone as on a wide screen. Curves are drawn in a box of 100 × 100 units that is stretched to the same
+size, with strokes that are not stretched. Colours are those of the page.
 """
 
 import math
@@ -23,7 +23,7 @@ USABLE, POOR = 0.5, 0.7
 
 
 class Effect(NamedTuple):
-    """A number with its interval; what is not known of it is NaN."""
+    """A number with its interval; unknown parts are NaN."""
 
     mean: Number
     lower: Number
@@ -31,7 +31,7 @@ class Effect(NamedTuple):
 
     @property
     def side(self) -> str:
-        """Which way it points: `up`, `down`, or `flat` where the interval holds zero."""
+        """The sign of the effect: `up`, `down`, or `flat` if the interval contains zero."""
         if self.lower > 0 or (math.isnan(self.lower) and self.mean > 0):
             return "up"
         return "down" if self.upper < 0 or (math.isnan(self.upper) and self.mean < 0) else "flat"
@@ -43,7 +43,7 @@ def learning_curve(
     what: str,
     against: str = "rows",
 ) -> Markup:
-    """The curves against the number of rows, the last point of each marked."""
+    """Curves against the number of rows, with the last point of each marked."""
     x = counting(rows)
     values = [v for curve in series.values() for v in curve if math.isfinite(v)]
     y = covering(_without_start(values))
@@ -71,7 +71,7 @@ def reliability(
     *,
     titles: tuple[str, str] = ("predicted", "observed"),
 ) -> Markup:
-    """Observed against predicted frequency: dots as large as their bins, 95 % intervals, y = x."""
+    """Observed against predicted frequency: a dot for each bin, its 95 % interval, and the line y = x."""
     bins = [
         b
         for b in zip(predicted, observed, counts, strict=False)
@@ -90,7 +90,7 @@ def reliability(
 
 
 def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, title: str) -> Markup:
-    """Observed against nominal coverage of intervals, with 95 % intervals, and y = x."""
+    """Observed against nominal coverage of intervals, with 95 % intervals and the line y = x."""
     pairs = [p for p in zip(level, observed, strict=False) if all(map(math.isfinite, p))]
     low = min((v for p in pairs for v in p), default=0.0)
     scale = Scale(max(0.0, math.floor(10 * low - 0.5) / 10), 1.0)
@@ -106,7 +106,7 @@ def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, tit
 
 
 def effect_scale(effects: Sequence[Effect]) -> Scale:
-    """One scale for all: zero, the means, and intervals unless some dwarf the means."""
+    """A common scale for effects: it covers zero, the means, and all but very wide intervals."""
     means = [abs(e.mean) for e in effects if math.isfinite(e.mean)]
     bound = 3 * max(means, default=0.0) or math.inf
     ends = [v for e in effects for v in e if abs(v) <= bound]
@@ -116,10 +116,10 @@ def effect_scale(effects: Sequence[Effect]) -> Scale:
 def interval(
     effect: Effect, scale: Scale, *, ticks: int = 5, mark: Number = math.nan, side: str = ""
 ) -> Markup:
-    """One row of a figure of intervals: a line from lower to upper, a dot at the mean.
+    """One row of a figure of intervals: a line from lower to upper, and a dot at the mean.
 
-    The grid runs from edge to edge of the box, so that rows one below another make one figure. A
-    hollow `mark` is what was observed; the colour is that of the effect's side, or of `side`.
+    The grid runs from edge to edge, so that rows below one another look like one figure. A hollow dot at
+    `mark` shows what was observed. The colour is that of `side`, or of the effect's own side.
     """
     children: list[Child] = [_upright(scale(v), v == 0) for v in scale.ticks(ticks)]
     if all(map(math.isfinite, effect[1:])):
@@ -135,7 +135,7 @@ def interval(
 
 
 def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Markup:
-    """The numbers below rows of intervals."""
+    """The axis labels below rows of intervals."""
     say = _say_percent if percent else formatting.short
     labels = [
         element("text", say(v), x=_percent(scale(v)), y=14, class_="tick middle")
@@ -145,7 +145,7 @@ def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Markup:
 
 
 def strip(shares: Sequence[Number], label: str) -> Markup:
-    """Bars side by side, the highest as high as the box."""
+    """Bars side by side; the highest is as high as the box."""
     n, most = len(shares), max(shares, default=0.0) or 1.0
     bars = [
         element(
@@ -162,7 +162,7 @@ def strip(shares: Sequence[Number], label: str) -> Markup:
 
 
 def spread(least: Number, most: Number, mean: Number, std: Number) -> Markup | None:
-    """A range as a line, one standard deviation about the mean as a bar on it."""
+    """The range as a line, and on it a bar one standard deviation to either side of the mean."""
     if not (all(map(math.isfinite, (least, most, mean))) and least < most):
         return None
     scale = Scale(least, most)
@@ -178,7 +178,7 @@ def spread(least: Number, most: Number, mean: Number, std: Number) -> Markup | N
 
 
 def share(value: Number, label: str, side: str = "up") -> Markup:
-    """A bar from 0 to the value, of at most 1 either way; below zero it points to the left."""
+    """A bar as long as the size of the value, at most 1."""
     if not math.isfinite(value):
         return join(formatting.ABSENT)
     size = min(abs(value), 1.0)
@@ -195,7 +195,7 @@ def band(
     along: str,
     say: Callable[[Number], str] = formatting.short,
 ) -> Markup:
-    """A curve with two standard deviations about it."""
+    """A curve with a band of two standard deviations to either side."""
     points = [p for p in zip(position, mean, std, strict=False) if all(map(math.isfinite, p))]
     x = Scale(min((p[0] for p in points), default=0.0), max((p[0] for p in points), default=1.0))
     x = x if x.low < x.high else Scale(x.low - 0.5, x.high + 0.5)
@@ -230,7 +230,7 @@ def gauge(k: Number) -> Markup:
 
 
 def wilson(share: Number, n: Number, z: Number = 1.959963984540054) -> tuple[Number, Number]:
-    """Wilson's (1927) 95 % interval of a probability from the share seen in n trials."""
+    """Wilson's (1927) 95 % interval of a probability, given the share observed in n trials."""
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + (z / (2 * n)) ** 2)
     return centre - half, centre + half
@@ -247,7 +247,7 @@ def _axes(
     say: Callable[[Number], str] | None = None,
     ticks: int = 5,
 ) -> Markup:
-    """A box with a grid, numbers beside it, and marks in it; `say` writes those of the x axis."""
+    """A box with marks, a grid and axis labels; `say` writes the labels of the x axis."""
     say_y = _say_percent if percent else formatting.short
     say_x = say or say_y
     grid: list[Child] = []
@@ -277,7 +277,7 @@ def _line(points: Sequence[tuple[Number, Number]], x: Scale, y: Scale, class_: s
         if not (math.isfinite(a) and math.isfinite(b)):
             pen = "M"
             continue
-        # Far outside, a coordinate is held near the box: renderers lose track of huge numbers.
+        # renderers cannot cope with huge coordinates: those far outside are moved near the box
         height = min(10.0, max(-10.0, y(b)))
         path.append(f"{pen}{100 * x(a):.3f} {100 * (1 - height):.3f}")
         pen = "L"
@@ -303,14 +303,14 @@ def _upright(x: Number, is_zero: bool) -> Markup:
 
 
 def _shares(values: Sequence[Number]) -> Scale:
-    """From 0 to 1, or to less where all shares are small: rare events are not all in a corner."""
+    """A scale from 0 to 1, or to less if all shares are small, so that rare events fill the figure."""
     most = max(values, default=1.0)
     steps = [s for s in (0.02, 0.05, 0.1, 0.2, 0.5) if s >= 1.1 * most]
     return Scale(0.0, min(steps, default=1.0))
 
 
 def _without_start(values: Sequence[Number]) -> list[Number]:
-    """The values without those that would flatten the rest: the first rows may cost anything."""
+    """The values without outliers that would flatten the curve: losses of the first rows may be huge."""
     ordered = sorted(values)
     if len(ordered) < 8:
         return ordered

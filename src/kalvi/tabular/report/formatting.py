@@ -6,11 +6,11 @@ from typing import Any
 
 ABSENT = "–"
 NBSP = "\u00a0"
-"""Between a number and its unit, which no line may part."""
+"""A no-break space, between a number and its unit."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 LAST_SECOND = 6e10
-"""Times that many seconds from 1970 are still dates of this calendar, on either side."""
+"""Seconds before and after 1970 within which times can be written as dates."""
 UNITS = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
 
 
@@ -25,33 +25,33 @@ def real(value: object) -> float:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """The value if it is a dictionary, otherwise an empty one."""
+    """The value if it is a dict, otherwise an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def listing(value: object) -> list[Any]:
-    """The value as a list if it is one or a tuple, otherwise an empty one."""
+    """The value as a list if it is a list or a tuple, otherwise an empty list."""
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def mappings(values: object) -> list[dict[str, Any]]:
-    """The dictionaries in a list, empty where there is none."""
+    """The dicts in a list; an empty list for anything else."""
     return [value for value in listing(values) if isinstance(value, dict)]
 
 
 def reals(values: object) -> list[float]:
-    """A list of numbers, empty where there is none."""
+    """The entries of a list as numbers; an empty list for anything else."""
     return [real(value) for value in listing(values)]
 
 
 def pairs(values: object) -> list[tuple[Any, float]]:
-    """The pairs (name, number) in a list whose numbers are not NaN."""
+    """The pairs (name, number) in a list, without those whose number is NaN."""
     found = [p for p in listing(values) if isinstance(p, (list, tuple)) and len(p) == 2]
     return [(name, real(value)) for name, value in found if not math.isnan(real(value))]
 
 
 def number(value: object, digits: int = 4) -> str:
-    """A number to `digits` significant digits; whole thousands are never rounded away."""
+    """A number with `digits` significant digits; digits before the decimal point are never rounded."""
     x = real(value)
     if math.isnan(x):
         return ABSENT
@@ -67,7 +67,7 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def fixed(value: object, places: int, *, trim: bool = False) -> str:
-    """A number with so many decimals, thousands separated."""
+    """A number with so many decimals and separated thousands."""
     x = real(value)
     if not math.isfinite(x):
         return number(x)
@@ -78,14 +78,14 @@ def fixed(value: object, places: int, *, trim: bool = False) -> str:
 
 
 def decimals(mean: object, std: object) -> int:
-    """How many decimals an estimate deserves: its standard deviation to two digits."""
+    """The number of decimals that shows two digits of the standard deviation of an estimate."""
     spread, size = real(std), abs(real(mean))
     scale = spread if math.isfinite(spread) and spread > 0 else size / 100
     return min(8, max(0, 1 - math.floor(math.log10(scale)))) if 0 < scale < math.inf else 3
 
 
 def count(value: object, noun: str = "") -> str:
-    """A whole number with its noun in the plural where due: 1 row, 3,000,000 rows."""
+    """A whole number with its noun, such as "1 row" or "3,000,000 rows"."""
     x = real(value)
     said = fixed(x, 0) if math.isfinite(x) else ABSENT
     return f"{said} {noun if x == 1 else plural(noun)}" if noun else said
@@ -103,7 +103,7 @@ def percent(share: object, digits: int = 3) -> str:
 
 
 def short(value: float | int) -> str:
-    """A number for an axis: 20k, 1.5M, −0.25."""
+    """A number for an axis, such as 20k, 1.5M or −0.25."""
     for unit, letter in UNITS:
         if unit <= abs(value) < 1e15:
             return number(value / unit, 4) + letter
@@ -111,7 +111,7 @@ def short(value: float | int) -> str:
 
 
 def duration(seconds: object) -> str:
-    """A time: 0.34 s, 61 s, 4 min 12 s, 2 h 5 min, 3 days 2 h."""
+    """A duration, such as 0.34 s, 61 s, 4 min 12 s, 2 h 5 min or 3 days 2 h."""
     x = real(seconds)
     if not math.isfinite(x) or x < 0:
         return ABSENT
@@ -127,7 +127,7 @@ def duration(seconds: object) -> str:
 
 
 def size(n_bytes: object) -> str:
-    """A number of bytes: 812 bytes, 1.2 MB."""
+    """A number of bytes, such as 812 bytes or 1.2 MB."""
     x = real(n_bytes)
     for unit, name in BYTES:
         if unit <= x < math.inf:
@@ -136,7 +136,7 @@ def size(n_bytes: object) -> str:
 
 
 def cut(value: object, longest: int) -> str:
-    """Text of a bounded length."""
+    """The value as text, cut off at `longest` characters."""
     said = str(value)
     return said if len(said) <= longest else said[: longest - 1] + "…"
 
@@ -146,6 +146,6 @@ def _minus(said: str) -> str:
 
 
 def date(seconds: float) -> str:
-    """A time in seconds from 1970 as a date, with the hour where it is not midnight."""
+    """A time in seconds from 1970 as a date, with the time of day unless that is midnight."""
     when = datetime(1970, 1, 1) + timedelta(seconds=round(seconds))
     return when.isoformat(" ").removesuffix(" 00:00:00")

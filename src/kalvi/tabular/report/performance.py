@@ -1,4 +1,4 @@
-"""How well rows were predicted: the learning curve and its drift, scores, calibration."""
+"""How well rows were predicted: the learning curve, drift, scores and calibration."""
 
 import math
 
@@ -18,7 +18,7 @@ from kalvi.tabular.report.rendering import Summary
 
 
 def learning(summary: Summary) -> Summary | None:
-    """The progressive loss against rows: its figure, the names of its curves, and its drift."""
+    """The progressive loss against rows: a figure, the names of its curves, and a sentence on drift."""
     curve = mapping(summary.get("curve"))
     rows = reals(curve.get("rows"))
     series = {
@@ -36,13 +36,13 @@ def learning(summary: Summary) -> Summary | None:
 
 
 def _axis(summary: Summary) -> str:
-    """What the curve is against: rows, or the sum of their weights where they have any."""
+    """The name of the x axis: rows, or the sum of their weights if they have any."""
     weighted = mapping(summary.get("settings")).get("weight")
     return "sum of weights" if weighted else "rows"
 
 
 def against_baseline(score: Summary) -> str | None:
-    """Whether a score is better or worse than its baseline, or the same to the digits shown."""
+    """Whether a score is better or worse than its baseline, or equal to the digits shown."""
     value, base = real(score.get("value")), real(score.get("baseline"))
     better = {"higher": value > base, "lower": value < base}.get(str(score.get("better")))
     if better is None or not math.isfinite(value - base):
@@ -53,7 +53,7 @@ def against_baseline(score: Summary) -> str | None:
 
 
 def calibration(summary: Summary) -> Summary | None:
-    """Whether probabilities are frequencies, or intervals hold what they say."""
+    """Calibration: of probabilities if the target has classes, otherwise of intervals."""
     if bins := mapping(summary.get("calibration")):
         return _reliability(bins, summary)
     if held := mapping(summary.get("coverage")):
@@ -62,7 +62,7 @@ def calibration(summary: Summary) -> Summary | None:
 
 
 def _reliability(bins: Summary, summary: Summary) -> Summary | None:
-    """Calibration of the probability of the second class of two, or of the likeliest."""
+    """Calibration of the probability of the second of two classes, or of the likeliest of several."""
     predicted, observed, counts = (
         reals(bins.get(key)) for key in ("predicted", "observed", "count")
     )
@@ -105,12 +105,12 @@ def _coverage(held: Summary) -> Summary | None:
 
 
 def loss_name(summary: Summary) -> str:
-    """What the progressive loss is called for this model."""
+    """The name of the progressive loss of this model."""
     return "log loss" if listing(summary.get("classes")) else "minus log density"
 
 
 def speed(summary: Summary) -> str:
-    """Rows learned in a second; nothing for a matrix, which is learned whole."""
+    """The number of rows learned per second; empty for a matrix, which is learned in one piece."""
     n, seconds = real(summary.get("rows")), real(summary.get("seconds"))
     if not seconds > 0 or summary.get("model") == "silk":
         return ""

@@ -1,6 +1,6 @@
-"""Templates of the page and the data that they take, and elements of SVG.
+"""The templates of the page, the data that they take, and the elements of SVG.
 
-Text is text unless it was made as markup here.
+Only what this module makes is markup; all other text is escaped.
 """
 
 import json
@@ -27,35 +27,30 @@ LEVEL = formatting.percent(0.95)
 
 
 def printable(value: object) -> object:
-    """The value as text that can be shown, unless it is markup; None is nothing."""
+    """The value as printable text, unless it is markup; empty for None."""
     if value is None or isinstance(value, (Undefined, Markup)):
         return value or ""
     return UNPRINTABLE.sub("�", str(value))
 
 
 def join(*children: Child) -> Markup:
-    """The children one after another, escaped unless they are markup."""
+    """The children joined as markup; those that are not markup are escaped."""
     return Markup("").join(escape(printable(child)) for child in children)
 
 
 def named(value: object, longest: int = LONGEST_TEXT) -> Markup:
-    """A name out of the data: its direction of writing stays its own, its length is bounded."""
+    """A name from the data: its writing direction does not affect the page, and its length is limited."""
     return element("bdi", formatting.cut(value, longest))
 
 
 def element(tag: str, *children: Child, **attributes: object) -> Markup:
-    """An element; `class_` is class, `aria_label` is aria-label, an attribute None is left out."""
+    """An element; `class_` is written class, `aria_label` aria-label; attributes of None are left out."""
     parts = [Markup(tag)]
     for key, value in attributes.items():
         if value is not None:
             name = Markup(key.rstrip("_").replace("_", "-"))
             parts.append(Markup('{}="{}"').format(name, printable(str(value))))
     return Markup("<{}>{}</{}>").format(Markup(" ").join(parts), join(*children), Markup(tag))
-
-
-def macros(template: str) -> Any:
-    """The macros of a template, as functions that give markup."""
-    return ENVIRONMENT.get_template(template).module
 
 
 ENVIRONMENT = Environment(
@@ -70,7 +65,7 @@ ENVIRONMENT = Environment(
 
 
 class IntervalRow(NamedTuple):
-    """One line of a figure of intervals."""
+    """One row of a figure of intervals."""
 
     name: Markup
     value: str
@@ -89,7 +84,7 @@ class LongTable(NamedTuple):
     more: Sequence[Sequence[Child]]
 
 
-def long_table(
+def fold_long_table(
     noun: str, heads: Sequence[Child], rows: Sequence[Sequence[Child]], most: int
 ) -> LongTable:
     """A table whose rows beyond `most` are folded away."""
@@ -99,7 +94,7 @@ def long_table(
 
 
 def setting(value: object) -> Child:
-    """A value of a setting as people write it."""
+    """The value of a setting, for people."""
     if value is None:
         return formatting.ABSENT
     if isinstance(value, bool):

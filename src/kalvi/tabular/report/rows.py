@@ -1,4 +1,4 @@
-"""Rows and columns: examples with what was predicted, what each column held, and the files."""
+"""The data: example rows with their predictions, a summary of each column, and the files."""
 
 import math
 
@@ -28,18 +28,17 @@ from kalvi.tabular.report.rendering import (
     LongTable,
     Summary,
     element,
+    fold_long_table,
     join,
-    long_table,
     named,
 )
 
 DAY = 86_400.0
 SHOWN_COLUMNS, SHOWN_FILES, SHOWN_FEATURES = 40, 12, 8
-FILE_FACTS = {"size": ("bytes", size), "rows": ("rows", count)}
 
 
 def examples(summary: Summary) -> Summary | None:
-    """A table of some rows with what was predicted and what came."""
+    """A table of example rows, with what was predicted and what was observed."""
     rows = mappings(summary.get("examples"))
     if not rows:
         return None
@@ -62,7 +61,7 @@ def examples(summary: Summary) -> Summary | None:
 
 
 def _prediction_head(classes: list) -> Child:
-    """What is predicted: the probability of the second class of two, or of the likeliest."""
+    """The heading of predictions: the second of two classes, the likeliest of several, or a number."""
     if len(classes) == 2:
         return join("p_", named(classes[1], 40))
     return "likeliest class" if classes else "predicted"
@@ -94,7 +93,7 @@ def _example_scale(rows: list[Summary]) -> Scale:
 
 
 def data_tables(summary: Summary) -> list[LongTable]:
-    """Tables of the columns and of the files they came from, those that there are."""
+    """Tables of the columns and of the files, if there are any."""
     columns = mappings(summary.get("columns"))
     files = mappings(summary.get("files"))
     parts = []
@@ -102,18 +101,16 @@ def data_tables(summary: Summary) -> list[LongTable]:
         total = real(summary.get("rows"))
         heads = ["column", "kind", "missing", "values", ""]
         rows = [_column(c, total) for c in columns]
-        parts.append(long_table("column", heads, rows, SHOWN_COLUMNS))
+        parts.append(fold_long_table("column", heads, rows, SHOWN_COLUMNS))
     if files:
         parts.append(_files(files))
     return parts
 
 
 def _files(files: list[Summary]) -> LongTable:
-    told = {head: how for head, how in FILE_FACTS.items() if any(f.get(how[0]) for f in files)}
-    rows = [
-        [named(f.get("path", "")), *(say(f.get(key)) for key, say in told.values())] for f in files
-    ]
-    return long_table("file", ["file", *told], rows, SHOWN_FILES)
+    sized = any(f.get("bytes") for f in files)
+    rows = [[named(f.get("path", "")), *([size(f.get("bytes"))] if sized else [])] for f in files]
+    return fold_long_table("file", ["file", *(["size"] if sized else [])], rows, SHOWN_FILES)
 
 
 def _column(c: Summary, total: float) -> list[Child]:
@@ -134,7 +131,7 @@ def _column(c: Summary, total: float) -> list[Child]:
 
 
 def _values(c: Summary) -> Child:
-    """What is in a column, in words."""
+    """A summary of the entries of a column."""
     said, hashed = _of_numbers(c), ", hashed" if c.get("hashed") else ""
     for key in ("words", "levels"):
         if c.get(key) is not None:
@@ -148,7 +145,7 @@ def _values(c: Summary) -> Child:
 
 
 def _of_numbers(c: Summary) -> list[str]:
-    """Mean, deviation and range; those of times as dates."""
+    """The mean, the deviation and the range of numbers; for times, as dates."""
     mean, std, least, most = (real(c.get(key)) for key in ("mean", "std", "least", "most"))
     said = []
     if c.get("kind") == "time" and all(abs(t) < LAST_SECOND for t in (mean, least, most)):
