@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from kalvi.cli.console import (
-    keep_compiled_programs,
     loading,
     refusing,
     row_bar,
@@ -78,7 +77,6 @@ def _predict(
     """The outcome of all predictions once they are written, and notes on entries of the data."""
     with loading():
         from kalvi.tabular import integrity, learn, sources
-    keep_compiled_programs()
     model = learn.load_model(path)
     types, _ = sources.column_words(None, options["written_as"])
     source = model.open_to_predict(data, options["form"], types, options["keep"])
