@@ -91,6 +91,11 @@ def test_a_default_folder_that_cannot_be_written_to_is_passed_over(tmp_path):
     assert run(PROGRAM, XDG_CACHE_HOME=str(tmp_path / "file")) == COMPILED
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems name the folder in other ways")
+def test_nothing_is_kept_of_a_user_without_a_home():
+    assert run(PROGRAM, HOME="nowhere") == NOT_ASKED
+
+
 def test_a_named_folder_that_cannot_be_written_to_is_said_once(tmp_path):
     (tmp_path / "file").write_text("")
     twice = PROGRAM + "run.call(lambda a: a**4, x)\n"
@@ -135,6 +140,8 @@ def test_nothing_of_the_user_is_stored_or_changed(tmp_path):
     own(jnp.ones(5))
     assert settings() == during and before[1:] == during[1:]
     assert events["cache_hits"] == 0
+    with cached_programs():
+        compilation_cache.reset_cache()
 
     jax.config.update("jax_compilation_cache_dir", {str(tmp_path / "theirs")!r})
     own(jnp.ones(6))

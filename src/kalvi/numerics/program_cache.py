@@ -36,6 +36,7 @@ class _Programs:
 
     def __init__(self, folder: BoundedFolder, named: bool):
         self.folder = folder
+        self._path = folder.path  # which JAX logs when it lets go of a cache
         self.named = named  # by the user, who wants to know if it does not work
         self.threads: set[int] = set()
 
@@ -98,7 +99,11 @@ def _programs() -> _Programs | None:
     named = os.environ.get(VARIABLE, "")
     if named.lower() == OFF:
         return None
-    path = Path(named).expanduser() if named else user_cache_path("kalvi", appauthor=False)
+    path = (
+        Path(named).expanduser().absolute() if named else user_cache_path("kalvi", appauthor=False)
+    )
+    if not path.is_absolute():  # "~/.cache" of a user who has no home
+        return None
     return _Programs(BoundedFolder(path / "programs", MOST_BYTES), bool(named))
 
 
