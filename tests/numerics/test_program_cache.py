@@ -93,7 +93,13 @@ def test_a_default_folder_that_cannot_be_written_to_is_passed_over(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems name the folder in other ways")
 def test_nothing_is_kept_of_a_user_without_a_home():
-    assert run(PROGRAM, HOME="nowhere") == NOT_ASKED
+    unknown = """
+import os, pwd
+os.environ.pop("HOME", None)
+def getpwuid(_): raise KeyError
+pwd.getpwuid = getpwuid
+"""
+    assert run(unknown + PROGRAM) == NOT_ASKED
 
 
 def test_a_named_folder_that_cannot_be_written_to_is_said_once(tmp_path):

@@ -99,12 +99,17 @@ def _programs() -> _Programs | None:
     named = os.environ.get(VARIABLE, "")
     if named.lower() == OFF:
         return None
-    path = (
-        Path(named).expanduser().absolute() if named else user_cache_path("kalvi", appauthor=False)
-    )
-    if not path.is_absolute():  # "~/.cache" of a user who has no home
+    path = Path(named).expanduser().absolute() if named else _users_folder()
+    return _Programs(BoundedFolder(path / "programs", MOST_BYTES), bool(named)) if path else None
+
+
+def _users_folder() -> Path | None:
+    """The user's cache folder; None of a user who has no home."""
+    try:
+        path = user_cache_path("kalvi", appauthor=False)
+    except RuntimeError:  # older versions of platformdirs give "~/.cache"
         return None
-    return _Programs(BoundedFolder(path / "programs", MOST_BYTES), bool(named))
+    return path if path.is_absolute() else None
 
 
 def _file_name(key: str) -> str:
