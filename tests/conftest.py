@@ -7,6 +7,7 @@ from pathlib import Path
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 )
+os.environ["KALVI_CACHE"] = "off"  # tests leave the folder of the user alone
 
 import hypothesis
 import jax

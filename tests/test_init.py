@@ -18,6 +18,47 @@ def test_import_is_light():
     assert shown.stdout.strip() == ""
 
 
+FAMILIES = {
+    "linear": "LogisticRegression",
+    "gaussian_process": "GaussianProcessClassifier",
+    "neural": "NeuralRegressor",
+    "factor_analysis": "FactorAnalysis",
+    "binary_factorization": "BinaryFactorization",
+}
+SELDOM = ("pandas", "scipy.stats", "dask", "distributed", "matplotlib", "pyarrow")
+"""What takes long to import and few need: none of it comes with an estimator by our doing."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_estimator_brings_little(family):
+    code = f"""
+import sys, jax, sklearn.linear_model, sklearn.gaussian_process.kernels
+before = set(sys.modules)
+from kalvi import {FAMILIES[family]}
+print(*(set(sys.modules) - before))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    brought = shown.stdout.split()
+    others = [f"kalvi.estimators.{name}" for name in FAMILIES if name != family]
+    unwanted = {*SELDOM, "kalvi.tabular", "kalvi.readers", *others}
+    if family != "neural":
+        unwanted |= {"optax", "jax.scipy.stats"}  # which Optax imports
+    assert f"kalvi.estimators.{family}" in brought
+    assert [name for name in brought if name in unwanted] == []
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_imports_leave_the_search_for_garbage_as_it_was(collecting):
+    code = f"""
+import gc
+gc.enable() if {collecting} else gc.disable()
+from kalvi import Dense
+print(gc.isenabled())
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == str(collecting)
+
+
 def test_using_the_core_needs_no_scikit_learn():
     code = "import sys, kalvi; kalvi.RVGA(kalvi.likelihoods.Bernoulli()); print('sklearn' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -30,17 +71,20 @@ def test_every_public_name_exists(name):
     assert name in dir(kalvi)
 
 
-def test_editors_see_the_same_names():
-    stub = ast.parse((Path(kalvi.__file__).parent / "__init__.pyi").read_text())
-    imported = [
+@pytest.mark.parametrize("package", [kalvi, kalvi.rules])
+def test_editors_see_the_same_names(package):
+    stub = ast.parse((Path(package.__file__).parent / "__init__.pyi").read_text())
+    imported = {
         a.name for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names
-    ]
-    assert sorted([*imported, "__version__"]) == sorted(kalvi.__all__)
+    }
+    assert imported == set(package.__all__) - {"__version__"}
 
 
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = kalvi.nonsense
+    with pytest.raises(AttributeError, match=r"'kalvi\.rules' has no attribute 'nonsense'"):
+        _ = kalvi.rules.nonsense
 
 
 @pytest.mark.parametrize("name", NAMESPACES)

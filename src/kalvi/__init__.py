@@ -5,6 +5,7 @@ The names that most programs need stand here, all others in the namespaces. Each
 first used, so that `import kalvi` costs nothing.
 """
 
+import gc
 from importlib import import_module
 from typing import Any
 
@@ -132,11 +133,22 @@ __all__ = ["__version__", *_HOME, *_NAMESPACES]
 
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
-        return import_module(f"kalvi.{name}")
+        return _load(f"kalvi.{name}")
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        return getattr(_load(_HOME[name]), name)
     moved = f"; it is kalvi.{_MOVED[name]} now" if name in _MOVED else ""
     raise AttributeError(f"module 'kalvi' has no attribute {name!r}{moved}")
+
+
+def _load(module: str) -> Any:
+    """Import a module without searches for garbage, which take a sixth of the time and find none."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -17,13 +17,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from kalvi.predictors.networks import ACTIVATIONS
-from kalvi.rules.training import ADAM
 
 EDGES = frozenset({"kalvi.cli", "kalvi.demo", "kalvi.plots"})
 """Packages without values to save; no file can cause them to be imported."""
@@ -87,15 +85,25 @@ FUNCTIONS = (
     JAX_FUNCTIONS
     | NUMPY_FUNCTIONS
     | {f"kalvi.predictors.networks:{name}": function for name, function in ACTIVATIONS.items()}
-    | {"kalvi.rules.training:ADAM": ADAM}
 )
-"""The functions that can be saved, by their names in a file; they do nothing but compute. Kalvi's optimiser
-is one of them, because it consists of functions."""
+"""The functions that can be saved, by their names in a file: they do nothing but compute."""
+OPTIMISER = "kalvi.rules.training:ADAM"
+"""The optimiser of kalvi is saved by its name too, because it is made of functions. Optax is imported when
+it is met."""
 
 
 def function_name(value: Any) -> str | None:
     """The name in a file of a function or an optimiser; None for one that cannot be saved."""
+    if type(value).__module__.startswith("optax") and value is named_function(OPTIMISER):
+        return OPTIMISER
     return next((name for name, known in FUNCTIONS.items() if known is value), None)
+
+
+def named_function(name: str) -> Any:
+    """The function or the optimiser of this name in a file."""
+    if name == OPTIMISER:
+        return import_module("kalvi.rules.training").ADAM
+    return FUNCTIONS[name]
 
 
 def name_of(cls: type) -> str:
@@ -186,7 +194,8 @@ def _split(name: Any) -> tuple[str, str]:
 def _is_state(name: Any) -> bool:
     """Whether the name is that of a state of an optimiser, a named tuple that Optax publishes."""
     module, own = _split(name)
-    found = vars(optax).get(own) if module == "optax" and own.endswith("State") else None
+    state = module == "optax" and own.endswith("State")
+    found = vars(import_module(module)).get(own) if state else None
     return isinstance(found, type) and issubclass(found, tuple)
 
 

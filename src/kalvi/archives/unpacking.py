@@ -93,7 +93,7 @@ class Unpacker:
             case ["treedef", skeleton]:
                 return jax.tree.structure(self.unpack(skeleton, depth))
             case ["function", name]:
-                return registry.FUNCTIONS[older.moved(name)]
+                return registry.named_function(older.moved(name))
             case ["module" | "record" as kind, name, dict(fields)]:
                 return _rebuild(kind, older.upgraded(name, self._fields(fields, depth)))
             case ["object", name, dict(fields)]:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import sys
 import warnings
@@ -93,17 +92,6 @@ def loading() -> Iterator[None]:
         raise ValueError(
             f"this command needs {error.name}; install it with pip install '{extra}'."
         ) from error
-
-
-def keep_compiled_programs() -> None:
-    """Cache compiled programs between commands, unless the user has configured JAX's cache."""
-    with loading():
-        import jax
-    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    if chosen is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "kalvi" / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 @contextmanager

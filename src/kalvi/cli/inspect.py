@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from kalvi.cli.console import (
-    keep_compiled_programs,
     loading,
     refusing,
     say_json,
@@ -136,7 +135,6 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
         from kalvi.tabular import integrity, learn
     held = learn.load_model(path)
     unfinished = learn.find_unfinished_run(path)
-    keep_compiled_programs()
     with integrity.guarded(path):
         found = held.describe(path.name, diagnose=diagnose)
     if unfinished is not None:

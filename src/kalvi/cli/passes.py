@@ -8,7 +8,6 @@ import click
 from kalvi.cli.console import (
     Refusal,
     Stopped,
-    keep_compiled_programs,
     row_bar,
     say_json,
     say_lines,
@@ -41,7 +40,6 @@ def begin_pass(
 
 def run_pass(model: RowModel, source: Source, job: Job, options: dict[str, Any]) -> None:
     """Learn the rows that have not been learned yet, and print the result."""
-    keep_compiled_programs()
     quiet, renderer = options["quiet"] or options["as_json"], renderer_of(model.model)
     if not quiet:
         say_lines(renderer.column_lines(model.outline(), source), err=True)

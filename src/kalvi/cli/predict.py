@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from kalvi.cli.console import (
-    keep_compiled_programs,
     loading,
     refusing,
     row_bar,
@@ -79,7 +78,6 @@ def _predict(
     with loading():
         from kalvi.tabular import integrity, learn, sources
         from kalvi.tabular.predictions import PredictOptions
-    keep_compiled_programs()
     model = learn.load_model(path)
     types, _ = sources.column_words(None, options["written_as"])
     how = PredictOptions(options["form"], types, options["keep"], options["level"])

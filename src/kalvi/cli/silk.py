@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from kalvi.cli.console import (
-    keep_compiled_programs,
     loading,
     refusing,
     say_json,
@@ -100,7 +99,6 @@ def _fit_matrix(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool
     with loading():
         from kalvi.readers.matrix import read_matrix
         from kalvi.tabular import binary_matrix
-    keep_compiled_programs()
     held = read_matrix(
         list(data), layout=options["layout"], unstored=options["unstored"], format=options["form"]
     )

@@ -23,7 +23,6 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from kalvi.likelihoods.base import CLASSES, Support, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit_vector
@@ -241,6 +240,8 @@ def _rule(classes: int, points: int) -> _Rule:
         z = np.stack([axis.ravel() for axis in axes], axis=1)
         weights = np.exp(-np.sum(z**2, axis=1) / 2)
         return _Rule(basis, z, weights / weights.sum(), float(grid[1] - grid[0]) / dim)
+    from scipy.stats import qmc  # takes longer to import than the rest of the library
+
     half = ndtri(qmc.Sobol(dim, rng=np.random.default_rng(0)).random(-(-points // 2)))
     z = np.concatenate([half, -half])
     z = np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T

@@ -2,6 +2,7 @@
 
 namespaces        one formula for NumPy and for JAX, by the arrays it is given
 precision         float32 and float64 side by side, whatever JAX's global setting
+program_cache     compiled programs on disk, for later processes
 sharding          arrays cut over several devices
 pytrees           trees of arrays as one vector
 linalg            roots, Cholesky solves, Woodbury, low rank plus diagonal

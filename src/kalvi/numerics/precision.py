@@ -1,6 +1,7 @@
 """float64 for whoever asks, without touching JAX's global setting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -9,15 +10,21 @@ import numpy as np
 from jax.core import Tracer
 
 from kalvi.numerics.platforms import platform
+from kalvi.numerics.program_cache import cached_programs
 from kalvi.system.forks import refuse_inherited_backend
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def matching_precision(dtype: Any):
-    """A context in which arrays of `dtype` keep it: 64-bit JAX if it is float64."""
-    return jax.enable_x64(np.dtype(dtype) == np.float64)
+@contextmanager
+def matching_precision(dtype: Any) -> Iterator[None]:
+    """A context of the library's own work in which arrays of `dtype` keep it: 64-bit JAX if it is float64.
+
+    What is compiled within is kept on disk.
+    """
+    with cached_programs(), jax.enable_x64(np.dtype(dtype) == np.float64):
+        yield
 
 
 def full_precision_products():

@@ -28,6 +28,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from kalvi.numerics.namespaces import AnyArray
+from kalvi.numerics.program_cache import cached_programs
 
 AXIS = "parameters"
 """The name of the mesh axis along which parameters are cut."""
@@ -100,7 +101,8 @@ def spread(made: Any) -> Any:
         build = jax.jit(
             lambda: eqx.filter(made(), eqx.is_array), out_shardings=jax.tree.map(place, shapes)
         )
-        return eqx.combine(build(), rest)
+        with cached_programs():
+            return eqx.combine(build(), rest)
     return jax.tree.map(lambda leaf: _put(leaf, place(leaf)) if eqx.is_array(leaf) else leaf, made)
 
 

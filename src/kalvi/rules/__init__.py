@@ -51,68 +51,61 @@ SILK: document 004, "Scaleable inference for logistic Kalmans" (2019).
 |        | sweeps; random pieces                       | `silk.SILK`, `silk.StochasticSILK` |
 """
 
+from importlib import import_module
+from typing import Any
+
 from kalvi.rules.base import Batch, IterativeRule, PassRule, Rule, StreamRule
-from kalvi.rules.factor_analysis import SGA, OnlineEM, RecursiveFA, batch_em, random_factor_model
-from kalvi.rules.general import (
-    FirstOrder,
-    GaussHermite,
-    GeneralRVGA,
-    Sampling,
-    SecondOrder,
-    SigmaPoints,
-    ZerothOrder,
-)
 from kalvi.rules.laplace import laplace
 from kalvi.rules.revisit import Revisit
 from kalvi.rules.rvga import RVGA
-from kalvi.rules.swag import FASWAG, SWA, SWAG, PathRule, WindowAverage
-from kalvi.rules.training import Training
 from kalvi.rules.vga import vga
-from kalvi.rules.vifa import (
-    VIFA,
-    Antithetic,
-    GaussNewton,
-    Plain,
-    PrecisionVI,
-    Preconditioned,
-    Single,
-    Transform,
-)
+
+_HOMES = {
+    "factor_analysis": ("SGA", "OnlineEM", "RecursiveFA", "batch_em", "random_factor_model"),
+    "general": (
+        "FirstOrder",
+        "GaussHermite",
+        "GeneralRVGA",
+        "Sampling",
+        "SecondOrder",
+        "SigmaPoints",
+        "ZerothOrder",
+    ),
+    "swag": ("FASWAG", "SWA", "SWAG", "PathRule", "WindowAverage"),
+    "training": ("Training",),
+    "vifa": (
+        "VIFA",
+        "Antithetic",
+        "GaussNewton",
+        "Plain",
+        "PrecisionVI",
+        "Preconditioned",
+        "Single",
+        "Transform",
+    ),
+}
+"""Rules that are loaded when they are first used: a linear model needs none of them."""
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "FASWAG",
     "RVGA",
-    "SGA",
-    "SWA",
-    "SWAG",
-    "VIFA",
-    "Antithetic",
     "Batch",
-    "FirstOrder",
-    "GaussHermite",
-    "GaussNewton",
-    "GeneralRVGA",
     "IterativeRule",
-    "OnlineEM",
     "PassRule",
-    "PathRule",
-    "Plain",
-    "PrecisionVI",
-    "Preconditioned",
-    "RecursiveFA",
     "Revisit",
     "Rule",
-    "Sampling",
-    "SecondOrder",
-    "SigmaPoints",
-    "Single",
     "StreamRule",
-    "Training",
-    "Transform",
-    "WindowAverage",
-    "ZerothOrder",
-    "batch_em",
     "laplace",
-    "random_factor_model",
     "vga",
+    *_HOME,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"kalvi.rules.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'kalvi.rules' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -20,6 +20,7 @@ from jaxtyping import PRNGKeyArray
 from kalvi.numerics.interpreter import interpret, interpret_leaves
 from kalvi.numerics.namespaces import has_jax, is_array, is_jax, is_number
 from kalvi.numerics.precision import full_precision_products
+from kalvi.numerics.program_cache import cached_programs
 from kalvi.rules.base import Batch, Rule
 from kalvi.system.forks import refuse_inherited_backend
 
@@ -82,7 +83,8 @@ def advance(
     numbers, constants = eqx.partition(rule, is_number)
     if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
         jax.block_until_ready(state)
-    return _advance(constants, state, numbers, batch, key)
+    with cached_programs():
+        return _advance(constants, state, numbers, batch, key)
 
 
 def compile_ahead(rule: Rule[State], state: State, batches: Iterable[Any]) -> None:
@@ -150,7 +152,8 @@ def call(function: Callable, *args):
         return interpret_leaves(function, leaves, tree)
     _prepare_backend()
     settings_too = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, float) else a, args)
-    return _call(function, *settings_too)
+    with cached_programs():
+        return _call(function, *settings_too)
 
 
 @eqx.filter_jit

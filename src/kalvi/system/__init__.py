@@ -1,1 +1,1 @@
-"""The operating system: Ctrl-C, and processes that were forked."""
+"""The operating system: Ctrl-C, processes that were forked, and a folder of bounded size on disk."""

@@ -17,14 +17,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Int8
 
-from kalvi.numerics.platforms import platform
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Statistics, strength
 
 PROGRAMS = 1024
 """Programs that keep a GPU busy: with fewer tiles of rows the columns are shared among several."""
-MOST = 136
-"""Second moments of 16 factors: more would leave the registers, and plain JAX is as fast."""
 WIDEST, SMALLEST = 128, 16
 """Products are of widths that are powers of two between these."""
 
@@ -49,15 +46,6 @@ class Tile(NamedTuple):
         """a bᵀ, given in pieces of columns."""
         first, *rest = (self.dot(x, y, over=1) for x, y in zip(a, b, strict=True))
         return sum(rest, first)
-
-
-def fusible(signs: Int8[Array, "r c"], rows: Moments) -> bool:
-    """Whether the kernel can do it here: in float32 on a GPU, for as many factors as fit on the chip."""
-    # offsets between 2³¹ and 2³² bytes are taken as negative by the compiler of the kernel
-    reachable = signs.size < 2**31 or signs.size > 2**32
-    fits = 0 < rows.second.shape[1] <= MOST
-    single = rows.mean.dtype == jnp.float32
-    return platform() == "gpu" and single and fits and reachable
 
 
 def fused_statistics(

@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, Int8
 
 from kalvi.numerics import sharding
 from kalvi.numerics.platforms import platform
-from kalvi.rules.silk.fused import fused_statistics, fusible
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import (
     Block,
@@ -28,6 +27,9 @@ from kalvi.rules.silk.observed import (
 
 BLOCK, BLOCK_ACCELERATOR = 2**18, 2**26
 """How many entries a block holds at once: on a CPU what a cache holds, on an accelerator what fills it."""
+
+MOST_FUSED = 136
+"""Second moments of 16 factors: more would leave the registers, and plain JAX is as fast."""
 
 
 class Table(Observed):
@@ -110,7 +112,11 @@ class Table(Observed):
 
     def statistics_here(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
         """What `statistics` gives, of the entries on one device."""
-        if self.weight is None and fusible(self.signs, rows):
+        if self.weight is None and _fusible(self.signs, rows):
+            from kalvi.rules.silk.fused import (
+                fused_statistics,
+            )  # Pallas, which takes long to import
+
             return fused_statistics(
                 self.signs, rows, cols, adds_mean=adds_mean, transposed=self.transposed
             )
@@ -154,3 +160,12 @@ def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:
         )
 
     return jax.lax.fori_loop(0, -(-n // size), advance, empty)
+
+
+def _fusible(signs: Int8[Array, "r c"], rows: Moments) -> bool:
+    """Whether `fused` can do it here: in float32 on a GPU, for as many factors as fit on the chip."""
+    # offsets between 2³¹ and 2³² bytes are taken as negative by the compiler of the kernel
+    reachable = signs.size < 2**31 or signs.size > 2**32
+    fits = 0 < rows.second.shape[1] <= MOST_FUSED
+    single = rows.mean.dtype == jnp.float32
+    return platform() == "gpu" and single and fits and reachable

@@ -1,0 +1,37 @@
+"""The names of `kalvi.rules`, for type checkers and editors; some are loaded when first used."""
+
+from kalvi.rules.base import Batch as Batch
+from kalvi.rules.base import IterativeRule as IterativeRule
+from kalvi.rules.base import PassRule as PassRule
+from kalvi.rules.base import Rule as Rule
+from kalvi.rules.base import StreamRule as StreamRule
+from kalvi.rules.factor_analysis import SGA as SGA
+from kalvi.rules.factor_analysis import OnlineEM as OnlineEM
+from kalvi.rules.factor_analysis import RecursiveFA as RecursiveFA
+from kalvi.rules.factor_analysis import batch_em as batch_em
+from kalvi.rules.factor_analysis import random_factor_model as random_factor_model
+from kalvi.rules.general import FirstOrder as FirstOrder
+from kalvi.rules.general import GaussHermite as GaussHermite
+from kalvi.rules.general import GeneralRVGA as GeneralRVGA
+from kalvi.rules.general import Sampling as Sampling
+from kalvi.rules.general import SecondOrder as SecondOrder
+from kalvi.rules.general import SigmaPoints as SigmaPoints
+from kalvi.rules.general import ZerothOrder as ZerothOrder
+from kalvi.rules.laplace import laplace as laplace
+from kalvi.rules.revisit import Revisit as Revisit
+from kalvi.rules.rvga import RVGA as RVGA
+from kalvi.rules.swag import FASWAG as FASWAG
+from kalvi.rules.swag import SWA as SWA
+from kalvi.rules.swag import SWAG as SWAG
+from kalvi.rules.swag import PathRule as PathRule
+from kalvi.rules.swag import WindowAverage as WindowAverage
+from kalvi.rules.training import Training as Training
+from kalvi.rules.vga import vga as vga
+from kalvi.rules.vifa import VIFA as VIFA
+from kalvi.rules.vifa import Antithetic as Antithetic
+from kalvi.rules.vifa import GaussNewton as GaussNewton
+from kalvi.rules.vifa import Plain as Plain
+from kalvi.rules.vifa import PrecisionVI as PrecisionVI
+from kalvi.rules.vifa import Preconditioned as Preconditioned
+from kalvi.rules.vifa import Single as Single
+from kalvi.rules.vifa import Transform as Transform
