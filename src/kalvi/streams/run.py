@@ -19,7 +19,7 @@ from jaxtyping import PRNGKeyArray
 
 from kalvi.numerics.interpreter import interpret, interpret_leaves
 from kalvi.numerics.namespaces import has_jax, is_array, is_jax, is_number
-from kalvi.numerics.precision import full_precision_products
+from kalvi.numerics.precision import full_precision_products, matching_precision
 from kalvi.numerics.program_cache import cached_programs
 from kalvi.rules.base import Batch, Rule
 from kalvi.system.forks import refuse_inherited_backend
@@ -94,10 +94,10 @@ def compile_ahead(rule: Rule[State], state: State, batches: Iterable[Any]) -> No
     """
     zeros = [jax.tree.map(_zeros_like, (state, batch)) for batch in batches]
     numbers, constants = eqx.partition(rule, is_number)
-    double = jnp.result_type(float) == np.float64
+    precision = jnp.result_type(float)
 
     def compile_all() -> None:
-        with jax.enable_x64(double):
+        with matching_precision(precision):
             for state, batch in zeros:
                 _advance(constants, jax.tree.map(jnp.asarray, state), numbers, batch, None)
 
