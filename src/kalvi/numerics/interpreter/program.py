@@ -108,7 +108,9 @@ def interpret(function: Callable[..., Any], *args: Any) -> Any:
     program or with each other. Several threads may call this at once.
     """
     leaves, tree = jax.tree.flatten(args)
-    which = [is_number(leaf) for leaf in leaves]
+    which = [
+        type(leaf) is np.ndarray or is_number(leaf) for leaf in leaves
+    ]  # most are, and soon told
     key = (function, tree, *map(_kind, leaves), jax.config.jax_enable_x64)
     program = _kept(key)
     if program is None:
