@@ -1,12 +1,12 @@
 """Factorisations of matrices and solves."""
 
-from math import prod
 from typing import Any
 
 import numpy as np
 import scipy.linalg.blas
 
 from kalvi.numerics.interpreter.elementwise import write_each, write_quotient
+from kalvi.numerics.interpreter.products import is_single
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
 SMALL = 32
@@ -22,14 +22,9 @@ def _whole(writer: Writer, operands: list[Value]) -> list[Value]:
     return [writer.whole(value) for value in operands]
 
 
-def _is_single(value: Value) -> bool:
-    """Whether it is a matrix of one entry, held as a number."""
-    return value.is_number and prod(value.shape) == 1
-
-
 @rule("cholesky")
 def _write_cholesky(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    if _is_single(operands[0]):
+    if is_single(operands[0]):
         aval = equation.outvars[0].aval
         return write_each(writer, aval, operands, "(msqrt({0}) if {0} > 0.0 else nan)")
     (a,) = _whole(writer, operands)
@@ -49,7 +44,7 @@ def cholesky(a: np.ndarray) -> np.ndarray:
 @rule("triangular_solve", takes_entries=True)
 def _write_triangular_solve(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     (a, b), given = operands, equation.params
-    if _is_single(a):
+    if is_single(a):
         return [b] if given["unit_diagonal"] else write_quotient(writer, equation, [b, a])
     a, b = _whole(writer, operands)
     flags = ", ".join(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jax.lax import GatherScatterMode
 
+from kalvi.numerics.interpreter.shapes import with_shape
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
 Axes = tuple[int, ...]
@@ -180,14 +181,15 @@ def _gather(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     return [_call(writer, plan, aval, operands)]
 
 
-@rule("scatter", *COMBINED)
+@rule("scatter", *COMBINED, takes_entries=True)
 def _scatter(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     aval, given = equation.outvars[0].aval, equation.params
     plan = ScatterPlan.of(equation.primitive.name, given)
     array, index, update = operands
     if plan.replaces_one_window(index.shape) and array.shape != ():
-        return [_replace_window(writer, plan, writer.whole(array), index, update)]
-    return [_call(writer, plan, aval, operands)]
+        return [_replace_window(writer, plan, array, index, update)]
+    arrays = [writer.array(value) for value in operands]
+    return [_call(writer, plan, aval, arrays)]
 
 
 def _call(writer: Writer, plan: Any, aval: Any, operands: list[Value]) -> Value:
@@ -205,14 +207,16 @@ def _replace_window(
     """The array with the window at one index replaced, if it is inside."""
     (axis,) = plan.start_axes
     kept = iter(update.shape)
-    sizes = [1 if i in plan.gone else next(kept) for i in range(len(array.shape))]
+    sizes = tuple(1 if i in plan.gone else next(kept) for i in range(len(array.shape)))
     most = array.shape[axis] - sizes[axis]
+    if index.known is not None and not 0 <= index.known <= most:
+        return array
+    if index.known is not None and sizes == array.shape:  # nothing is left of it
+        return with_shape(writer, update, array.shape)
+    array, update = writer.whole(array), writer.array(update)
     own = index.text if axis in plan.gone else f"{index.text}:{index.text} + {sizes[axis]}"
     cut = ", ".join(own if i == axis else ":" for i in range(len(array.shape)))
     text = f"put({array.text}, np.s_[{cut}], {update.text})"
-    parts = [array, index, update]
     if index.known is None:
         text = f"({text} if 0 <= {index.text} <= {most} else {array.text})"
-    elif not 0 <= index.known <= most:
-        return array
-    return writer.set(text, array.shape, array.dtype, parts)
+    return writer.set(text, array.shape, array.dtype, [array, index, update])

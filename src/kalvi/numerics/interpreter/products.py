@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kalvi.numerics.interpreter.elementwise import write_each
+from kalvi.numerics.interpreter.shapes import with_shape
 from kalvi.numerics.interpreter.writer import FEW, Shape, Value, Writer, rule
 
 
@@ -18,6 +20,9 @@ def _product(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     few = prod(shape) * _size(operands[0], summed[0]) <= FEW
     if few and 0 not in operands[0].shape and all(value.is_numbers for value in operands):
         return [_product_of_numbers(writer, aval, operands, summed, batches)]
+    if any(map(is_single, operands)) and {value.dtype for value in operands} == {dtype}:
+        factors = [v if is_single(v) else with_shape(writer, v, shape) for v in operands]
+        return write_each(writer, aval, factors, "{0} * {1}")
     left, right = (writer.whole(value) for value in operands)
     parts = [left, right]
     if left.shape and right.shape:
@@ -51,6 +56,11 @@ def _product_of_numbers(
         text = " + ".join(f"{one.text} * {other.text}" for one, other in pairs)
         found[b, i, j] = writer.set_number(text, aval.dtype, [n for pair in pairs for n in pair])
     return writer.of_numbers(found.reshape(aval.shape), aval.shape, aval.dtype)
+
+
+def is_single(value: Value) -> bool:
+    """Whether it has one entry, held as a number."""
+    return value.is_number and prod(value.shape) == 1
 
 
 def _free(value: Value, batch: Sequence[int], summed: Sequence[int]) -> list[int]:

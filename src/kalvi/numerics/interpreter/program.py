@@ -112,7 +112,8 @@ def interpret(function: Callable[..., Any], *args: Any) -> Any:
 
 def interpret_leaves(function: Callable[..., Any], leaves: Sequence[Any], tree: Any) -> Any:
     """`interpret` for arguments that are taken apart already, into leaves and the tree they belong to."""
-    which = [is_number(leaf) for leaf in leaves]
+    # most are arrays of NumPy, and soon told
+    which = [type(leaf) is np.ndarray or is_number(leaf) for leaf in leaves]
     key = (function, tree, *map(_kind, leaves), jax.config.jax_enable_x64)
     program = _kept(key)
     if program is None:

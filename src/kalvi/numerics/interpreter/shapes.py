@@ -61,12 +61,16 @@ def _broadcast(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 @rule("reshape", takes_entries=True)
 def _reshape(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    value, shape = operands[0], tuple(equation.outvars[0].aval.shape)
+    return [with_shape(writer, operands[0], tuple(equation.outvars[0].aval.shape))]
+
+
+def with_shape(writer: Writer, value: Value, shape: Shape) -> Value:
+    """The entries in their order, in another shape."""
     if value.is_number:
-        return [value.with_shape(shape)]
+        return value.with_shape(shape)
     if value.held != value.shape:
         value = writer.whole(value)
-    return [reshaped(writer, value, shape, shape)]
+    return reshaped(writer, value, shape, shape)
 
 
 @rule("squeeze", takes_entries=True)
