@@ -34,6 +34,7 @@ from jaxtyping import Array, Float
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.implicit import Expected
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.klprox.function_space import (
     ConditioningFactors,
     LatentPrior,
@@ -43,7 +44,6 @@ from kalvi.rules.klprox.function_space import (
     expect_rows,
 )
 
-Scalar = Float[Array, ""]
 PerRow = Float[Array, " n"]
 Gram = Float[Array, "n n"]
 

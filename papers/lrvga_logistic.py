@@ -10,13 +10,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
 
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Likelihood
 from kalvi.likelihoods.implicit import Site
 from kalvi.likelihoods.logistic import InverseProbit
+from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.projections import Projection
 from kalvi.rules.base import Batch
 from kalvi.rules.laplace import laplace
@@ -30,7 +30,6 @@ from papers.lrvga_history import History, follow, follow_growing, whole
 PROBIT, ACCURATE = Bernoulli(InverseProbit()), Bernoulli()
 GAP = 1e-8
 """Nats: how near to the best Gaussian the search ends."""
-Scalar = Float[Array, ""]
 
 
 class PrintedMirrorProx(Scheme):

@@ -34,11 +34,10 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.numerics.namespaces import Setting, as_setting
+from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.rules.base import Batch, Rule
 from kalvi.rules.klprox.rule import check_steps, step_length
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " k"]
 Factors = tuple[Vector, ...]  # one vector each: natural parameters, or expected statistics
 
@@ -207,9 +206,9 @@ def proximal_step(
     return (*naturals[:i], moved, *naturals[i + 1 :])
 
 
-def standing_for(rows: Scalar | None, weight: Float[Array, " b"]) -> Float[Array, " b"]:
+def standing_for(rows: Setting | None, weight: Float[Array, " b"]) -> Float[Array, " b"]:
     """Weights that sum to `rows`; as they are if that is None or if there are none."""
     if rows is None:
         return weight
     total = jnp.sum(weight)
-    return weight * (rows.astype(weight.dtype) / jnp.where(total > 0, total, 1))
+    return weight * (jnp.asarray(rows, weight.dtype) / jnp.where(total > 0, total, 1))

@@ -135,7 +135,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kalvi.cli.console.os.replace", full)
+    monkeypatch.setattr("kalvi.archives.container.os.replace", full)
     assert "No space left on device" in sentence(
         run("reproduce", "rvga", 2, "--quick", "--out", tmp_path)
     )

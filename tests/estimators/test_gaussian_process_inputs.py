@@ -45,7 +45,6 @@ def test_results_before_fit_say_so():
         _ = Regressor().kernel_
 
 
-@pytest.mark.slow(reason="compiles a search with a likelihood by quadrature")
 def test_a_likelihood_of_ones_own():
     """A normal one written by hand is the normal one."""
     own = kalvi.Custom(lambda f, y: -((y - f) ** 2) / 0.02, lambda f: (f, jnp.full_like(f, 0.01)))
@@ -56,7 +55,7 @@ def test_a_likelihood_of_ones_own():
     assert list(model.hyperparameters_) == ["Constant.variance", "RBF.length_scale"]
 
 
-@pytest.mark.slow(reason="compiles a search of its own")
+@pytest.mark.slow(reason="two searches with a Student likelihood")
 def test_a_search_comes_back_from_where_there_is_no_bound():
     sharp = Regressor(likelihood="student_t").fit(X, Y)
     model = Regressor(likelihood="student_t", dtype="float32").fit(X, Y)

@@ -5,6 +5,7 @@ The oracle is quadrature of what SciPy says of log p and of the moments of y.
 
 from functools import lru_cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -289,7 +290,8 @@ def test_curvature_of_a_log_concave_likelihood_is_never_negative(observed, m, lo
 
 def test_float32_agrees_with_float64(observed):
     single = jax.tree.map(
-        lambda a: a.astype(jnp.float32) if hasattr(a, "astype") else a, observed.likelihood
+        lambda a: jnp.asarray(a, jnp.float32) if eqx.is_inexact_array_like(a) else a,
+        observed.likelihood,
     )
     found = over(lambda y, m, v: single.expect(y, m, v), *cases(observed), dtype=np.float32)
     for part, wanted in zip(found, expectations(observed), strict=True):

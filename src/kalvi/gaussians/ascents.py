@@ -29,9 +29,9 @@ from jaxtyping import Array, Bool, Float, Int
 from kalvi.gaussians.base import Gathered, Updatable
 from kalvi.gaussians.divergences import kl
 from kalvi.numerics import linalg, natural_gradient
+from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.natural_gradient import Climb, Rounding, bound_resolution
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 
 MEMORY = 8

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.numerics.linalg import LowRankPlusDiagonal, SymmetricMatrix
-from kalvi.numerics.namespaces import AnyArray, is_jax
+from kalvi.numerics.namespaces import AnyArray, Scalar, is_jax
 from kalvi.numerics.precision import matching_precision, own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
@@ -19,7 +19,6 @@ from kalvi.numerics.rows import JacobianRows
 ON_HOST = "arrays of numpy"
 """What a pickled Gaussian says beside its fields; older pickles do not have it."""
 
-Scalar = Float[AnyArray, ""]
 Block = Float[AnyArray, "b d"]
 PerRow = Float[AnyArray, " b"]
 Between = Float[AnyArray, "b b"]
@@ -220,7 +219,7 @@ class Updatable(Gaussian):
         """An ascent of the variational bound with this prior, from here (`gaussians.ascents`)."""
 
     @abstractmethod
-    def embed(self, others: Any, places: Int[Array, " d"]) -> "Updatable":
+    def embed(self, others: Any, places: Int[AnyArray, " d"]) -> "Updatable":
         """These parameters at `places` among more, which have no correlations and keep those of `others`.
 
         `others` is a Gaussian of the same kind over all of them, without correlations.

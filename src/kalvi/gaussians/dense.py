@@ -159,7 +159,7 @@ class Dense(Updatable):
     def ascent(self, prior: Gaussian) -> Any:
         return NaturalAscent.begin(prior.to_dense(), self)
 
-    def embed(self, others: "Dense", places: Int[Array, " d"]) -> "Dense":
+    def embed(self, others: "Dense", places: Int[AnyArray, " d"]) -> "Dense":
         mean = others.mean.at[places].set(self.mean)
         return Dense.from_root(
             mean, others.root.at[places[:, None], places[None, :]].set(self.root)

@@ -150,6 +150,6 @@ class Diagonal(Updatable):
     def ascent(self, prior: Updatable) -> Any:
         return QuasiNewtonAscent.begin(prior, self)
 
-    def embed(self, others: "Diagonal", places: Int[Array, " d"]) -> "Diagonal":
+    def embed(self, others: "Diagonal", places: Int[AnyArray, " d"]) -> "Diagonal":
         mean, var = others.mean.at[places].set(self.mean), others.var.at[places].set(self.var)
         return unchecked(Diagonal, mean=mean, var=var)

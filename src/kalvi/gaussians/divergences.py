@@ -8,9 +8,8 @@ from jaxtyping import Array, Float
 from kalvi.gaussians.base import Gaussian
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.precision import is_traced, own_precision
-
-Scalar = Float[Array, ""]
 
 
 @own_precision

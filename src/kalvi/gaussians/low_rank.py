@@ -342,7 +342,7 @@ class LowRankPrecision(Updatable):
         """U = Ψ⁻¹ W."""
         return linalg.scale_rows(1 / self.precision.diag, self.precision.factor)
 
-    def embed(self, others: "LowRankPrecision", places: Int[Array, " d"]) -> "LowRankPrecision":
+    def embed(self, others: "LowRankPrecision", places: Int[AnyArray, " d"]) -> "LowRankPrecision":
         factor = others.precision.factor.at[places].set(self.precision.factor)
         diag = others.precision.diag.at[places].set(self.precision.diag)
         return self.with_parts(others.mean.at[places].set(self.mean), factor, diag)

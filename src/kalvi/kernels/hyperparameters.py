@@ -4,30 +4,31 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from kalvi.kernels.base import Fixed, Kernel, Product, Sum
+from kalvi.numerics.namespaces import AnyArray, namespace_of
+
+Logarithms = Float[AnyArray, " p"]
 
 
-def flatten(
-    kernel: Kernel,
-) -> tuple[Float[Array, " p"], Callable[[Float[Array, " p"]], Kernel]]:
+def flatten(kernel: Kernel) -> tuple[Logarithms, Callable[[Logarithms], Kernel]]:
     """The logarithms of the free hyperparameters, and the way from such a vector back to a kernel."""
     leaves, structure = jax.tree.flatten(kernel, is_leaf=_is_fixed)
     free = [k for k, leaf in enumerate(leaves) if not _is_fixed(leaf)]
     shapes = [np.shape(leaves[k]) for k in free]
     ends = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
-    logs = [jnp.ravel(jnp.log(jnp.asarray(leaves[k]))) for k in free]
+    xp = namespace_of(*(leaves[k] for k in free))
+    logs = [xp.ravel(xp.log(xp.asarray(leaves[k]))) for k in free]
 
-    def rebuild(theta: Float[Array, " p"]) -> Kernel:
+    def rebuild(theta: Logarithms) -> Kernel:
         filled = list(leaves)
         for k, shape, start, end in zip(free, shapes, ends[:-1], ends[1:], strict=True):
-            filled[k] = jnp.exp(theta[start:end]).reshape(shape)
+            filled[k] = namespace_of(theta).exp(theta[start:end]).reshape(shape)
         return jax.tree.unflatten(structure, filled)
 
-    return jnp.concatenate(logs) if logs else jnp.zeros(0), rebuild
+    return xp.concatenate(logs) if logs else xp.zeros(0), rebuild
 
 
 def log_slopes(kernel: Kernel, slopes: Kernel) -> np.ndarray:

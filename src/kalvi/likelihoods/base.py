@@ -23,11 +23,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kalvi.likelihoods.sites import Between, Expected, Predictors, Site
-from kalvi.numerics.namespaces import AnyArray
+from kalvi.numerics.namespaces import AnyArray, Scalar
 
-Scalar = Float[Array, ""]
 Label = Float[Array, "*o"]
-Values = Float[AnyArray, "..."]
+Values = Float[AnyArray, "..."] | float
 Moments = tuple[Values, Values]
 
 

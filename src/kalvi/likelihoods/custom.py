@@ -11,8 +11,7 @@ from kalvi.likelihoods.implicit import average, solve_implicit
 from kalvi.likelihoods.sites import Between, Expected, Predictors, Site
 from kalvi.numerics import linalg
 from kalvi.numerics.expectations import log_expect_exp, panels
-
-Scalar = Float[Array, ""]
+from kalvi.numerics.namespaces import Scalar
 
 
 class Custom(Unbounded):

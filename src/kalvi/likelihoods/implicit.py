@@ -29,8 +29,8 @@ from jaxtyping import Array, Float
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg, natural_gradient
 from kalvi.numerics.expectations import panels
+from kalvi.numerics.namespaces import Scalar
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " c"]
 Matrix = Float[Array, "c c"]
 

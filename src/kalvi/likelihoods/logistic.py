@@ -33,9 +33,8 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float
 
-from kalvi.numerics.namespaces import AnyArray, namespace_of, scipy_of
+from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of, scipy_of
 
-Scalar = Float[Array, ""]
 Values = Float[AnyArray, "*n"]
 Mixed = Float[AnyArray, "*n 8"]
 

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from kalvi.likelihoods.base import Likelihood, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit, solve_implicit_vector
 from kalvi.likelihoods.sites import Expected, Site, at
+from kalvi.numerics.namespaces import Scalar
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, "*r"]  # a number where there is one direction
 Matrix = Float[Array, "*rr"]
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, gammaln, log_ndtr, ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from kalvi.likelihoods import logistic
 from kalvi.likelihoods.base import (
@@ -23,9 +23,7 @@ from kalvi.likelihoods.implicit import average, solve_implicit, solve_poisson
 from kalvi.likelihoods.logistic import LogisticIntegrals, ScaleMixture
 from kalvi.likelihoods.sites import Expected, Site
 from kalvi.numerics.expectations import log_expect_exp, mills_ratio
-from kalvi.numerics.namespaces import AnyArray, as_setting, namespace_of, scipy_of
-
-Scalar = Float[Array, ""]
+from kalvi.numerics.namespaces import AnyArray, Scalar, Setting, as_setting, namespace_of, scipy_of
 
 
 class Normal(ScalarLikelihood):
@@ -35,7 +33,7 @@ class Normal(ScalarLikelihood):
     closed: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
-    variance: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=1.0)
+    variance: Setting = eqx.field(converter=as_setting, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return _normal_log_density(y - f, self.variance)
@@ -224,7 +222,7 @@ class Laplace(ScalarLikelihood):
     log_concave: ClassVar[bool] = True
     closed: ClassVar[bool] = True
 
-    scale: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=1.0)
+    scale: Setting = eqx.field(converter=as_setting, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         return -jnp.abs(y - f) / self.scale - jnp.log(2 * self.scale)
@@ -278,8 +276,8 @@ class StudentT(ScalarLikelihood):
     A stream keeps only curvatures ≥ 0 and counts the rows where that changed something.
     """
 
-    df: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=4.0)
-    scale: Float[AnyArray, ""] = eqx.field(converter=as_setting, default=1.0)
+    df: Setting = eqx.field(converter=as_setting, default=4.0)
+    scale: Setting = eqx.field(converter=as_setting, default=1.0)
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         nu = self.df
@@ -334,5 +332,5 @@ class StudentT(ScalarLikelihood):
         return (self.df + 1) / (self.df * self.scale**2 + z**2)
 
 
-def _normal_log_density(away: Scalar, variance: Scalar) -> Scalar:
+def _normal_log_density(away: Scalar, variance: Setting) -> Scalar:
     return -(away**2 / variance + jnp.log(2 * np.pi * variance)) / 2

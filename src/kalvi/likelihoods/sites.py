@@ -16,8 +16,8 @@ import jax.scipy.linalg as jsl
 from jaxtyping import Array, Bool, Float
 
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Scalar
 
-Scalar = Float[Array, ""]
 Predictors = Float[Array, "*c"]  # a number, or a vector of c
 Between = Float[Array, "*cc"]  # a number, or a c × c matrix
 Matrix = Float[Array, "c c"]

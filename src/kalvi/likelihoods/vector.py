@@ -28,9 +28,8 @@ from kalvi.likelihoods.base import CLASSES, Support, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit_vector
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import AnyArray, as_setting, namespace_of, scipy_of
+from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting, namespace_of, scipy_of
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " c"]
 Matrix = Float[Array, "c c"]
 Label = Float[Array, "*o"]

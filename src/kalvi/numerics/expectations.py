@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 
-Scalar = Float[Array, ""]
+from kalvi.numerics.namespaces import Scalar
 
 REACH = 9.0
 """Standard deviations covered by `panels`; the mass beyond is 2e-19."""

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of, repeat
-from kalvi.numerics.platforms import platform
+from kalvi.numerics.platforms import is_traced_for_numpy, platform
 
 CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
 """How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
@@ -204,9 +204,9 @@ def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array
 
 
 def triangular_inverse(root: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse of a lower-triangular matrix, in halves: most of it products, which are fast."""
+    """The inverse of a lower-triangular matrix; by XLA in halves, most of it products, which are fast."""
     n = root.shape[0]
-    if n <= INVERTED_AT_ONCE:
+    if n <= INVERTED_AT_ONCE or is_traced_for_numpy():
         return jsl.solve_triangular(root, identity_like(root), lower=True)
     h = n // 2
     first, last = triangular_inverse(root[:h, :h]), triangular_inverse(root[h:, h:])

@@ -17,11 +17,13 @@ from jaxtyping import Float
 
 from kalvi.system.forks import refuse_inherited_backend
 
-if TYPE_CHECKING:
-    AnyArray = Any  # checkers would have the two told apart in every formula
+if TYPE_CHECKING:  # checkers would have the libraries told apart in every formula
+    AnyArray = Any
+    Scalar = Any
 else:
     AnyArray = jax.Array | np.ndarray
-"""An array of either library, for the annotations of formulas that take both."""
+    Scalar = Float[AnyArray, ""] | float
+"""An array of either library, and a single number of either or of Python, for annotations of formulas."""
 
 Setting = Float[AnyArray, "..."] | float
 """A number of a rule that a program computes with: a new value makes no new program."""

@@ -36,8 +36,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Scalar
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
 
@@ -256,6 +256,7 @@ def climb(
 
     at(natural parameters) evaluates an iterate.
     """
+    at = jax.jit(at)  # traced once, for the shapes and for the loop
     last = jax.lax.while_loop(
         lambda climb: climb.should_continue(tolerance, max_passes),
         lambda climb: turn(climb, at(climb.proposal), rows, roughness),
@@ -340,14 +341,17 @@ def _remember(
     """The history with one more step; an empty history where the step was refused."""
 
     def push(rows: Float[Array, "k n"], new: Float[Array, " n"]) -> Float[Array, "k n"]:
-        return jnp.where(rising, jnp.roll(rows, 1, axis=0).at[0].set(new), 0)
+        return jnp.concatenate([new[None], rows[:-1]])
 
-    return StepHistory(
-        push(history.parameter_steps, there.natural - here.natural),
-        push(history.direction_changes, there.direction(greedy) - here.direction(greedy)),
-        push(history.whitened_changes, there.whitened_direction - here.whitened_direction),
-        jnp.where(rising, history.count + 1, 0),
-    )
+    def longer() -> StepHistory:
+        return StepHistory(
+            push(history.parameter_steps, there.natural - here.natural),
+            push(history.direction_changes, there.direction(greedy) - here.direction(greedy)),
+            push(history.whitened_changes, there.whitened_direction - here.whitened_direction),
+            history.count + 1,
+        )
+
+    return jax.lax.cond(rising, longer, lambda: jax.tree.map(jnp.zeros_like, history))
 
 
 def _step(
@@ -359,8 +363,8 @@ def _step(
     ridge = RIDGE * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny
     damped = gram + ridge * linalg.identity_like(gram)
     share = jnp.linalg.solve(damped, changes @ here.whitened_direction)
-    correction = share @ (history.parameter_steps + length * history.direction_changes)
-    return here.natural + length * here.direction(greedy) - correction
+    direction = here.direction(greedy) - share @ history.direction_changes
+    return here.natural - share @ history.parameter_steps + length * direction
 
 
 def _secant(here: AscentIterate, there: AscentIterate) -> Scalar:

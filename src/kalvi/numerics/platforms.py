@@ -11,7 +11,12 @@ _for_numpy = ContextVar("for_numpy", default=False)
 
 def platform() -> str:
     """ "cpu", "gpu" or "tpu"; "cpu" for a program that NumPy runs, which starts no backend of JAX."""
-    return "cpu" if _for_numpy.get() else jax.default_backend()
+    return "cpu" if is_traced_for_numpy() else jax.default_backend()
+
+
+def is_traced_for_numpy() -> bool:
+    """Whether NumPy is to run the program that is traced here."""
+    return _for_numpy.get()
 
 
 @contextmanager

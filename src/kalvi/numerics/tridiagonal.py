@@ -32,12 +32,12 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.platforms import platform
 
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
 Sequence = Float[Array, "n k"]
-Scalar = Float[Array, ""]
 
 
 class Inverse(NamedTuple):

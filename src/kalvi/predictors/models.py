@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
+from kalvi.numerics.namespaces import Scalar
 from kalvi.predictors.base import Predictor
-
-Scalar = Float[Array, ""]
 
 
 class Model(eqx.Module):

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kalvi.gaussians import Gaussian
-
-Scalar = Float[Array, ""]
+from kalvi.numerics.namespaces import Scalar
 
 LEAST, MOST = 1e-3, 1e6
 """Bounds on α, for parameters of a group that are all zero or all free."""

@@ -30,9 +30,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import Dense, Gaussian
 from kalvi.numerics import expectations, linalg
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.base import Batch, StreamRule
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
 LogLikelihood = Callable[[Vector, Float[Array, " i"], Scalar], Scalar]

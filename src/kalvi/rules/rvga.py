@@ -46,7 +46,7 @@ from kalvi.gaussians import Updatable, View
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
-from kalvi.numerics.namespaces import Setting, as_setting
+from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
@@ -57,7 +57,6 @@ from kalvi.rules.rvga_checks import check_labels, check_settings
 from kalvi.rules.sampled_networks import absorb_sampled
 from kalvi.rules.schemes import Implicit, Scheme
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 
 

@@ -26,13 +26,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.base import Label, need_one_output
 from kalvi.likelihoods.sites import Between, Predictors, Site, at, gain_after, narrowed, product
-
-Scalar = Float[Array, ""]
+from kalvi.numerics.namespaces import Scalar
 
 
 class Scheme(eqx.Module):

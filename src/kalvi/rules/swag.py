@@ -29,6 +29,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import Diagonal, Gaussian, LowRankCovariance
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch, StreamRule
 from kalvi.rules.factor_analysis.factor_model import floor_noise
@@ -36,7 +37,6 @@ from kalvi.rules.factor_analysis.factor_model import floor_noise
 State = TypeVar("State")
 Inner = TypeVar("Inner")
 Vector = Float[Array, " d"]
-Scalar = Float[Array, ""]
 Count = Int[Array, ""]
 
 

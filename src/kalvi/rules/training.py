@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.numerics.namespaces import Setting, as_setting
+from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.rules.base import Batch, IterativeRule, normalise_weights
 from kalvi.rules.vifa.rule import in_batches
-
-Scalar = Float[Array, ""]
 
 ADAM = optax.scale_by_adam()
 LAST = 0.01
@@ -69,7 +67,7 @@ class Training(IterativeRule[TrainingState]):
 
     def _rate(self, steps: Int[Array, ""]) -> Scalar:
         if self.horizon is None:
-            return self.rate
+            return jnp.asarray(self.rate)
         way = jnp.minimum(steps / self.horizon, 1)
         return self.rate * (LAST + (1 - LAST) * (1 + jnp.cos(jnp.pi * way)) / 2)
 

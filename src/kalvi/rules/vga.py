@@ -19,13 +19,13 @@ from kalvi.gaussians import Dense
 from kalvi.gaussians.ascents import whitened_natural
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg, natural_gradient
+from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.natural_gradient import Rounding
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules.base import Batch, in_blocks, weigh_rows
 from kalvi.rules.visits import roughness_of, sums
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
 

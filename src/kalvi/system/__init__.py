@@ -1,1 +1,1 @@
-"""The operating system: Ctrl-C, processes that were forked, and a folder of bounded size on disk."""
+"""The operating system: Ctrl-C, forked processes, threads of linear algebra, a folder of bounded size."""

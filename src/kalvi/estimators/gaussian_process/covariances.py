@@ -14,7 +14,9 @@ import numpy as np
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from kalvi import kernels
+from kalvi.estimators.gaussian_process.placement import is_small, placed
 from kalvi.numerics.linalg import cholesky
+from kalvi.numerics.namespaces import AnyArray
 from kalvi.streams import run
 
 INDEFINITE, INDEFINITE_SINGLE = 1e-8, 1e-3
@@ -46,20 +48,20 @@ class Covariance(ABC):
         """The same kernel with other hyperparameters."""
 
     @abstractmethod
-    def gram(self, x: np.ndarray, size: int) -> jax.Array:
+    def gram(self, x: np.ndarray, size: int) -> AnyArray:
         """The covariance matrix of the rows, padded with zeros."""
 
     @abstractmethod
-    def pull(self, x: np.ndarray, slope: jax.Array) -> np.ndarray:
+    def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
         """∂/∂theta of a bound whose derivative with respect to the padded matrix is `slope`."""
 
     @abstractmethod
-    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> jax.Array:
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
         """The covariances of new points x with the rows, padded with zeros."""
 
     @abstractmethod
-    def diagonal(self, x: np.ndarray) -> jax.Array:
-        """The variance at each new point."""
+    def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
+        """The variance at each new point, where the rows are padded to a size."""
 
 
 def make_covariance(kernel: Any, dtype: Any) -> Covariance:
@@ -111,25 +113,24 @@ class KalviKernel(Covariance):
 
     def at(self, theta: np.ndarray) -> "KalviKernel":
         rebuild = kernels.flatten(self.kernel)[1]
-        new = KalviKernel(rebuild(jnp.asarray(theta, self.dtype)), self.dtype)
+        new = KalviKernel(rebuild(np.asarray(theta, self.dtype)), self.dtype)
         new.bounds = self.bounds
         return new
 
-    def gram(self, x: np.ndarray, size: int) -> jax.Array:
+    def gram(self, x: np.ndarray, size: int) -> AnyArray:
         return run.call(_gram, self.kernel, *_padded(x, size, self.dtype))
 
-    def pull(self, x: np.ndarray, slope: jax.Array) -> np.ndarray:
+    def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
         rows, mask = _padded(x, len(slope), self.dtype)
         slopes = run.call(_pull, self.kernel, rows, mask, slope)
         return kernels.log_slopes(self.kernel, slopes)
 
-    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> jax.Array:
-        return run.call(
-            _cross, self.kernel, jnp.asarray(x, self.dtype), *_padded(rows, size, self.dtype)
-        )
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
+        new = _placed(x, size, self.dtype)
+        return run.call(_cross, self.kernel, new, *_padded(rows, size, self.dtype))
 
-    def diagonal(self, x: np.ndarray) -> jax.Array:
-        return run.call(_diagonal, self.kernel, jnp.asarray(x, self.dtype))
+    def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
+        return run.call(_diagonal, self.kernel, _placed(x, size, self.dtype))
 
 
 class SklearnKernel(Covariance):
@@ -148,28 +149,33 @@ class SklearnKernel(Covariance):
     def at(self, theta: np.ndarray) -> "SklearnKernel":
         return SklearnKernel(self.kernel.clone_with_theta(theta), self.dtype)
 
-    def gram(self, x: np.ndarray, size: int) -> jax.Array:
+    def gram(self, x: np.ndarray, size: int) -> AnyArray:
         missing = size - len(x)
-        return jnp.asarray(np.pad(self.kernel(x), [(0, missing), (0, missing)]), self.dtype)
+        gram = np.pad(self.kernel(x), [(0, missing), (0, missing)])
+        return _placed(gram, size, self.dtype)
 
-    def pull(self, x: np.ndarray, slope: jax.Array) -> np.ndarray:
+    def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
         _, slopes = self.kernel(x, eval_gradient=True)
         return np.einsum("ij,ijp->p", np.asarray(slope)[: len(x), : len(x)], slopes)
 
-    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> jax.Array:
-        return jnp.asarray(
-            np.pad(self.kernel(x, rows), [(0, 0), (0, size - len(rows))]), self.dtype
-        )
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
+        cross = np.pad(self.kernel(x, rows), [(0, 0), (0, size - len(rows))])
+        return _placed(cross, size, self.dtype)
 
-    def diagonal(self, x: np.ndarray) -> jax.Array:
-        return jnp.asarray(self.kernel.diag(x), self.dtype)
+    def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
+        return _placed(self.kernel.diag(x), size, self.dtype)
 
 
-def _padded(x: np.ndarray, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
+def _padded(x: np.ndarray, size: int, dtype: Any) -> tuple[AnyArray, AnyArray]:
     """The rows, the first one repeated behind them, and which of them are rows."""
     n = len(x)
     rows = np.concatenate([x, np.broadcast_to(x[:1], (size - n, x.shape[1]))])
-    return jnp.asarray(rows, dtype), jnp.asarray(np.arange(size) < n, dtype)
+    return _placed(rows, size, dtype), _placed(np.arange(size) < n, size, dtype)
+
+
+def _placed(array: np.ndarray, size: int, dtype: Any) -> AnyArray:
+    """An array of a fit whose matrices have so many rows."""
+    return placed(array, dtype, is_small(size))
 
 
 def _gram(kernel: kernels.Kernel, rows, mask):

@@ -8,6 +8,7 @@ import numpy as np
 
 from kalvi.estimators.gaussian_process.covariances import padded_size
 from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
+from kalvi.estimators.gaussian_process.placement import computing, is_small, placed
 from kalvi.estimators.gaussian_process.predictions import latent_moments
 from kalvi.estimators.gaussian_process.problem import (
     GAP,
@@ -16,6 +17,7 @@ from kalvi.estimators.gaussian_process.problem import (
     Problem,
     TrainingRows,
 )
+from kalvi.numerics.namespaces import AnyArray
 from kalvi.rules.base import weigh_rows
 from kalvi.rules.klprox import (
     ConditioningFactors,
@@ -65,13 +67,15 @@ class ExactFit(NamedTuple):
     def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function at new points."""
         cov, size = self.hyper.covariance, len(self.prior.mean)
+        small = is_small(size)
 
         def law(block: np.ndarray):
-            mean = jnp.asarray(self.hyper.mean(block), self.prior.mean.dtype)
-            new = cov.cross(block, self.x, size), mean, cov.diagonal(block)
+            mean = placed(self.hyper.mean(block), cov.dtype, small)
+            new = cov.cross(block, self.x, size), mean, cov.diagonal(block, size)
             return run.call(predict, self.prior, self.found, self.factors, *new)
 
-        return latent_moments(law, x, self.hyper.covariance.dtype)
+        with computing(cov.dtype, small):
+            return latent_moments(law, x)
 
 
 class ExactProblem(Problem):
@@ -80,9 +84,9 @@ class ExactProblem(Problem):
     def __init__(self, table: TrainingRows, dtype: Any, max_passes: int):
         size = padded_size(len(table.y))
         self.table, self.dtype, self.size = table, dtype, size
-        self.max_passes = jnp.asarray(max_passes)
+        self.max_passes = np.asarray(max_passes)
         self.y, self.weight = (
-            jnp.asarray(np.pad(a, (0, size - len(a))), dtype) for a in (table.y, table.weight)
+            self._placed(np.pad(a, (0, size - len(a)))) for a in (table.y, table.weight)
         )
         self.sites: Sites | None = None
 
@@ -92,7 +96,7 @@ class ExactProblem(Problem):
             return -NOWHERE, np.zeros_like(hyper.theta)
         slopes = run.call(_slopes, hyper.likelihood, prior, self.y, self.weight, found)
         by_cov = hyper.covariance.pull(self.table.x, slopes.cov)
-        by_mean = float(jnp.sum(slopes.mean))
+        by_mean = float(np.sum(np.asarray(slopes.mean)))
         return float(found.elbo), hyper.gradient(by_cov, slopes.likelihood, by_mean)
 
     def fit(self, hyper: Hyperparameters) -> ExactFit:
@@ -103,14 +107,17 @@ class ExactProblem(Problem):
     def value(self, hyper: Hyperparameters) -> float:
         return float(self._solve(hyper, SEARCHED_GAP)[1].elbo)
 
+    def _placed(self, array: Any) -> AnyArray:
+        return placed(array, self.dtype, is_small(self.size))
+
     def _solve(self, hyper: Hyperparameters, gap: float) -> tuple[LatentPrior, KLProx]:
         cov = hyper.covariance.gram(self.table.x, self.size)
         mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
-        prior = LatentPrior(jnp.asarray(mean, self.dtype), cov)
+        prior = LatentPrior(self._placed(mean), cov)
         # always sites, never None, so that one program serves
         first = run.call(first_sites, hyper.likelihood, prior.mean, self.weight)
         for start in (self.sites or first, first):
-            limits = self.max_passes, jnp.asarray(gap, self.dtype)
+            limits = self.max_passes, np.asarray(gap, self.dtype)
             args = hyper.likelihood, prior, self.y, self.weight, start
             found: KLProx = run.call(_klprox, *args, *limits)
             if np.isfinite(found.elbo):

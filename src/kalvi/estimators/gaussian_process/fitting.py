@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kalvi import kernels
@@ -12,15 +11,16 @@ from kalvi.estimators.gaussian_process.covariances import (
     Covariance,
     check_covariance,
     make_covariance,
+    padded_size,
 )
 from kalvi.estimators.gaussian_process.exact import ExactFit, ExactProblem
 from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters, PriorMean
 from kalvi.estimators.gaussian_process.parameters import ProcessSettings
+from kalvi.estimators.gaussian_process.placement import computing, is_small, is_small_sparse
 from kalvi.estimators.gaussian_process.problem import Problem, TrainingRows
 from kalvi.estimators.gaussian_process.search import search
 from kalvi.estimators.gaussian_process.sparse import SparseFit, SparseProblem
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.precision import matching_precision
 
 
 class Scales(NamedTuple):
@@ -40,7 +40,7 @@ def fit_latent(
     """The fit of one latent function, and how often the search for hyperparameters asked for the bound."""
     kept = rows.weight > 0
     rows = TrainingRows(*(part[kept] for part in rows)) if np.any(kept) else rows
-    with matching_precision(settings.dtype):
+    with computing(settings.dtype, _is_small(len(rows.y), settings)):
         cov = _covariance(rows, scales.spread, settings)
         check_covariance(cov, rows.x)
         mean = _prior_mean(settings.mean, scales)
@@ -62,6 +62,12 @@ def weighted_scales(values: np.ndarray, weight: np.ndarray) -> Scales:
         return Scales(float(values.mean()), float(values.std()))
     mean = float(np.average(values, weights=weight))
     return Scales(mean, float(np.sqrt(np.average((values - mean) ** 2, weights=weight))))
+
+
+def _is_small(rows: int, settings: ProcessSettings) -> bool:
+    if settings.sparse:
+        return is_small_sparse(rows, settings.n_inducing)
+    return is_small(padded_size(rows))
 
 
 def _problem(
@@ -95,5 +101,5 @@ def _prior_mean(given: Any, scales: Scales) -> PriorMean:
 def _in_dtype(likelihood: Likelihood, dtype: Any) -> Likelihood:
     """The likelihood with its numbers in a dtype."""
     return jax.tree.map(
-        lambda a: jnp.asarray(a, dtype) if eqx.is_inexact_array(a) else a, likelihood
+        lambda a: np.asarray(a, dtype) if eqx.is_inexact_array_like(a) else a, likelihood
     )

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kalvi.estimators.gaussian_process.covariances import REACH, Covariance
@@ -88,7 +87,7 @@ class Hyperparameters(NamedTuple):
         )
         leaves, structure = jax.tree.flatten(self._numbers)
         values = [
-            jnp.asarray(np.exp(log), leaf.dtype) for log, leaf in zip(logs, leaves, strict=True)
+            np.asarray(np.exp(log), leaf.dtype) for log, leaf in zip(logs, leaves, strict=True)
         ]
         mean = self.mean
         if mean.learned:

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from kalvi.estimators.gaussian_process.placement import is_small, is_small_sparse
+
 SQUARES = 12
 """N × N arrays that an exact fit holds at its height, as measured; scikit-learn's kernels take more."""
 FEATURES = 4
@@ -18,7 +20,8 @@ def check_memory(n: int, dtype: Any, more: int = 0) -> None:
 
     `more` are the N × N arrays of a kernel's own derivatives.
     """
-    needed, there = n**2 * (SQUARES * np.dtype(dtype).itemsize + more * 8), available_memory()
+    needed = n**2 * (SQUARES * np.dtype(dtype).itemsize + more * 8)
+    there = available_memory(is_small(n))
     if there is not None and needed > there:
         raise ValueError(
             f"an exact Gaussian process of {n} rows needs about {_size(needed)} and there are "
@@ -28,7 +31,8 @@ def check_memory(n: int, dtype: Any, more: int = 0) -> None:
 
 def check_sparse_memory(n: int, m: int, dtype: Any) -> None:
     """Refuse a fit through m inducing points that visits all rows at once and finds no room."""
-    needed, there = FEATURES * n * m * np.dtype(dtype).itemsize, available_memory()
+    needed = FEATURES * n * m * np.dtype(dtype).itemsize
+    there = available_memory(is_small_sparse(n, m))
     if there is not None and needed > there:
         raise ValueError(
             f"{m} inducing points of {n} rows need about {_size(needed)} and there are {_size(there)}; "
@@ -36,10 +40,9 @@ def check_sparse_memory(n: int, m: int, dtype: Any) -> None:
         )
 
 
-def available_memory() -> int | None:
-    """Bytes that arrays may take where JAX puts them, if that can be known."""
-    device = jax.devices()[0]
-    if device.platform != "cpu":
+def available_memory(small: bool) -> int | None:
+    """Bytes that arrays of a fit may take where they are, if that can be known."""
+    if not small and (device := jax.devices()[0]).platform != "cpu":
         stats = device.memory_stats() or {}
         return stats.get("bytes_limit")
     try:

@@ -30,9 +30,9 @@ from kalvi.likelihoods.base import need_labels, need_one_output
 FIRST_NOISE = 0.1
 """The variance of the noise before it is learned, as a share of that of y."""
 LIKELIHOODS: dict[str, Callable[[float], Likelihood]] = {
-    "normal": lambda scale: Normal(scale**2),
-    "laplace": Laplace,
-    "student_t": lambda scale: StudentT(4.0, scale),
+    "normal": lambda scale: Normal(np.asarray(scale**2)),
+    "laplace": lambda scale: Laplace(np.asarray(scale)),
+    "student_t": lambda scale: StudentT(np.asarray(4.0), np.asarray(scale)),
     "poisson": lambda scale: Poisson(),
 }
 """Likelihoods by name, made with the scale of the noise that a search begins with."""

@@ -10,7 +10,7 @@ from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.precision import matching_precision
-from kalvi.streams import run
+from kalvi.streams import engines, run
 
 Moments = tuple[np.ndarray, np.ndarray]
 """Means and variances."""
@@ -30,11 +30,10 @@ class LatentFit(Protocol):
         ...
 
 
-def latent_moments(law: Callable, x: np.ndarray, dtype: Any) -> Moments:
+def latent_moments(law: Callable, x: np.ndarray) -> Moments:
     """What `law` says of any number of new points, means and variances, a block at a time."""
     blocks = padded_blocks(x, rows_at_once(len(x)))
-    with matching_precision(dtype):
-        mean, var = predict_in_blocks(law, blocks, len(x))
+    mean, var = predict_in_blocks(law, blocks, len(x))
     return mean, np.maximum(var, 0)
 
 
@@ -58,8 +57,11 @@ def _per_point(function: Callable, likelihood: Likelihood, *columns: np.ndarray)
     """function(likelihood, columns) for any number of points, a block at a time."""
     table = np.column_stack(columns)
     blocks = padded_blocks(table, rows_at_once(len(table)))
+    by_numpy = len(table) <= engines.FIRST_ROWS
     found = predict_in_blocks(
-        lambda block: run.call(function, likelihood, *block.T), blocks, len(table)
+        lambda block: run.call(function, likelihood, *engines.placed(block, by_numpy).T),
+        blocks,
+        len(table),
     )
     return tuple(np.asarray(part, np.float64) for part in found)
 

@@ -13,10 +13,12 @@ from kalvi import kernels, streams
 from kalvi.estimators.gaussian_process.covariances import KalviKernel, padded_size
 from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
 from kalvi.estimators.gaussian_process.parameters import ProcessSettings
+from kalvi.estimators.gaussian_process.placement import computing, is_small_sparse, placed
 from kalvi.estimators.gaussian_process.predictions import latent_moments
 from kalvi.estimators.gaussian_process.problem import GAP, NOWHERE, Problem, TrainingRows
 from kalvi.gaussians import Dense
 from kalvi.gaussians.divergences import kl
+from kalvi.numerics.namespaces import is_jax
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear
 from kalvi.rules.base import Batch
@@ -24,7 +26,7 @@ from kalvi.rules.klprox import choose_inducing, sparse_elbo, sparse_klprox, spar
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.klprox.sparse import InducingFeatures, inducing_rows, standard_prior
 from kalvi.rules.vga import VGA, informed_start
-from kalvi.streams import run
+from kalvi.streams import engines, run
 
 SAMPLE, PASSES = 20, 10
 """With minibatches, hyperparameters are learned from so many rows for each inducing point, and the
@@ -53,12 +55,14 @@ class SparseFit(NamedTuple):
     def latent(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function at new points."""
         dtype, kernel = self.inducing.dtype, self.hyper.covariance.kernel
+        small = not is_jax(self.posterior)
 
         def law(block: np.ndarray):
-            rows, mean = (jnp.asarray(a, dtype) for a in (block, self.hyper.mean(block)))
+            rows, mean = (placed(a, dtype, small) for a in (block, self.hyper.mean(block)))
             return run.call(sparse_predict, kernel, mean, self.inducing, self.posterior, rows)
 
-        return latent_moments(law, x, self.hyper.covariance.dtype)
+        with computing(dtype, small):
+            return latent_moments(law, x)
 
 
 class SparseProblem(Problem):
@@ -78,8 +82,9 @@ class SparseProblem(Problem):
             )
         self.table, self.rng, self.dtype = table, rng, settings.dtype
         self.n_inducing, self.batch_size = settings.n_inducing, settings.batch_size
-        self.max_passes = jnp.asarray(settings.max_passes)
+        self.max_passes = np.asarray(settings.max_passes)
         self.some = self._sample()
+        self.small = is_small_sparse(len(self.some.y), self.n_inducing)
         self.candidates = self._candidates()
         self.inducing = self._chosen(hyper)
         self.posterior: Dense | None = None
@@ -113,18 +118,20 @@ class SparseProblem(Problem):
 
     def _streamed(self, hyper: Hyperparameters, start: VGA) -> SparseFit:
         """Minibatches of all rows, from the posterior of the sample."""
-        predictor = Centred(InducingFeatures(hyper.covariance.kernel, jnp.asarray(self.inducing)))
+        small = is_small_sparse(len(self.table.y), self.n_inducing)
+        inducing, begin = engines.placed((self.inducing, start.posterior), small)
+        predictor = run.call(_centred, hyper.covariance.kernel, inducing)
         rule = KLProximal.stochastic(
             hyper.likelihood, float(self.table.weight.sum()), predictor=predictor
         )
-        prior = standard_prior(jnp.asarray(self.inducing))
-        state = rule.start(prior, start.posterior)
+        prior = standard_prior(inducing)
+        state = run.call(KLProximal.start, rule, prior, begin)
         for _ in range(PASSES):
             state = run.resume(rule, state, self._minibatches(hyper))
         q, bounds = state.posterior, []
         for batch in self._minibatches(hyper):
             rows, mean = Batch(batch.x[:, :-1], batch.y, batch.weight), batch.x[:, -1]
-            parts = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, rows, q
+            parts = hyper.likelihood, hyper.covariance.kernel, mean, inducing, rows, q
             bounds.append(float(run.call(sparse_elbo, *parts)))
         # each has taken off the divergence from the prior
         elbo = sum(bounds) + (len(bounds) - 1) * float(run.call(kl, q, prior))
@@ -161,7 +168,7 @@ class SparseProblem(Problem):
         return self.some.x[np.sort(self.rng.choice(n, most, replace=False))]
 
     def _chosen(self, hyper: Hyperparameters) -> np.ndarray:
-        x = jnp.asarray(self.candidates, self.dtype)
+        x = placed(self.candidates, self.dtype, self.small)
         found = run.call(choose_inducing, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
         if not int(found.count):
             raise ValueError(
@@ -172,10 +179,10 @@ class SparseProblem(Problem):
 
     def _solve(self, hyper: Hyperparameters) -> tuple[VGA, Batch, Any]:
         batch, mean = self._batch(hyper)
-        start = self.posterior or standard_prior(jnp.asarray(self.inducing))
+        start = self.posterior or standard_prior(self.inducing)
         for fresh in (self.posterior is None, True):
             args = hyper.likelihood, hyper.covariance.kernel, mean, self.inducing, batch, start
-            found: VGA = run.call(_solved, *args, jnp.asarray(fresh), self.max_passes)
+            found: VGA = run.call(_solved, *args, np.asarray(fresh), self.max_passes)
             if np.isfinite(found.elbo):
                 self.posterior = found.posterior
                 break
@@ -186,8 +193,9 @@ class SparseProblem(Problem):
         missing = padded_size(len(self.some.y)) - len(self.some.y)
         x, y = (np.concatenate([a, np.repeat(a[:1], missing, axis=0)]) for a in self.some[:2])
         weight = np.pad(self.some.weight, (0, missing))
-        batch = Batch(*(jnp.asarray(a, self.dtype) for a in (x, y, weight)))
-        return batch, jnp.asarray(hyper.mean(x), self.dtype)
+        parts = (placed(a, self.dtype, self.small) for a in (x, y, weight, hyper.mean(x)))
+        *rows, mean = parts
+        return Batch(*rows), mean
 
 
 class Centred(OneLinear):
@@ -203,6 +211,10 @@ class Centred(OneLinear):
 
     def whitened(self, prior: Dense, x) -> tuple[Predictor, Array]:
         return OffsetLinear().whitened(prior, self.features.carried(x[:, :-1], x[:, -1]))
+
+
+def _centred(kernel: kernels.Kernel, inducing: Array) -> Centred:
+    return Centred(InducingFeatures(kernel, inducing))
 
 
 def _solved(likelihood, kernel, mean, inducing, batch, start, fresh, max_passes) -> VGA:

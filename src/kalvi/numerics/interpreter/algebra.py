@@ -3,18 +3,19 @@
 from typing import Any
 
 import numpy as np
-import scipy.linalg.blas
+import scipy.linalg
 
 from kalvi.numerics.interpreter.elementwise import write_each, write_quotient
+from kalvi.numerics.interpreter.inverses import is_large_identity, triangular_inverse
 from kalvi.numerics.interpreter.products import is_single
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
 SMALL = 32
 """Triangular systems of more unknowns are solved in halves, by products of NumPy: SciPy's BLAS has threads
 of its own, which contend with NumPy's, and begins to use them at some 64."""
-SOLVERS = {
-    np.dtype(np.float32): scipy.linalg.blas.strsm,
-    np.dtype(np.float64): scipy.linalg.blas.dtrsm,
+SOLVERS: dict[np.dtype, Any] = {
+    np.dtype(dtype): scipy.linalg.get_blas_funcs("trsm", dtype=dtype)
+    for dtype in (np.float32, np.float64)
 }
 
 
@@ -70,6 +71,8 @@ def triangular_solve(
         return np.stack(flat).reshape(b.shape)
     if not left:
         return triangular_solve(a, b.T, True, lower, not transposed, unit).T
+    if is_large_identity(b):
+        return triangular_inverse(a.T if transposed else a, lower != transposed, unit)
     if len(a) <= SMALL:
         # BLAS has columns first, so that it finds the transposes without a copy: xᵀ aᵀ = bᵀ
         solve = SOLVERS[b.dtype]

@@ -97,7 +97,7 @@ def write_each(
         numbers = np.empty(held, object)
         parts = np.broadcast_arrays(*(operand.numbers() for operand in operands))
         for i in np.ndindex(held):
-            each = [part[i] for part in parts]
+            each: list[Any] = [part[i] for part in parts]
             text = one.format(*(number.text for number in each))
             numbers[i] = writer.set_number(text, aval.dtype, each)
         return [writer.of_numbers(numbers, aval.shape, aval.dtype)]

@@ -114,7 +114,7 @@ def interpret_leaves(function: Callable[..., Any], leaves: Sequence[Any], tree: 
     """`interpret` for arguments that are taken apart already, into leaves and the tree they belong to."""
     # most are arrays of NumPy, and soon told
     which = [type(leaf) is np.ndarray or is_number(leaf) for leaf in leaves]
-    key = (function, tree, *map(_kind, leaves), jax.config.jax_enable_x64)
+    key = (function, tree, *map(_kind, leaves), jax.enable_x64.value)
     program = _kept(key)
     if program is None:
         program = make_program(function, leaves, tree, which)

@@ -22,7 +22,11 @@ REDUCTIONS = {
 @rule(*REDUCTIONS, takes_entries=True)
 def _reduce(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     function, formula = REDUCTIONS[equation.primitive.name]
-    value, aval, axes = operands[0], equation.outvars[0].aval, tuple(equation.params["axes"])
+    value, aval, axes = (
+        operands[0],
+        equation.outvars[0].aval,
+        tuple(map(int, equation.params["axes"])),
+    )
     if all(value.shape[axis] == 1 for axis in axes) and value.is_number:
         return [value.with_shape(tuple(aval.shape))]
     if value.entries is not None and value.held == value.shape and formula is not None:

@@ -287,7 +287,7 @@ class Writer:
         def read(atom: Any) -> Value:
             if isinstance(atom, core.Literal):
                 if np.ndim(atom.val) == 0:
-                    return self.literal(atom.val, atom.aval.dtype)
+                    return self.literal(atom.val, dtype_of(atom.aval))
                 return self.constant(atom.val)
             return known[atom]
 

@@ -25,11 +25,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.precision import is_traced
 from kalvi.rules.base import Batch
 
 Number = float | int
-Scalar = Float[Array, ""]
 Rows = Float[Array, "n d"]
 PerFeature = Float[Array, " d"]
 Factor = Float[Array, "d p"]
@@ -107,9 +107,9 @@ def floor_noise(factor: Factor, diag: PerFeature) -> PerFeature:
 def feature_variances(batch: Batch, mean: PerFeature | None = None) -> PerFeature:
     """Each feature's variance about its own or the given mean; the average one where it is zero."""
     share = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1)
-    mean = share @ batch.x if mean is None else mean
-    found = share @ (batch.x - mean[None, :]) ** 2
-    noise = (8 * float(jnp.finfo(found.dtype).eps) * mean) ** 2
+    centre: PerFeature = share @ batch.x if mean is None else mean
+    found = share @ (batch.x - centre[None, :]) ** 2
+    noise = (8 * float(jnp.finfo(found.dtype).eps) * centre) ** 2
     seen = found > noise
     typical = jnp.sum(jnp.where(seen, found, 0)) / jnp.maximum(jnp.sum(seen), 1)
     return jnp.where(seen, found, jnp.where(typical > 0, typical, NO_VARIANCE))

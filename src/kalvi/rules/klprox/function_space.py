@@ -41,9 +41,9 @@ from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.base import need_one_output
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics import linalg, natural_gradient
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.base import weigh_rows
 
-Scalar = Float[Array, ""]
 PerRow = Float[Array, " n"]
 Gram = Float[Array, "n n"]
 

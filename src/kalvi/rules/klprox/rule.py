@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import Dense, Gaussian
@@ -45,14 +46,13 @@ from kalvi.gaussians.ascents import whiten
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import positive_part
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import Setting, as_setting
+from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules.base import Batch, IterativeRule
 from kalvi.rules.visits import BatchVisit, visit
 
-Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
 
@@ -65,7 +65,7 @@ FAR = 2.0
 """A pass that moves the mean by so many standard deviations (root mean square) has not settled."""
 
 
-def step_length(beta: Scalar, decay: Scalar, steps: Int[Array, ""]) -> Scalar:
+def step_length(beta: Setting, decay: Setting, steps: Int[Array, ""]) -> Scalar:
     """β_t/(1 + β_t), where 1/β_t = 1/β + decay · t; 1 for an infinite β."""
     return 1 / (1 + 1 / beta + decay * steps)
 
@@ -74,9 +74,9 @@ def check_steps(beta: Any, decay: Any, rows: Any) -> None:
     """Refuse steps that lead nowhere, where their numbers can be seen."""
     if not is_traced(beta) and not bool(beta > 0):
         raise ValueError(f"beta must be positive (infinity is the whole step); got {beta}.")
-    if not is_traced(decay) and not bool((decay >= 0) & jnp.isfinite(decay)):
+    if not is_traced(decay) and not bool((decay >= 0) & np.isfinite(decay)):
         raise ValueError(f"decay must be 0 (none) or more, and finite; got {decay}.")
-    if rows is not None and not is_traced(rows) and not bool((rows > 0) & jnp.isfinite(rows)):
+    if rows is not None and not is_traced(rows) and not bool((rows > 0) & np.isfinite(rows)):
         raise ValueError(f"rows must be the number of rows in all, or None; got {rows}.")
 
 
@@ -146,7 +146,7 @@ class KLProximal(IterativeRule[ProximalState]):
     def __check_init__(self):
         need_same_outputs(self.predictor, self.likelihood)
         check_steps(self.beta, self.decay, self.rows)
-        if not self.natural and not is_traced(self.beta) and bool(jnp.isinf(self.beta)):
+        if not self.natural and not is_traced(self.beta) and bool(np.isinf(self.beta)):
             raise ValueError("an infinite beta needs natural=True; got natural=False.")
 
     @classmethod
@@ -161,7 +161,7 @@ class KLProximal(IterativeRule[ProximalState]):
 
         It has no step to tune. Settled passes are averaged with weights that grow as their number does.
         """
-        return cls(likelihood, jnp.inf, rows, True, AVERAGING, predictor or Linear())
+        return cls(likelihood, np.inf, rows, True, AVERAGING, predictor or Linear())
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> ProximalState:
         return self.start(prior, prior)
@@ -196,7 +196,7 @@ class KLProximal(IterativeRule[ProximalState]):
     def _turn(self, state: ProximalState, weight: Scalar) -> ProximalState:
         """The state at its place in the pass, or at the beginning of the next."""
         seen = state.seen + weight
-        rows = seen if self.rows is None else self.rows.astype(seen.dtype)
+        rows = seen if self.rows is None else jnp.asarray(self.rows, seen.dtype)
         whole = (seen > 0) & (seen >= WHOLE * rows)
         move = state.here.mean - state.began.mean
         settled = move @ (state.here.precision @ move) <= FAR**2 * len(move)
@@ -232,7 +232,7 @@ class KLProximal(IterativeRule[ProximalState]):
     def _step(self, state: ProximalState, gathered: PassSums) -> tuple[WhitenedGaussian, Matrix]:
         """From where the pass began, as far as the rows seen since then allow."""
         seen = gathered.weight
-        rows = seen if self.rows is None else self.rows.astype(seen.dtype)
+        rows = seen if self.rows is None else jnp.asarray(self.rows, seen.dtype)
         share = jnp.where(seen > 0, jnp.minimum(seen / jnp.where(rows > 0, rows, 1), 1), 0)
         length = step_length(self.beta, self.decay, state.settled).astype(seen.dtype)
         # more than the whole table counts as the table once

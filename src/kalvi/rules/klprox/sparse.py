@@ -37,12 +37,12 @@ from kalvi.gaussians.divergences import kl
 from kalvi.kernels import Kernel
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear, carried
 from kalvi.rules.base import Batch, in_blocks, weigh_rows
 from kalvi.rules.vga import TOLERANCE, VGA, informed_start, vga
 
-Scalar = Float[Array, ""]
 PerRow = Float[Array, " n"]
 Rows = Float[Array, "n i"]
 Inducing = Float[Array, "m i"]
@@ -209,10 +209,10 @@ def sparse_predict(
     return means.reshape(-1)[: len(x)], variances.reshape(-1)[: len(x)]
 
 
-def standard_prior(inducing: Inducing) -> Dense:
+def standard_prior(inducing: Float[AnyArray, "m i"]) -> Dense:
     """The prior of w."""
-    m = inducing.shape[0]
-    return Dense.from_root(jnp.zeros(m, inducing.dtype), jnp.eye(m, dtype=inducing.dtype))
+    xp, m = namespace_of(inducing), inducing.shape[0]
+    return Dense.from_root(xp.zeros(m, inducing.dtype), xp.eye(m, dtype=inducing.dtype))
 
 
 def _root(kernel: Kernel, inducing: Inducing) -> Root:

@@ -12,10 +12,11 @@ D × D array.
 
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from kalvi.gaussians import Gaussian, Updatable
 from kalvi.likelihoods import Likelihood
+from kalvi.numerics.namespaces import Scalar
 from kalvi.predictors import linear_predictor
 from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import (
@@ -26,9 +27,6 @@ from kalvi.rules.klprox.function_space import (
     sites_at,
 )
 from kalvi.rules.vga import informed_start, vga
-
-Scalar = Float[Array, ""]
-
 
 LIMITS = {"max_passes": MOST_PASSES, "tolerance": TOLERANCE}
 """Where the ascent ends unless the caller says otherwise."""

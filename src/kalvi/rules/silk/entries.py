@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
 from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import AnyArray
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import (
     Block,
@@ -122,7 +123,7 @@ def _chunks(
     sorted_rows = row[order]
     place = first_chunk[sorted_rows] + np.arange(len(row)) - first_entry[sorted_rows]
 
-    def filled(values: np.ndarray, dtype: type) -> Array:
+    def filled(values: np.ndarray, dtype: type) -> AnyArray:
         slots = np.zeros(m * width, dtype)
         slots[place] = values[order]
         return sharding.rows(slots.reshape(m, width))

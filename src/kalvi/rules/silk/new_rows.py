@@ -6,15 +6,14 @@ the best rows.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.silk.locations import DeviceLocations
 from kalvi.rules.silk.model import Side, Silk, statistics, update_rows
 from kalvi.rules.silk.observed import Observed
 from kalvi.rules.silk.posteriors import Exact, Family
 from kalvi.rules.silk.start import prior
-
-Scalar = Float[Array, ""]
 
 
 def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
 from kalvi.numerics import sharding
+from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.platforms import platform
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import (
@@ -35,8 +36,8 @@ MOST_FUSED = 136
 class Table(Observed):
     """A matrix of signs, the document's 2X̃: 1 for a one, −1 for a zero, 0 for nothing observed."""
 
-    signs: Int8[Array, "r c"]
-    weight: Float[Array, "r c"] | None = None
+    signs: Int8[AnyArray, "r c"]
+    weight: Float[AnyArray, "r c"] | None = None
     transposed: bool = eqx.field(static=True, default=False)
     padding: int = eqx.field(static=True, default=0)  # rows of `signs` that only fill a device
 
@@ -56,7 +57,7 @@ class Table(Observed):
         """From arrays of the host, its rows spread over the devices of `sharding.over`."""
         padding = -len(signs) % sharding.device_count()
 
-        def placed(a: np.ndarray) -> Array:
+        def placed(a: np.ndarray) -> AnyArray:
             return sharding.rows(np.pad(a, ((0, padding), (0, 0))) if padding else a)
 
         weight_placed = None if weight is None else placed(weight)

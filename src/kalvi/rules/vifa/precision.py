@@ -20,15 +20,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import Gaussian, LowRankPrecision
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.namespaces import Setting, as_setting
+from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.rules.base import Batch, IterativeRule
 from kalvi.rules.vifa.gradients import linearise_batch
 from kalvi.rules.vifa.rule import Descent, in_batches, need_predictor
 from kalvi.rules.vifa.steps import stiffness
 from kalvi.rules.visits import BatchVisit
-
-Scalar = Float[Array, ""]
 
 
 class PrecisionVI(IterativeRule[Descent]):
@@ -80,7 +78,7 @@ class PrecisionVI(IterativeRule[Descent]):
 
     def _descend(self, state: Descent, batch: Batch, key: PRNGKeyArray) -> Descent:
         q: Any = state.posterior
-        total = self.n_samples.astype(q.mean.dtype)
+        total = jnp.asarray(self.n_samples, q.mean.dtype)
         curved = linearise_batch(self.model, q, batch, total, draws=self.draws, key=key)
         rate = self.step_size / (1 + state.steps / self.decay).astype(q.mean.dtype)
         alpha = jnp.broadcast_to(self.prior_precision, q.mean.shape).astype(q.mean.dtype)

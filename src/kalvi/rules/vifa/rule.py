@@ -37,8 +37,6 @@ from kalvi.rules.vifa.gradients import (
 )
 from kalvi.rules.vifa.steps import Preconditioned, Step
 
-Scalar = Float[Array, ""]
-
 
 class Descent(eqx.Module):
     """The present q, the memory of the step, and the number of steps so far."""
@@ -104,7 +102,7 @@ class VIFA(IterativeRule[Descent]):
             raise ValueError(
                 "the log-likelihood of some rows is not finite at the first mean; start from another."
             )
-        total = self.n_samples.astype(mean.dtype)
+        total = jnp.asarray(self.n_samples, mean.dtype)
         diag = 1 / (self.prior_precision + curvature_diagonal(self.model, mean, batch, total))
         directions = jnp.linalg.qr(jr.normal(key, (len(mean), rank), mean.dtype))[0]
         return LowRankCovariance(mean, linalg.scale_rows(jnp.sqrt(diag) / 2, directions), diag)
@@ -114,7 +112,7 @@ class VIFA(IterativeRule[Descent]):
 
     def _descend(self, state: Descent, batch: Batch, key: PRNGKeyArray) -> Descent:
         q: Any = state.posterior
-        total = self.n_samples.astype(q.mean.dtype)
+        total = jnp.asarray(self.n_samples, q.mean.dtype)
         found = self.estimator(self.model, q, batch, total, key=key)
         own = divergence_slopes(q, self.prior_precision, self.prior_mean)
         slopes = jax.tree.map(jnp.add, own, found.slopes)
@@ -133,7 +131,7 @@ def need_predictor(model: Any, name: str) -> None:
         )
 
 
-def divergence_slopes(q: LowRankCovariance, precision: Array, prior_mean: Array) -> Slopes:
+def divergence_slopes(q: LowRankCovariance, precision: Setting, prior_mean: Setting) -> Slopes:
     """Gradients of KL(q ‖ N(m₀, diag α⁻¹)) in c, F and log ψ."""
     factor, diag = q.covariance.factor, q.covariance.diag
     alpha = jnp.broadcast_to(precision, diag.shape).astype(diag.dtype)

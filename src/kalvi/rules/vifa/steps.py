@@ -16,15 +16,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.linalg import LowRankPlusDiagonal
-from kalvi.numerics.namespaces import Setting, as_setting
+from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.rules.vifa.gradients import Slopes
 from kalvi.rules.visits import BatchVisit
-
-Scalar = Float[Array, ""]
 
 POWER_ITERATIONS = 8
 FARTHEST = 0.5
@@ -47,7 +45,7 @@ class Step(eqx.Module):
         memory: Any,
         number: Int[Array, ""],
         curved: BatchVisit | None,
-        prior_precision: Array,
+        prior_precision: Setting,
     ) -> tuple[LowRankCovariance, Any]:
         """The next q, and what the step after it needs."""
 
@@ -107,7 +105,7 @@ class Preconditioned(Step):
 
 
 def stiffness(
-    covariance: LowRankPlusDiagonal, curved: BatchVisit, prior_precision: Array
+    covariance: LowRankPlusDiagonal, curved: BatchVisit, prior_precision: Setting
 ) -> Scalar:
     """λ_max(S Λ), Λ = α + H, by power iterations: from below, and close where it matters."""
 
