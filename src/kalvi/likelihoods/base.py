@@ -23,10 +23,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kalvi.likelihoods.sites import Between, Expected, Predictors, Site
-from kalvi.numerics.namespaces import AnyArray, Scalar
+from kalvi.numerics.namespaces import Scalar, Values
 
 Label = Float[Array, "*o"]
-Values = Float[AnyArray, "..."] | float
 Moments = tuple[Values, Values]
 
 

@@ -17,13 +17,20 @@ from kalvi.likelihoods.base import (
     ScalarLikelihood,
     Support,
     Unbounded,
-    Values,
 )
 from kalvi.likelihoods.implicit import average, solve_implicit, solve_poisson
 from kalvi.likelihoods.logistic import LogisticIntegrals, ScaleMixture
 from kalvi.likelihoods.sites import Expected, Site
 from kalvi.numerics.expectations import log_expect_exp, mills_ratio
-from kalvi.numerics.namespaces import AnyArray, Scalar, Setting, as_setting, namespace_of, scipy_of
+from kalvi.numerics.namespaces import (
+    AnyArray,
+    Scalar,
+    Setting,
+    Values,
+    as_setting,
+    namespace_of,
+    scipy_of,
+)
 
 
 class Normal(ScalarLikelihood):

@@ -20,12 +20,15 @@ from kalvi.system.forks import refuse_inherited_backend
 if TYPE_CHECKING:  # checkers would have the libraries told apart in every formula
     AnyArray = Any
     Scalar = Any
+    Values = Any
 else:
     AnyArray = jax.Array | np.ndarray
     Scalar = Float[AnyArray, ""] | float
-"""An array of either library, and a single number of either or of Python, for annotations of formulas."""
+    Values = Float[AnyArray, "..."] | float
+"""For annotations of formulas: an array of either library; a single number of either or of Python; numbers
+of any shape."""
 
-Setting = Float[AnyArray, "..."] | float
+Setting = Values
 """A number of a rule that a program computes with: a new value makes no new program."""
 
 T = TypeVar("T")
