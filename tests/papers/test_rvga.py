@@ -98,7 +98,7 @@ def test_final_divergences_are_the_authors(data, number):
 )
 def test_claims_on_the_stored_rows(data, number):
     result = rvga.FIGURES[number](True)
-    refuted = [claim.text for claim in result.claims if not claim.held]
+    refuted = [claim.text for claim in result.claims if claim.verdict != "held"]
     assert len(refuted) == len(REFUTED.get(number, []))
     assert all(
         text.startswith(start) for text, start in zip(refuted, REFUTED.get(number, []), strict=True)
@@ -119,7 +119,7 @@ def test_figures_from_generated_rows(monkeypatch, number):
         lowest = min(row["above_best_gaussian"] for row in result.table)
         assert lowest == 0  # nothing beats the best Gaussian
         kept = [claim for claim in result.claims if claim.text.startswith("R-VGA outperforms")]
-        assert all(claim.held for claim in kept)
+        assert all(claim.verdict == "held" for claim in kept)
     figure = result.draw()
     assert len(figure.axes) >= 1
     plt.close(figure)
