@@ -108,6 +108,29 @@ def surface(
 
 
 @panel
+def heights(
+    axes: Axes,
+    a: np.ndarray,
+    b: np.ndarray,
+    values: np.ndarray,
+    bound: np.ndarray,
+    *,
+    marks: Mapping[str, tuple[Number, Number]] | None = None,
+    title: str = "",
+) -> None:
+    """Contours of a function of the plane, and dashed those of its bound at the same heights."""
+    levels = np.quantile(values, np.linspace(0.05, 0.95, 9))
+    axes.contour(a, b, values, levels=levels, colors=COLOURS["explicit"], linewidths=1.4)
+    axes.contour(
+        a, b, bound, levels=levels, colors=COLOURS["QKF"], linewidths=1.4, linestyles="dashed"
+    )
+    for name, point in (marks or {}).items():
+        axes.plot(*point, "o", ms=7, color=INK, mec="white", zorder=5)
+        _note(axes, name, point, INK, xytext=(7, 6), textcoords="offset points")
+    axes.set(title=title, xlabel="θ₁", ylabel="θ₂")
+
+
+@panel
 def bands(
     axes: Axes,
     steps: np.ndarray,
