@@ -26,16 +26,21 @@ def kl_curves(
     ylabel: str = "nats above the best Gaussian",
     colours: Mapping[str, str] | None = None,
     xscale: str = "linear",
+    bars: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Divergences over observations on a logarithmic scale; `levels` are horizontal lines.
 
-    Every curve may have `times` of its own; `colours` are for names that have none.
+    Every curve may have `times` of its own, and `bars`, its standard errors; `colours` are for names that
+    have none.
     """
     ends, colours = [], COLOURS | dict(colours or {})
     own = times if isinstance(times, Mapping) else dict.fromkeys(curves, times)
     for name, values in curves.items():
         look = {"color": colours.get(name, INK), "dashes": DASHES.get(name, ()), "label": name}
         axes.plot(own[name], values, **look)
+        if bars and name in bars:
+            error = {"ecolor": look["color"], "fmt": "none", "elinewidth": 1.2, "capsize": 2}
+            axes.errorbar(own[name], values, bars[name], **error)
         ends.append((float(values[-1]), name))
     for name, value in (levels or {}).items():
         axes.axhline(value, color=colours.get(name, INK), dashes=DASHES.get(name, (4, 2)), lw=1.6)
