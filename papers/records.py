@@ -1,6 +1,7 @@
 """What is kept of a figure that was made: beside its picture and its table a record in JSON.
 
-The record says which run it was, how long it took, on which machine, and what became of the claims. A run
+The record says which run it was, its seconds of processor time (which other work on the machine does not
+stretch), on which machine, and what became of the claims. A run
 that was stopped resumes by the records in its folder; how long is left it estimates from those in
 `docs/results`, which are of full runs.
 """
