@@ -241,8 +241,8 @@ def figure_1(quick: bool) -> Result:
         size = (0.6 + 7.4 * len(grid[0]), 0.8 + 4.6 * len(grid))
         return plots.compose(grid, title=f"Figure 1. {title} {note}".rstrip(), size=size)
 
-    table = [row for f in found.values() for row in _rows(f)] + skipped
-    table += [row for name in draws for row in _end_rows(found[name].panel, draws[name])]
+    table = [row for f in found.values() for row in _rows(f)]
+    table += [row for name in draws for row in _end_rows(found[name].panel, draws[name])] + skipped
     return Result(1, title, table, claims, draw)
 
 

@@ -309,7 +309,7 @@ def _curves(c: Comparison, version: str) -> plots.Panel:
     ranks = c.setting.ranks
     chosen = {f"p = {rank}": c.histories[version, rank] for rank in ranks}
     chosen["Kalman"] = c.kalman
-    times = {name: np.maximum(history.times, 1) for name, history in chosen.items()}
+    times = {name: history.times for name, history in chosen.items()}
     curves = {name: np.maximum(history.values, 1e-3) for name, history in chosen.items()}
     step = max(len(pictures.RAMP) // len(ranks), 1)
     colours = dict(zip(chosen, pictures.RAMP[::step], strict=False)) | {"Kalman": plots.INK}

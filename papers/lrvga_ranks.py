@@ -188,7 +188,7 @@ def _one_loop(found: list[Comparison]) -> Claim:
 
 def _curves(c: Comparison, version: str) -> plots.Panel:
     chosen = {f"p = {rank}": c.histories[version, rank] for rank in c.setting.ranks}
-    times = {name: np.maximum(history.times, 1) for name, history in chosen.items()}
+    times = {name: history.times for name, history in chosen.items()}
     best = c.references.best
     curves = {name: shown(history, best) for name, history in chosen.items()}
     levels = {"Laplace": c.references.laplace - best, "full R-VGA": c.references.full - best}

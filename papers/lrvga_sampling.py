@@ -230,7 +230,7 @@ def _curves(c: Comparison, draws: tuple[int, ...], scheme: str) -> plots.Panel:
     best = c.references.best
     return partial(
         pictures.kl_curves,
-        {name: np.maximum(history.times, 1) for name, history in histories.items()},
+        {name: history.times for name, history in histories.items()},
         {name: shown(history, best) for name, history in histories.items()},
         levels={"Laplace": c.references.laplace - best},
         colours=COLOURS,

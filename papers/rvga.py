@@ -250,6 +250,14 @@ def _curves(c: Comparison, title: str) -> plots.Panel:
     )
 
 
+def _both_curves(c: Comparison) -> list[plots.Panel]:
+    """Above the best Gaussian, and as the paper has it: unnormalised, with Z = 1."""
+    raw = {method: c.paths[method].kl for method in FILTERS}
+    levels = {method: c.final(method) for method in ("Laplace", "best Gaussian")}
+    look = {"levels": levels, "title": "as in the paper, Z = 1", "ylabel": "unnormalised KL, nats"}
+    return [_curves(c, "KL to the posterior"), partial(pictures.kl_curves, c.times, raw, **look)]
+
+
 def _plane_result(number: int, draws: list[list[Comparison]], found: list[Claim]) -> Result:
     """Data and curves above, final ellipses on the true posterior below."""
     c = draws[0][0]
@@ -271,8 +279,8 @@ def _plane_result(number: int, draws: list[list[Comparison]], found: list[Claim]
             )
             for group, title in zip(groups, ("R-VGA", "EKF", "QKF"), strict=True)
         ]
-        above = [partial(plots.scatter, c.x, c.y, title="Data"), _curves(c, "KL to the posterior")]
-        return plots.compose([above, below], title=f"Figure {number}. {note}", size=(13, 8.6))
+        above = [partial(plots.scatter, c.x, c.y, title="Data"), *_both_curves(c)]
+        return plots.compose([above, below], title=f"Figure {number}. {note}", size=(16.5, 8.8))
 
     return Result(number, note, _table(draws), found, draw)
 
@@ -323,7 +331,7 @@ def _time_result(number: int, draws: list[list[Comparison]]) -> Result:
             )
             for group, title in ((("implicit", "explicit"), "R-VGA"), (KALMAN, "EKF and QKF"))
         ]
-        above = [partial(plots.scatter, c.x, c.y, title="Data"), _curves(c, "KL to the posterior")]
-        return plots.compose([above, below], title=f"Figure {number}. {note}", size=(13, 9.6))
+        above = [partial(plots.scatter, c.x, c.y, title="Data"), *_both_curves(c)]
+        return plots.compose([above, below], title=f"Figure {number}. {note}", size=(16.5, 9.6))
 
     return Result(number, note, _table(draws), found, draw)
