@@ -14,7 +14,7 @@ from kalvi.plots.house import Number
 RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
 """For methods that differ by a number, in its order."""
 MARKS = ("#0b5fa5", "#c1272d")
-FLATTENING = 100.0
+FLATTENING = 5000.0
 """A curve that rises so many times above the median height of a panel's curves would flatten them."""
 
 

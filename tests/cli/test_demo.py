@@ -86,7 +86,7 @@ def test_reproduce_all_figures_and_resume(tmp_path, monkeypatch):
         result = CliRunner().invoke(papers.reproduce, [*arguments, "--out", str(tmp_path)])
         assert result.exit_code == 0, result.output
     assert made == [1, 2]
-    assert len(claims(tmp_path / "rvga")) == 4
+    assert len(claims(tmp_path / "rvga")) == 5
     assert len(list((tmp_path / "rvga").iterdir())) == 7
 
 
