@@ -64,6 +64,13 @@ class Schedule(NamedTuple):
         most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
+    def at_most(self, rows: float) -> "Schedule":
+        """Blocks of at most so many rows."""
+        fitting = self.largest
+        while fitting > max(rows, 1):
+            fitting = fitting // 2
+        return self._replace(largest=fitting)
+
     def size(self, seen: int) -> int:
         """The block that begins after `seen` rows: a power of two while it grows."""
         if not self.growing:

@@ -72,7 +72,7 @@ class LinearModel(SupervisedModel):
 
     def has_diagnosis(self) -> bool:
         """Whether there can be a diagnosis: a model that forgets has no exact posterior to compare with."""
-        return self.estimator.forgetting == 1 and self.estimator.process_noise == 0
+        return not self.estimator.settings().drifts
 
     def diagnosed(self) -> dict[str, Any] | None:
         sample = self.record.sample

@@ -123,7 +123,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         if choices.diagnose and not begun.has_diagnosis():
             raise ValueError(
                 "--diagnose is for logistic, linear and poisson models that do not forget "
-                "(forgetting=1, process_noise=0); leave it out."
+                "(forgetting=1, process_noise=0, drift=None); leave it out."
             )
         return begun._replace(notation=source.words(begun.columns()))
 

@@ -59,6 +59,7 @@ class LinearEstimator(PickledInParts):
         fit_intercept=True,
         forgetting=1.0,
         process_noise=0.0,
+        drift=None,
         passes="auto",
         block_size="auto",
         dtype="float64",
@@ -74,6 +75,7 @@ class LinearEstimator(PickledInParts):
         self.fit_intercept = fit_intercept
         self.forgetting = forgetting
         self.process_noise = process_noise
+        self.drift = drift
         self.passes = passes
         self.block_size = block_size
         self.dtype = dtype
@@ -233,7 +235,7 @@ class LinearEstimator(PickledInParts):
     def _check_climb(self, given: float) -> None:
         if not self.has_optimum():
             raise ValueError(
-                "only a model with forgetting=1, process_noise=0, a variational scheme "
+                "only a model with forgetting=1, process_noise=0, drift=None, a variational scheme "
                 f"({', '.join(VARIATIONAL)}) and rank other than 0 has an optimum to go on to."
             )
         seen = float(self.fit_.current.best.rows)

@@ -119,7 +119,12 @@ class LinearFit:
     def structure(self) -> dict[str, Any]:
         """The settings that must not change while a stream goes on."""
         given = self.settings
-        waits = {} if given.rank is None else {"block_size": given.block_size}
+        waits: dict[str, Any] = {}
+        if given.rank is not None:
+            waits = {
+                "block_size": given.block_size,
+                "rows of a block": self.stream.schedule.largest,
+            }
         sought = given.seeks_scale and self.klprox_scale is None
         return waits | {
             "rank": given.rank,
@@ -151,7 +156,8 @@ class LinearFit:
 
     def resumed(self) -> "LinearFit":
         """The fit ready to learn further rows."""
-        known, state = vars(self).get("_ahead", self.ahead), self.resumable(self.state)
+        known = vars(self).get("_ahead", self.ahead)
+        state = self.stream.anchored(self.resumable(self.state))
         if known is self.ahead and state is self.state:
             return self
         return replace(self, state=state, ahead=known)
@@ -176,6 +182,9 @@ class LinearFit:
         embed = _embed_each if self.on_grid else _embed
         posterior = run.call(embed, state.posterior, prior, places)
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
+        if state.drifting is not None:
+            ahead = state.drifting.ahead
+            state = eqx.tree_at(lambda s: s.drifting.ahead, wider.with_anchor(state), ahead)
         return replace(
             self,
             stream=wider,
