@@ -14,7 +14,7 @@ from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.predictors.networks import make_network
 from kalvi.rules.base import Batch
-from kalvi.rules.drifts import MOST_AHEAD
+from kalvi.rules.drifts import MOST_AHEAD, part_within, start
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF
 from kalvi.streams import run
@@ -334,4 +334,51 @@ def test_a_state_without_its_prior_is_refused():
     p = task(BY_NAME["bernoulli"], 8)
     still = RVGA(Bernoulli(), EKF()).init(p.prior)
     with pytest.raises(ValueError, match="begun by a rule without drift"):
-        RVGA(Bernoulli(), EKF(), drift=0.9).update(still, rows(p.x, p.y))
+        RVGA(Bernoulli(), EKF(), drift=0.9).update(still, device(rows(p.x, p.y)))
+
+
+# uneven times ---------------------------------------------------------------------------------------
+
+
+def timed(x, y, elapsed):
+    return rows(x, y)._replace(elapsed=np.asarray(elapsed, float))
+
+
+@pytest.mark.parametrize("observed", NOISY, ids=name)
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_rows_fade_by_the_time_that_passes(observed, block_size):
+    """With gaps of 0, and of a thousand rows' time, after which the prior is what is left."""
+    p, rng = regression(observed, 30), np.random.default_rng(4)
+    elapsed = rng.exponential(size=30) * rng.integers(0, 3, 30)
+    elapsed[20] = 1000.0
+    after = np.concatenate([np.cumsum(elapsed[::-1])[::-1][1:], [0]])
+    wanted = oracles.linear_posterior(*p.linear, weight=0.93**after)
+    rule = rule_of(observed, drift=0.93, block_size=block_size)
+    state = run.fit(rule, host(p.prior), [timed(p.x, p.y, elapsed)])
+    same_gaussian(device(state.posterior), *wanted, rtol=1e-9)
+    assert_close(state.rows, np.sum(0.93**after), 1e-9)
+
+
+def test_times_of_one_row_each_are_no_times():
+    p = task(BY_NAME["bernoulli"], 24)
+    for drift in DRIFTS:
+        rule = RVGA(Bernoulli(), EKF(), drift=drift, block_size=4)
+        one, other = (
+            device(run.fit(rule, host(p.prior), [batch]))
+            for batch in (rows(p.x, p.y), timed(p.x, p.y, np.ones(24)))
+        )
+        same_state(one, other, rtol=1e-12)
+
+
+@DRIFT
+def test_parts_of_a_block_go_no_further_than_half_of_what_they_say(drift):
+    drifting = drifts_start(drift)
+    left = jnp.asarray([False, True, True, True, True])
+    elapsed = jnp.asarray([9.0, 50.0, 1.0, 0.5, 100.0])
+    part, time = part_within((drift,), drifting, elapsed, left)
+    np.testing.assert_array_equal(part, [False, True, True, True, False])
+    np.testing.assert_array_equal(time, [0, 50, 1, 0.5, 0])
+
+
+def drifts_start(drift):
+    return start((drift,), Diagonal(np.zeros(2), np.ones(2)))

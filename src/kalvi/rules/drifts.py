@@ -12,9 +12,10 @@ prior p₀ = N(μ₀, Σ₀), Λ₀ = Σ₀⁻¹, as its stationary law, and Σ 
 
 Geometric is stabilised forgetting (Kulhavý & Zarrop 1993); n units of time are one step with λⁿ or aⁿ.
 
-A block of rows sees the Gaussian of its end, and row j of it, under Geometric, as if its precision were
-divided by ρⱼ = λ^(time after j): right for what the rows have said, while what the prior says is then too
-strong by less than λ^(−time of the block). So blocks should be short beside the memory 1/(1 − λ).
+Time is counted in rows unless rows say how much passed before them. A block of rows sees the Gaussian of
+its end, and row j of it, under Geometric, as if its precision were divided by ρⱼ = λ^(time after j): right
+for what the rows have said, while what the prior says is then too strong by less than λ^(−time of the
+block). So blocks should be short beside the memory 1/(1 − λ); where times are uneven, `part_within` cuts.
 
 A step that costs as much as several blocks of rows (a full covariance) is taken once for several of them,
 `blocks_per_step` at most and only while λ^time ≥ 1/`MOST_AHEAD`. It is taken ahead of time: Geometric fades
@@ -30,7 +31,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kalvi.gaussians import Diagonal, Updatable
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
@@ -207,6 +208,20 @@ def after(drifts: tuple[Drift, ...], q: Updatable, drifting: Drifting, time: Sca
         q, left = drift.take(q, drifting.anchor, drifting.ahead[i], time)
         ahead.append(left)
     return Drifted(q, Drifting(drifting.anchor, jnp.stack(ahead)), share_left(drifts, time))
+
+
+def part_within(
+    drifts: tuple[Drift, ...],
+    drifting: Drifting,
+    elapsed: Float[Array, " b"],
+    left: Bool[Array, " b"],
+) -> tuple[Bool[Array, " b"], Float[Array, " b"]]:
+    """The first of the rows left, until half of what they say has faded, and the time before each."""
+    passed = jnp.cumsum(elapsed)
+    since = passed - passed[jnp.argmax(left)]
+    speed = sum(drift.speed(drifting.anchor) for drift in drifts)
+    part = left & ((since <= 0) | (since * speed <= log(2)))
+    return part, jnp.where(part, elapsed, 0)
 
 
 def share_left(drifts: tuple[Drift, ...], time: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -45,6 +45,7 @@ from kalvi.gaussians import Updatable, View
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
+from kalvi.numerics.linalg import scale_rows
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.predictors import Linear, Predictor
@@ -87,10 +88,8 @@ class RVGA(StreamRule[Streaming]):
     drift : Drift, number or None
         How the parameters change from row to row (`kalvi.drifts`); a number is that of `Geometric`, None
         stands still.
-    forgetting : float or None
-        The factor by which a row fades what was known before it: the same as drift=Geometric(forgetting).
-    process_noise : float or None
-        What a row adds to the variance of every parameter: the same as drift=RandomWalk(process_noise).
+    forgetting, process_noise : float or None
+        The same as drift=Geometric(forgetting) and drift=RandomWalk(process_noise).
     block_size : int, default 16
         Rows that are absorbed at once; of a network, rows between two linearisations.
     samples : int or None
@@ -173,8 +172,23 @@ class RVGA(StreamRule[Streaming]):
         return jr.normal(key, (*rows, self.samples, *several), dtype)
 
     def _absorb(self, state: Streaming, block: "_Block") -> Streaming:
-        """The state after the block: all rows at once or, where that would lose digits, some one by one."""
-        state, block = self._drift(state, block)
+        """The state after the block; where times are uneven, part by part, so that each part is short."""
+        elapsed = block.elapsed if self.drifts() else None
+        if elapsed is None:
+            present = (block.weight > 0).astype(block.weight.dtype)
+            return self._learn(*self._drift(state, block, present))
+
+        def advance(carry):
+            state, left = carry
+            part, time = drifts.part_within(self.drifts(), state.drifting, elapsed, left)
+            now = block._replace(weight=jnp.where(part, block.weight, 0))
+            return self._learn(*self._drift(state, now, time)), left & ~part
+
+        start = state, jnp.ones_like(block.weight, bool)
+        return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), advance, start)[0]
+
+    def _learn(self, state: Streaming, block: "_Block") -> Streaming:
+        """The state after rows: all at once or, where that would lose digits, some one by one."""
         left, noise = block.weight > 0, state.noise if self.learn_noise else None
         squares = None if noise is None else jnp.zeros_like(noise.variance)
         progress = _Progress(state, left, squares)
@@ -191,17 +205,17 @@ class RVGA(StreamRule[Streaming]):
         learned = noise.after(progress.squares, jnp.any(left))
         return eqx.tree_at(lambda s: s.noise, progress.state, learned)
 
-    def _drift(self, state: Streaming, block: "_Block") -> tuple[Streaming, "_Block"]:
+    def _drift(
+        self, state: Streaming, block: "_Block", time: Float[Array, " b"]
+    ) -> tuple[Streaming, "_Block"]:
         """The state as the block's end will see it, and the discount of each row until then."""
         all_drifts = self.drifts()
         if not all_drifts:
             return state, block
         if state.drifting is None:
             raise ValueError(
-                "the state was begun by a rule without drift and knows no prior to drift to; begin it with "
-                "the rule that goes on, by init."
+                "the state was begun by a rule without drift; begin it by init of this one."
             )
-        time = (block.weight > 0).astype(block.weight.dtype)
         now = drifts.after(all_drifts, state.posterior, state.drifting, jnp.sum(time))
         discount = drifts.share_left(all_drifts, jnp.sum(time) - jnp.cumsum(time))
         seen = now.left * state.rows, now.left * state.innovations
@@ -305,7 +319,7 @@ class RVGA(StreamRule[Streaming]):
     ) -> Streaming:
         """Add what the predictions before each row taken said of its label."""
         sites = first.sites
-        var = _times(block.discount, sites.cov)
+        var = scale_rows(block.discount, sites.cov)
         surprise = jax.vmap(lambda j, *row: first.likelihood_of(j).log_predictive(*row))(
             jnp.arange(len(taken)), block.y, sites.mean, var, block.weight
         )
@@ -341,6 +355,7 @@ class _Block(NamedTuple):
     x: Float[Array, "b ..."]
     y: Float[Array, "b *o"]
     weight: Float[Array, " b"]
+    elapsed: Float[Array, " b"] | None
     discount: Float[Array, " b"]
     draws: Array | None
 
@@ -385,10 +400,6 @@ def _first(keys: Any) -> PRNGKeyArray:
 def _limit(dtype: Any) -> float:
     """The largest γ xᵀΣx that a block of several rows may have."""
     return float(jnp.finfo(dtype).eps) ** -0.25
-
-
-def _times(share: Float[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:
-    return share.reshape(share.shape + (1,) * (a.ndim - 1)) * a
 
 
 def _where(taken: Bool[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:

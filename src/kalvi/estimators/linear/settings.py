@@ -48,7 +48,8 @@ PARAMETERS = """rank : int or None, default None
     drift : Drift, float in (0, 1] or None
         How the coefficients change from row to row (`kalvi.drifts`). A number is what a row keeps of the
         past, whose memory is then about 1/(1 − drift) rows, while the prior takes the place of what fades
-        and no coefficient gets less certain than it was before the first row. None stands still.
+        and no coefficient gets less certain than it was before the first row. None stands still. With
+        `partial_fit(..., time=)` it is what a unit of time keeps, or a day where times are dates.
     passes : "auto" or int, default "auto"
         Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
         one steps more towards the optimum of the variational bound, among Gaussians of that rank if

@@ -26,8 +26,8 @@ from kalvi.streams import engines, run
 SINGLE_ROWS = 4
 """NumPy learns from so few rows of a full covariance one by one: that costs less than a padded block."""
 
-Rows = tuple[Any, np.ndarray, np.ndarray]
-"""x, y and the weights of some rows, checked."""
+Rows = tuple[Any, ...]
+"""x, y and the weights of some rows, checked, and the time before each where times are uneven."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,5 +196,4 @@ def _is_none(value: Any) -> bool:
 
 
 def _part(rows: Rows, which: slice) -> Rows:
-    x, y, weight = rows
-    return x[which], y[which], weight[which]
+    return tuple(array[which] for array in rows)
