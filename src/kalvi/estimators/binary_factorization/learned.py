@@ -25,37 +25,37 @@ class LearnedFactors(PickledInParts):
     @property
     def posterior_(self) -> Silk:
         """The factors of both sides, rows and columns sorted by location."""
-        return self._fitted().silk
+        return self._fitted("posterior_").silk
 
     @property
     def row_factors_(self) -> np.ndarray:
         """Posterior means of the factors of the rows."""
-        return self._fitted().rows.factors
+        return self._fitted("row_factors_").rows.factors
 
     @property
     def col_factors_(self) -> np.ndarray:
         """Posterior means of the factors of the columns."""
-        return self._fitted().cols.factors
+        return self._fitted("col_factors_").cols.factors
 
     @property
     def row_stds_(self) -> np.ndarray:
         """Posterior standard deviations of the factors of the rows."""
-        return self._fitted().rows.stds
+        return self._fitted("row_stds_").rows.stds
 
     @property
     def col_stds_(self) -> np.ndarray:
         """Posterior standard deviations of the factors of the columns."""
-        return self._fitted().cols.stds
+        return self._fitted("col_stds_").cols.stds
 
     @property
     def row_prior_(self) -> OrnsteinUhlenbeck:
         """The learned prior of the factors of the rows."""
-        return self._fitted().silk.rows.prior
+        return self._fitted("row_prior_").silk.rows.prior
 
     @property
     def col_prior_(self) -> OrnsteinUhlenbeck:
         """The learned prior of the factors of the columns."""
-        return self._fitted().silk.cols.prior
+        return self._fitted("col_prior_").silk.cols.prior
 
     @property
     def row_rates_(self) -> np.ndarray:
@@ -80,7 +80,7 @@ class LearnedFactors(PickledInParts):
     @property
     def elbo_history_(self) -> np.ndarray:
         """The bound at the start and after every sweep."""
-        return self._fitted().history
+        return self._fitted("elbo_history_").history
 
     @property
     def elbo_(self) -> float:
@@ -95,9 +95,4 @@ class LearnedFactors(PickledInParts):
     @property
     def converged_(self) -> bool:
         """Whether the sweeps ended because they gained little."""
-        return self._fitted().converged
-
-    def _fitted(self) -> MatrixFit:
-        if "fit_" not in vars(self):
-            raise AttributeError("what was learned is there after fit.")
-        return self.fit_
+        return self._fitted("converged_").converged

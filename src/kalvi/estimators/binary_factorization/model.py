@@ -7,7 +7,6 @@ import jax.random as jr
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
@@ -38,6 +37,7 @@ from kalvi.estimators.binary_factorization.sweeps import (
     take_guess,
 )
 from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.input_checks import seed_of
 from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import Observed
 
@@ -286,7 +286,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
         self, observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, start: Any
     ) -> SweepResult:
         """Sweeps from a first guess: the user's, or one by singular vectors."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         if start is None:
             first = best_start(observed, axes, n_factors, settings, jr.key(seed))
         else:

@@ -38,7 +38,7 @@ class Locations(NamedTuple):
 
     @property
     def even(self) -> bool:
-        """Whether all gaps are equal."""
+        """Whether all gaps are equal, up to rounding."""
         if self.chain is not None:
             return False
         gaps = self.gaps
