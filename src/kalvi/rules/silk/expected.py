@@ -26,7 +26,7 @@ from kalvi.numerics.expectations import gauss_hermite
 from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.base import IterativeRule
 from kalvi.rules.silk.model import Silk, double_sum, sites
-from kalvi.rules.silk.observed import Block, Observed, Statistics
+from kalvi.rules.silk.observed import EntryBlock, Observed, Statistics
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
 from kalvi.rules.silk.priors import with_best_prior
 from kalvi.rules.silk.remembered import believed_sites
@@ -136,7 +136,7 @@ def expected(silk: Silk, observed: Observed) -> Statistics:
     return observed.reduce(rows, cols, silk.rows.posterior.adds_mean, expected_statistics)
 
 
-def expected_statistics(block: Block) -> Statistics:
+def expected_statistics(block: EntryBlock) -> Statistics:
     """Pull, curvature and expected log-likelihood of the rows of a block."""
     var = jnp.where(block.sign != 0, jnp.maximum(block.square - block.psi**2, 0), 0)
     sign = block.sign.astype(var.dtype)
