@@ -58,7 +58,8 @@ def _one_task(jaxpr: Any) -> Callable[..., list[Any]]:
     count = len(jaxpr.constvars)
 
     def plain(*args: Any) -> list[Any]:
-        return jax.core.eval_jaxpr(jaxpr, args[:count], *args[count:])
+        closed = core.ClosedJaxpr(jaxpr, args[:count])
+        return core.jaxpr_as_fun(closed)(*args[count:])
 
     @custom_vmap
     def task(*args: Any) -> list[Any]:
