@@ -162,7 +162,7 @@ def _best_of_all(found: list[Plane], wide: dict[str, float]) -> Claim:
 
 def _row(plane: Plane) -> list[plots.Panel]:
     best = plane.gaussians["best Gaussian"]
-    also = [plane.gaussians[name] for name in ("implicit", PRINTED, "EKF")]
+    also = [plane.gaussians[name] for name in ("implicit", PRINTED, CORRECTED, "EKF", "Laplace")]
     grid = posterior_grid(*plane.rows, plane.setting, best, also)
     return [
         partial(
