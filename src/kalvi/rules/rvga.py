@@ -48,6 +48,7 @@ from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
+from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
@@ -136,9 +137,14 @@ class RVGA(StreamRule[Streaming]):
         rows = in_blocks(batch, min(self.block_size, n))
         draws = self._draw(key, rows.weight.shape, state.posterior.mean.dtype)
         blocks = _Block(*rows, jnp.ones_like(rows.weight), draws)
+        if isinstance(rows.x, SparseRows):
+            state = _replace_posterior(state, state.posterior.prepared())
         if len(rows.weight) == 1:
-            return self._absorb(state, jax.tree.map(lambda a: a[0], blocks))
-        return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
+            state = self._absorb(state, jax.tree.map(lambda a: a[0], blocks))
+        else:
+            step = lambda s, block: (self._absorb(s, block), None)  # noqa: E731
+            state = jax.lax.scan(step, state, blocks)[0]
+        return _replace_posterior(state, state.posterior.unprepared())
 
     def _draw(self, key: PRNGKeyArray | None, rows: tuple[int, ...], dtype: Any) -> Array | None:
         """Standard normals for each row; of a network, a key for each, the first of a block its own."""
@@ -162,6 +168,8 @@ class RVGA(StreamRule[Streaming]):
     def _absorb(self, state: Streaming, block: "_Block") -> Streaming:
         """The state after the block: all rows at once or, where that would lose digits, some one by one."""
         state, block = self._drift(state, block)
+        if isinstance(block.x, SparseRows):
+            state = _replace_posterior(state, state.posterior.prepared())
         left, noise = block.weight > 0, state.noise if self.learn_noise else None
         squares = None if noise is None else jnp.zeros_like(noise.variance)
         progress = _Progress(state, left, squares)
@@ -355,6 +363,10 @@ class _Seen(NamedTuple):
 
     def posterior(self) -> Updatable:
         return self.view.absorb(self.sites.coefficient.ravel(), self.sites.curvature)
+
+
+def _replace_posterior(state: Streaming, posterior: Updatable) -> Streaming:
+    return eqx.tree_at(lambda s: s.posterior, state, posterior)
 
 
 def _first(keys: Any) -> PRNGKeyArray:
