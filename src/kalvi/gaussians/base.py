@@ -167,7 +167,7 @@ class Updatable(Gaussian):
 
     @abstractmethod
     def prepared(self) -> "Updatable":
-        """The same with what a block of sparse rows needs of all d parameters, kept up to date by `absorb`."""
+        """The same with what sparse rows need of all d parameters; `absorb` keeps it up to date."""
 
     @abstractmethod
     def unprepared(self) -> "Updatable":

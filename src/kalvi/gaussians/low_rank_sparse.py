@@ -12,21 +12,20 @@ and so is the Gram matrix of Z = [W, Xᵀ √γ], [[G, Aᵀ √γ], [√γ A, �
 D the first p rows of the eigenvectors that are dropped: one sweep over d, which also leaves G for the next
 block. The m rows of S are taken out before it and put back after.
 
-The differences cancel where factors are strong, so what is small or active is in float64 whatever the state
-is in. Of G the share of the active rows is; that of the others, summed in float32, is also a term of X Σ Xᵀ,
-so that its rounding is relative to what it is added to.
+The differences cancel where factors are strong, so what is small or active is in float64, whatever the
+state is in. So is the share of G of the active rows; that of the others, summed in the state's precision,
+is also a term of X Σ Xᵀ, so that its rounding is relative to what it is added to.
 """
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal
-from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of
+from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.precision import in_double
 from kalvi.numerics.sparse_rows import SparseRows, put_rows
 
@@ -95,7 +94,9 @@ def variances(
     return rows @ active.mean, rows**2 @ (1 / active.diag) - spread
 
 
-def _loading(inner: Float[AnyArray, "p p"], mixed: Float[AnyArray, "b p"]) -> Float[AnyArray, "p b"]:
+def _loading(
+    inner: Float[AnyArray, "p p"], mixed: Float[AnyArray, "b p"]
+) -> Float[AnyArray, "p b"]:
     root = linalg.steady_cholesky(linalg.identity_like(inner) + inner)
     return linalg.cho_solve(root, mixed.T)
 
@@ -116,9 +117,7 @@ def absorb(
     pull = view.loading @ coefficients
     active = _absorb_active(view, coefficients, pull, scale, start)
     others, inner = _absorb_others(_without(whole, x), pull, start)
-    inner = inner + linalg.inner(
-        active.factor, linalg.scale_rows(1 / active.diag, active.factor)
-    )
+    inner = inner + linalg.inner(active.factor, linalg.scale_rows(1 / active.diag, active.factor))
     return others.put(x, active), inner
 
 

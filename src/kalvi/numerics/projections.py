@@ -287,9 +287,7 @@ def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
     apart = jax.lax.cond(
         eps**2 * found.largest < LEAK,
         lambda: dropped,
-        lambda: (
-            dropped - found.kept @ linalg.scale_rows(found.inverse, _overlap(target, start))
-        ),
+        lambda: dropped - found.kept @ linalg.scale_rows(found.inverse, _overlap(target, start)),
     )
     return start._replace(dropped=apart)
 
@@ -316,9 +314,7 @@ def _whole_gram(target: ProjectionTarget) -> Float[Array, "q q"]:
 def scaled_gram(gram: Gram, scale: Scale) -> Float[Array, "q q"]:
     """Inner products of the columns of [W, Xᵀ S], given those of [W, Xᵀ]."""
     mixed = linalg.scale_blocks_transposed(scale, gram.mixed.T).T
-    rows = linalg.scale_blocks_transposed(
-        scale, linalg.scale_blocks_transposed(scale, gram.rows).T
-    )
+    rows = linalg.scale_blocks_transposed(scale, linalg.scale_blocks_transposed(scale, gram.rows).T)
     return jnp.block([[gram.factor, mixed], [mixed.T, rows]])
 
 

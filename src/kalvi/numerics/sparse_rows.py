@@ -8,8 +8,8 @@ few programs are compiled, and what fills them up is harmless: entries whose val
 no row touches. The first `shared` columns are those that more than one row may touch; all that two rows
 have in common is there.
 
-It stands where a matrix of rows does in `x @ v`, `x.T @ c`, `x**2`, `x * w[None, :]`, `w @ x` and `x @ x.T`,
-and needs O(numbers) for them. `over_active` is the same block over its active columns alone.
+It stands where a matrix of rows does in `x @ v`, `x.T @ c`, `x**2`, `x * w[None, :]`, `w @ x` and
+`x @ x.T`, and needs O(numbers) for them. `over_active` is the same block over its active columns alone.
 """
 
 from typing import Any, ClassVar
@@ -91,6 +91,11 @@ class SparseRows(eqx.Module):
         pattern = Pattern(canonical(x), intercept)
         return pattern.filled(pattern.n, pattern.sizes, dtype)
 
+    @classmethod
+    def stacked(cls, blocks: "list[SparseRows]") -> "SparseRows":
+        """Blocks of one size, which a rule takes one after the other."""
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *blocks)
+
     @property
     def dtype(self) -> Any:
         return self.values.dtype
@@ -133,14 +138,14 @@ class SparseRows(eqx.Module):
     def active_product(self, v: Float[AnyArray, "m *k"]) -> Float[AnyArray, "b *k"]:
         """X v, for a v that has rows for the active columns alone."""
         if not is_jax(self.values, v):
-            return self._csr() @ v
+            return _times_columns(self.csr(), v)
         terms = _scaled(self.values, v[self.places])
         return jax.ops.segment_sum(terms, self.rows, self.shape[0])
 
     def active_transposed_product(self, v: Float[AnyArray, "b *k"]) -> Float[AnyArray, "m *k"]:
         """The rows of Xᵀ v for the active columns."""
         if not is_jax(self.values, v):
-            return self._csr().T @ v
+            return _times_columns(self.csr().T, v)
         terms = _scaled(self.values, v[self.rows])
         return jax.ops.segment_sum(terms, self.places, self.columns.shape[0])
 
@@ -161,7 +166,7 @@ class SparseRows(eqx.Module):
     def inner(self, other: "SparseRows") -> Float[AnyArray, "b b"]:
         """X Yᵀ for rows with entries in the same places, such as X diag(w)."""
         if not is_jax(self.values, other.values):
-            return (self._csr() @ other._csr().T).toarray()
+            return (self.csr() @ other.csr().T).toarray()
         xp = namespace_of(self.values)
         own = xp.where(self.places >= self.shared, self.values * other.values, 0)
         alone = jax.ops.segment_sum(own, self.rows, self.shape[0])
@@ -176,12 +181,12 @@ class SparseRows(eqx.Module):
     def repeated(self, outputs: int) -> "SparseRows":
         """I ⊗ x: each row once for each of several outputs, whose columns lie one after the other."""
         c, m, s, xp = outputs, self.columns.shape[0], self.shared, namespace_of(self.values)
-        k = xp.arange(c, dtype=np.int32)
+        k = xp.arange(c, dtype=np.int32)[None, :]
         # shared columns of all outputs first
         shared = self.places[:, None] + s * k
         alone = c * s + (self.places[:, None] - s) + (m - s) * k
         places = xp.where(self.places[:, None] < s, shared, alone)
-        columns = self.columns[None, :] + self.shape[1] * k[:, None]
+        columns = self.columns[None, :] + self.shape[1] * k.T
         columns = xp.concatenate([columns[:, :s].ravel(), columns[:, s:].ravel()])
         rows = c * self.rows[:, None] + k
         values = xp.broadcast_to(self.values[:, None], rows.shape)
@@ -193,7 +198,7 @@ class SparseRows(eqx.Module):
         c = blocks.shape[1]
         group, member = self.rows // c, self.rows % c
         values = self.values[:, None] * blocks[group, member]
-        rows = c * group[:, None] + namespace_of(values).arange(c, dtype=np.int32)
+        rows = c * group[:, None] + namespace_of(values).arange(c, dtype=np.int32)[None, :]
         places = self.places.repeat(c)
         fresh = values.ravel(), rows.ravel(), places, self.columns
         # a column of one row is now one of the c rows of its group
@@ -209,7 +214,8 @@ class SparseRows(eqx.Module):
         xp = namespace_of(self.values)
         return xp.zeros(self.shape, self.dtype).at[at].add(self.values)
 
-    def _csr(self) -> Any:
+    def csr(self) -> Any:
+        """The rows over the active columns, as a matrix of SciPy."""
         shape = self.shape[0], self.columns.shape[0]
         return sp.csr_array((self.values, (self.rows, self.places)), shape)
 
@@ -239,6 +245,11 @@ def canonical(x: Any) -> Any:
     return csr
 
 
+def as_matrix(x: Rows) -> Float[AnyArray, "b d"]:
+    """The rows as a matrix, for what cannot do without."""
+    return x.toarray() if isinstance(x, SparseRows) else x
+
+
 def put_rows(
     whole: Float[AnyArray, "d *k"], columns: Int[AnyArray, " m"], new: Float[AnyArray, "m *k"]
 ) -> Float[AnyArray, "d *k"]:
@@ -248,6 +259,11 @@ def put_rows(
     whole = whole.copy()
     whole[columns] = new
     return whole
+
+
+def _times_columns(a: Any, v: Float[np.ndarray, "n *k"]) -> Float[np.ndarray, "m *k"]:
+    """A v for a sparse A and all columns of v, however many axes they have."""
+    return (a @ v.reshape(len(v), -1)).reshape(-1, *v.shape[1:])
 
 
 def _scaled(scale: Float[AnyArray, " e"], v: Float[AnyArray, "e *k"]) -> Float[AnyArray, "e *k"]:

@@ -26,7 +26,9 @@ Tree = TypeVar("Tree")
 class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
-    x: Float[AnyArray, "b i"] | SparseRows  # sparse rows of several blocks are stacked, a block each
+    x: (
+        Float[AnyArray, "b i"] | SparseRows
+    )  # sparse rows of several blocks are stacked, a block each
     y: Float[AnyArray, "b *o"]  # a number a row, or a vector
     weight: Float[AnyArray, " b"]
 

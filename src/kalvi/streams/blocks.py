@@ -15,10 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from kalvi.numerics import sharding
+from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.rules.base import Batch
+from kalvi.streams.sparse_batches import SparseBlocks, row_bytes, stays_sparse
 
 CHUNK_BYTES = 2**25
-"""A chunk of dense rows takes about this much memory, whatever their width."""
+"""A chunk of rows takes about this much memory, whatever their width."""
 CHUNK_BLOCKS = 128
 """At most this many blocks to a chunk, so that progress shows."""
 SMALL_CHUNK = 8
@@ -97,16 +99,18 @@ class Buffer(NamedTuple):
         head = self._joined(_part(rows, slice(0, room)))
         rest = _part(rows, slice(room, n))
         seen = self.seen + head[1].size
-        chunk = _chunk(rows[0].shape[1], schedule.largest, **layout) if chunks else schedule.largest
+        chunk = _chunk(rows[0], schedule.largest, **layout) if chunks else schedule.largest
         ends = _ends(n - room, seen, schedule, chunk)
         last = ends[-1] if ends else 0
         waiting = _part(rest, slice(last, n - room), copy=True) if last < n - room else None
 
         def batches() -> Iterator[Batch]:
+            blocks = SparseBlocks(**layout)
             yield _padded(head, schedule.shape(head[1].size), layout)
             for start, end in zip([0, *ends], ends, strict=False):
-                shape = max(schedule.shape(min(end - start, schedule.largest)), end - start)
-                yield _padded(_part(rest, slice(start, end)), shape, layout)
+                block = schedule.shape(min(end - start, schedule.largest))
+                rows = _part(rest, slice(start, end))
+                yield _batch(*rows, max(block, end - start), block, blocks)
 
         return batches(), Buffer(seen + last, waiting)
 
@@ -139,8 +143,7 @@ class Buffer(NamedTuple):
 
 
 def _padded(rows: tuple, size: int, layout: dict[str, Any]) -> Batch:
-    x, y, weight = rows
-    return _batch(x, y, weight, size, **layout)
+    return _batch(*rows, size, size, SparseBlocks(**layout))
 
 
 def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -157,9 +160,9 @@ def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
     return ends
 
 
-def _chunk(n_features: int, block_size: int, *, intercept: bool, dtype: Any) -> int:
+def _chunk(x: Any, block_size: int, *, intercept: bool, dtype: Any) -> int:
     """The rows of a chunk of whole blocks."""
-    block_bytes = np.dtype(dtype).itemsize * block_size * max(n_features + intercept, 1)
+    block_bytes = block_size * row_bytes(x, intercept, dtype)
     return block_size * int(np.clip(CHUNK_BYTES // block_bytes, 1, CHUNK_BLOCKS))
 
 
@@ -170,32 +173,41 @@ def array_batches(
     *,
     block_size: int,
     chunks: bool = True,
+    stacked: bool = False,
     intercept: bool = False,
     dtype: np.dtype | type | str = np.float64,
 ) -> Iterator[Batch]:
-    """The rows of x (an array, or CSR and made dense a chunk at a time), a column of ones last if asked."""
-    n, start = x.shape[0], 0
+    """The rows of x (an array, or CSR), a column of ones last if asked.
+
+    Rows of few numbers stay sparse (`sparse_batches`). They are one block to a batch or, `stacked`, several
+    blocks, for a rule that takes one after the other.
+    """
+    n, start, blocks = x.shape[0], 0, SparseBlocks(intercept, dtype)
+    chunks = chunks and (stacked or not stays_sparse(x, intercept))
     weight = np.ones(n) if weight is None else weight
     chunk = block_size
     if chunks:
-        chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
+        chunk = _chunk(x, block_size, intercept=intercept, dtype=dtype)
     part = block_size * max(chunk // block_size // SMALL_CHUNK, 1)
     part = part if n >= 2 * part else block_size
     while start < n:
         left = n - start
         size = chunk if left >= chunk else part if left > block_size else block_size
         rows = slice(start, min(start + size, n))
-        yield _batch(x[rows], y[rows], weight[rows], size, intercept, dtype)
+        yield _batch(x[rows], y[rows], weight[rows], size, block_size, blocks)
         start += size
 
 
-def dense_blocks(
+def row_blocks(
     x: Any, *, size: int, intercept: bool = False, dtype: np.dtype | type | str = np.float64
-) -> Iterator[np.ndarray]:
-    """The rows of x (an array, or CSR) in dense arrays of `size` rows, a column of ones last if asked."""
+) -> Iterator[Any]:
+    """The rows of x (an array, or CSR) in blocks of `size` rows, a column of ones last if asked."""
+    blocks = SparseBlocks(intercept, dtype)
     for start in range(0, x.shape[0], size):
         rows = x[start : start + size]
-        yield _dense(rows, rows.shape[0], intercept, dtype)
+        n = rows.shape[0]
+        sparse = stays_sparse(x, intercept)
+        yield blocks.make(rows, n, n) if sparse else _dense(rows, n, intercept, dtype)
 
 
 def whole_batch(
@@ -208,7 +220,8 @@ def whole_batch(
 ) -> Batch:
     """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
     step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
-    return _batch(x, y, weight, -(-x.shape[0] // step) * step, intercept, dtype)
+    size = -(-x.shape[0] // step) * step
+    return _labelled(_dense(x, size, intercept, dtype), y, weight)
 
 
 def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
@@ -225,8 +238,16 @@ def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
     return padded
 
 
-def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
-    n, padded = x.shape[0], _dense(x, size, intercept, dtype)
-    labels, weights = np.zeros(size, dtype), np.zeros(size, dtype)
+def _batch(x, y, weight, size: int, block: int, blocks: SparseBlocks) -> Batch:
+    """A batch of `size` rows, sparse ones in blocks of `block`."""
+    if not stays_sparse(x, blocks.intercept):
+        return _labelled(_dense(x, size, blocks.intercept, blocks.dtype), y, weight)
+    return _labelled(blocks.make(x, size, block), y, weight, size)
+
+
+def _labelled(rows: Any, y, weight, size: int | None = None) -> Batch:
+    """Rows with labels and weights, zero where rows fill up."""
+    n, size = len(weight), len(rows) if size is None else size
+    labels, weights = np.zeros(size, rows.dtype), np.zeros(size, rows.dtype)
     labels[:n], weights[:n] = y, weight
-    return Batch(sharding.columns(padded), labels, weights)
+    return Batch(rows if isinstance(rows, SparseRows) else sharding.columns(rows), labels, weights)

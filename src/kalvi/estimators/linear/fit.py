@@ -336,12 +336,22 @@ class LinearFit:
     def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and (co)variance of y, and the mean of the linear predictors, for each row."""
         likelihood = self.family.fitted_likelihood(self.predicting.best, self.settings.dtype)
-        return predict_rows(likelihood, self.predicting.posterior, x, self.settings.layout)
+        return predict_rows(likelihood, self._law_for(x), x, self.settings.layout)
 
     def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the linear predictor of each row; of several, their covariances."""
-        q, outputs = self.predicting.posterior, self.family.likelihood.outputs
-        return predictor_laws(q, outputs, x, self.settings.layout)
+        outputs = self.family.likelihood.outputs
+        return predictor_laws(self._law_for(x), outputs, x, self.settings.layout)
+
+    def _law_for(self, x: Any) -> Gaussian:
+        """The posterior that rows are predicted with, prepared once for all sparse ones."""
+        return self._prepared if sp.issparse(x) else self.predicting.posterior
+
+    @cached_property
+    def _prepared(self) -> Gaussian:
+        q: Any = self.predicting.posterior
+        with matching_precision(self.settings.dtype):
+            return q.prepared()
 
 
 def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray) -> Rows:

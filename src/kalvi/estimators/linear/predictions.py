@@ -39,19 +39,20 @@ def _by_blocks(
     function: Callable[..., tuple], parts: tuple, x: Any, outputs: int, layout: dict[str, Any]
 ) -> Any:
     """function(*parts, rows) over blocks of the rows of x."""
-    n = x.shape[0]
-    size = rows_at_once(n, outputs**2 * (x.shape[1] + 1))
+    n, sparse = x.shape[0], streams.stays_sparse(x, layout["intercept"])
+    size = rows_at_once(n, outputs**2 * streams.numbers_per_row(x, layout["intercept"]))
+    size = min(size, CLASS_ROWS) if sparse and outputs > 1 else size
     if is_jax(parts):
         with matching_precision(layout["dtype"]):
             batches = streams.array_batches(x, np.zeros(n), block_size=size, **layout)
             blocks = (batch.x for batch in batches)
             return predict_in_blocks(lambda block: run.call(function, *parts, block), blocks, n)
     if n == 1:
-        (block,) = streams.dense_blocks(x, size=1, **layout)
+        (block,) = streams.row_blocks(x, size=1, **layout)
         return run.call(function, *parts, block)
     size = size if outputs == 1 else min(size, CLASS_ROWS)
     with np.errstate(all="ignore"):  # infinite rates are no news, as in JAX
-        blocks = streams.dense_blocks(x, size=size, **layout)
+        blocks = streams.row_blocks(x, size=size, **layout)
         return predict_in_blocks(lambda block: function(*parts, block), blocks, n)
 
 

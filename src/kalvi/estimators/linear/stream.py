@@ -137,7 +137,7 @@ class LinearStream:
         # blocks do not change a full covariance, so no row waits
         n = len(rows[1])
         size = 1 if by_numpy and n <= SINGLE_ROWS else self.schedule.largest
-        batches = streams.array_batches(*rows, block_size=size, **layout)
+        batches = streams.array_batches(*rows, block_size=size, stacked=True, **layout)
         return batches, streams.Buffer(buffer.seen + n)
 
     def _show_loss(self, bar: tqdm) -> Callable[[Any], None]:
