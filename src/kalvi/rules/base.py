@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.numerics.namespaces import AnyArray
-from kalvi.numerics.sparse_rows import SparseRows
+from kalvi.numerics.sparse_rows import Rows, SparseRows
 
 State = TypeVar("State")
 Tree = TypeVar("Tree")
@@ -26,10 +26,8 @@ Tree = TypeVar("Tree")
 class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
-    x: (
-        Float[AnyArray, "b i"] | SparseRows
-    )  # sparse rows of several blocks are stacked, a block each
-    y: Float[AnyArray, "b *o"]  # a number a row, or a vector
+    x: Rows  # sparse rows of several blocks are stacked, a block each
+    y: Float[AnyArray, "b *o"]  # a number for each row, or a vector
     weight: Float[AnyArray, " b"]
 
 
@@ -84,6 +82,6 @@ class IterativeRule(Rule[State], Generic[State]):
 
 
 def weigh_rows(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-    """weight · a for each row, nothing where the weight is zero."""
+    """weight · a for each row; zero where the weight is zero, even if a is not finite."""
     weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
     return jnp.where(weight > 0, weight * a, 0)
