@@ -51,7 +51,12 @@ def test_further_passes_and_pieces():
     check_same(pieces, kalvi.LogisticRegression(rank=3, passes=1).fit(x.toarray(), y), x)
 
 
-@pytest.mark.parametrize("rank", [None, 0, 3])
+several = pytest.mark.slow(reason="compiles two programs, of which the quick case has enough")
+
+
+@pytest.mark.parametrize(
+    "rank", [3, pytest.param(None, marks=several), pytest.param(0, marks=several)]
+)
 def test_compiled_programs(rank, monkeypatch):
     monkeypatch.setattr(engines, "FEW_ROWS", 0)
     monkeypatch.setattr(engines, "FIRST_ROWS", 0)
@@ -63,6 +68,7 @@ def test_compiled_programs(rank, monkeypatch):
 
 def test_blocks_of_like_rows_have_one_shape_and_several_are_stacked():
     x, y = table()
+    x = x[:, : WIDTH - 5]
     batches = list(array_batches(x, y.astype(float), block_size=8, stacked=True, intercept=True))
     assert {batch.x.values.ndim for batch in batches} <= {1, 2}
     assert len({batch.x.values.shape[-1] for batch in batches}) == 1

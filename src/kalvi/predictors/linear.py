@@ -1,5 +1,7 @@
 """Predictors that are linear in θ."""
 
+from typing import TYPE_CHECKING, Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,8 +10,13 @@ from kalvi.gaussians import Dense
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows, SparseInputs
-from kalvi.numerics.sparse_rows import Rows, SparseRows
+from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors.base import Linearised, Parameters, Predictor, Whitened
+
+if TYPE_CHECKING:
+    Rows = Any
+else:
+    Rows = Float[AnyArray, "n i"] | SparseRows
 
 
 class OneLinear(Predictor):

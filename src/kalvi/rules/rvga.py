@@ -50,6 +50,7 @@ from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors import Linear, Predictor
+from kalvi.predictors.base import Inputs
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
@@ -325,7 +326,7 @@ class RVGA(StreamRule[Streaming]):
 class _Block(NamedTuple):
     """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
 
-    x: Float[Array, "b ..."]
+    x: Inputs
     y: Float[Array, "b *o"]
     weight: Float[Array, " b"]
     discount: Float[Array, " b"]

@@ -106,11 +106,12 @@ class Buffer(NamedTuple):
 
         def batches() -> Iterator[Batch]:
             blocks = SparseBlocks(**layout)
+            blocks.expect(rest[0], schedule.largest)
             yield _padded(head, schedule.shape(head[1].size), layout)
             for start, end in zip([0, *ends], ends, strict=False):
                 block = schedule.shape(min(end - start, schedule.largest))
-                rows = _part(rest, slice(start, end))
-                yield _batch(*rows, max(block, end - start), block, blocks)
+                part, size = _part(rest, slice(start, end)), max(block, end - start)
+                yield _batch(part, size, block, blocks)
 
         return batches(), Buffer(seen + last, waiting)
 
@@ -143,7 +144,7 @@ class Buffer(NamedTuple):
 
 
 def _padded(rows: tuple, size: int, layout: dict[str, Any]) -> Batch:
-    return _batch(*rows, size, size, SparseBlocks(**layout))
+    return _batch(rows, size, size, SparseBlocks(**layout))
 
 
 def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -183,6 +184,7 @@ def array_batches(
     blocks, for a rule that takes one after the other.
     """
     n, start, blocks = x.shape[0], 0, SparseBlocks(intercept, dtype)
+    blocks.expect(x, block_size)
     chunks = chunks and (stacked or not stays_sparse(x, intercept))
     weight = np.ones(n) if weight is None else weight
     chunk = block_size
@@ -194,7 +196,7 @@ def array_batches(
         left = n - start
         size = chunk if left >= chunk else part if left > block_size else block_size
         rows = slice(start, min(start + size, n))
-        yield _batch(x[rows], y[rows], weight[rows], size, block_size, blocks)
+        yield _batch((x[rows], y[rows], weight[rows]), size, block_size, blocks)
         start += size
 
 
@@ -238,8 +240,9 @@ def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
     return padded
 
 
-def _batch(x, y, weight, size: int, block: int, blocks: SparseBlocks) -> Batch:
+def _batch(rows: tuple, size: int, block: int, blocks: SparseBlocks) -> Batch:
     """A batch of `size` rows, sparse ones in blocks of `block`."""
+    x, y, weight = rows
     if not stays_sparse(x, blocks.intercept):
         return _labelled(_dense(x, size, blocks.intercept, blocks.dtype), y, weight)
     return _labelled(blocks.make(x, size, block), y, weight, size)

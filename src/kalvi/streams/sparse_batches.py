@@ -39,12 +39,23 @@ class SparseBlocks:
         self.intercept, self.dtype = intercept, dtype
         self.sizes: Sizes | None = None
 
+    def expect(self, x: Any, block: int) -> None:
+        """Room for the entries of any so many rows of a table, one after the other."""
+        if not stays_sparse(x, self.intercept) or x.shape[0] == 0:
+            return
+        ends = np.cumsum(np.diff(sp.csr_array(x).indptr) + self.intercept)
+        most = ends[block - 1 :] - np.append(0, ends[:-block])
+        self._grow(Sizes.of(int(max(most, default=ends[-1])), 0, 0, x.shape[1] + self.intercept))
+
+    def _grow(self, sizes: Sizes) -> None:
+        self.sizes = sizes if self.sizes is None else self.sizes.union(sizes)
+
     def make(self, x: Any, size: int, block: int) -> SparseRows:
         """Rows in blocks of `block`, up to `size` rows in all; stacked if there are several."""
         cuts = range(0, size, block)
         patterns = [Pattern(canonical(x[i : i + block]), self.intercept) for i in cuts]
         for pattern in patterns:
-            self.sizes = pattern.sizes if self.sizes is None else self.sizes.union(pattern.sizes)
+            self._grow(pattern.sizes)
         assert self.sizes is not None
         made = [pattern.filled(block, self.sizes, self.dtype) for pattern in patterns]
         return SparseRows.stacked(made) if len(made) > 1 else made[0]
