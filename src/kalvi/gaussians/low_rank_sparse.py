@@ -156,16 +156,17 @@ def _absorb_others(
     """Rows that the block does not touch, and the share of the inner products that is theirs."""
     dtype, p = others.factor.dtype, others.factor.shape[1]
     top, dropped = start.kept[:p], start.dropped[:p]
-    turn = (top * jnp.sqrt(1 - start.shared)[None, :]).astype(dtype)
+    turn = top * jnp.sqrt(1 - start.shared)[None, :]
     spread = dropped @ dropped.T + (top * start.shared[None, :]) @ top.T
-    root = linalg.semidefinite_root(spread).astype(dtype)
-    pull = pull.astype(dtype)
+    root = linalg.semidefinite_root(spread)
+    small = jnp.concatenate([turn, root, pull[:, None]], axis=1).astype(dtype)
 
     def visit(total, read, wide, written, fresh):
         mean, w, diag = written
-        factor = w @ turn
-        mean = mean - (w @ pull) / diag
-        diag = diag + jnp.sum((w @ root) ** 2, axis=1)
+        product = w @ small  # one product: each costs a reading of W
+        factor = product[:, :p]
+        mean = mean - product[:, -1] / diag
+        diag = diag + jnp.sum(product[:, p:-1] ** 2, axis=1)
         own = linalg.inner(factor, linalg.scale_rows(fresh / diag, factor))
         return total + own.astype(total.dtype), Parts(mean, factor, diag)
 

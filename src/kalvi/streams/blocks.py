@@ -40,6 +40,11 @@ LARGEST_BLOCK, MANY = 256, 4096
 about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
+SPARSE_BLOCK, WIDE = 128, 2**18
+"""Sparse rows come in blocks of so many, and in the largest where parameters are more than the second: all
+rows of a block share one sweep over the parameters."""
+
+
 class Schedule(NamedTuple):
     """How many rows a block takes: always the same number or, growing, half of those before it.
 
@@ -58,11 +63,15 @@ class Schedule(NamedTuple):
         return cls(size, growing=False)
 
     @classmethod
-    def for_low_rank(cls, rank: int, width: int, outputs: int, itemsize: int) -> "Schedule":
+    def for_low_rank(
+        cls, rank: int, width: int, outputs: int, itemsize: int, *, sparse: bool = False
+    ) -> "Schedule":
         """Growing blocks that fit in memory and cost least a row."""
         fitting = BLOCK_BYTES // (itemsize * width * outputs**2)
-        size = 1 << (max(fitting, 1).bit_length() - 1)
         cheap = LARGEST_BLOCK if width < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
+        if sparse:
+            fitting, cheap = LARGEST_BLOCK, SPARSE_BLOCK if width < WIDE else LARGEST_BLOCK
+        size = 1 << (max(fitting, 1).bit_length() - 1)
         most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 

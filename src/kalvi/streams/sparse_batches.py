@@ -29,7 +29,7 @@ def numbers_per_row(x: Any, intercept: bool) -> int:
     """About how many numbers a row has in memory."""
     if stays_sparse(x, intercept):
         return x.nnz // max(x.shape[0], 1) + 1
-    return x.shape[1] + 1
+    return max(x.shape[1] + intercept, 1)
 
 
 class SparseBlocks:

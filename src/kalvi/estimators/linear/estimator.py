@@ -148,7 +148,7 @@ class LinearEstimator(PickledInParts):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(settings, family, rows)
             else:
-                self.fit_ = LinearFit.begin(settings, family, x.shape[1]).learn(rows)
+                self.fit_ = LinearFit.begin(settings, family, x).learn(rows)
                 if refinement.climbs(settings, family, *x.shape):
                     self.fit_ = refinement.climb(self.fit_, rows)
         self.fit_ = replace(self.fit_, parameters=self._parameters())
@@ -160,7 +160,7 @@ class LinearEstimator(PickledInParts):
         rows = x, y, checked_weights(sample_weight, x)
         with matching_precision(self.dtype):
             if "fit_" not in vars(self):
-                before = LinearFit.begin(self.settings(), self.family(), x.shape[1])
+                before = LinearFit.begin(self.settings(), self.family(), x)
             elif self._has_same_parameters():
                 before = self.fit_.resumed()
             else:

@@ -87,9 +87,10 @@ class LinearFit:
     without_projection: Any = None  # of a file: the same for predictions
 
     @classmethod
-    def begin(cls, settings: LinearSettings, family: Family, n_features: int) -> "LinearFit":
-        """A fit that has learned no row."""
-        stream = LinearStream(settings, family, n_features, on_grid=settings.seeks_scale)
+    def begin(cls, settings: LinearSettings, family: Family, x: Any) -> "LinearFit":
+        """A fit that has learned no row; the first will be like those of x."""
+        sparse = streams.stays_sparse(x, bool(settings.fit_intercept))
+        stream = LinearStream(settings, family, x.shape[1], settings.seeks_scale, sparse)
         return cls(stream, stream.begin(), streams.Buffer())
 
     def with_stream(self, **changes: Any) -> "LinearFit":
@@ -126,6 +127,7 @@ class LinearFit:
             "fit_intercept": bool(given.fit_intercept),
             "dtype": np.dtype(given.dtype).name,
             "prior_scale": "auto" if sought else "given",
+            "sparse": self.stream.sparse,
         }
 
     # learning --------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class LinearStream:
     family: Family
     n_features: int
     on_grid: bool = False  # whether several prior scales are streamed side by side
+    sparse: bool = False  # whether the first rows stayed sparse
 
     @cached_property
     def schedule(self) -> streams.Schedule:
@@ -45,7 +46,9 @@ class LinearStream:
         if given.rank is None:
             return streams.Schedule.for_full_covariance(width, outputs)
         itemsize = np.dtype(given.dtype).itemsize
-        return streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
+        return streams.Schedule.for_low_rank(
+            given.rank, width, outputs, itemsize, sparse=self.sparse
+        )
 
     @cached_property
     def rule(self) -> Rule:
