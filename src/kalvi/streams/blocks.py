@@ -115,8 +115,10 @@ class Buffer(NamedTuple):
 
         def batches() -> Iterator[Batch]:
             blocks = SparseBlocks(**layout)
-            blocks.expect(rest[0], schedule.largest)
-            yield _padded(head, schedule.shape(head[1].size), layout)
+            for shape in {schedule.shape(FIRST_BLOCK), schedule.largest}:
+                blocks.expect(rows[0], shape)
+            shape = schedule.shape(head[1].size)
+            yield _batch(head, shape, shape, blocks)
             for start, end in zip([0, *ends], ends, strict=False):
                 block = schedule.shape(min(end - start, schedule.largest))
                 part, size = _part(rest, slice(start, end)), max(block, end - start)

@@ -13,6 +13,9 @@ from kalvi.numerics.sparse_rows import Pattern, Sizes, SparseRows, canonical
 
 NARROW, SHARE = 64, 8
 """Rows of fewer columns, or with more than one number in so many columns, are made dense."""
+ACTIVE, SHARED = 5 / 8, 1 / 9
+"""Blocks have room for so many active and shared columns a number, and for more if they turn out to need it:
+what texts need."""
 
 
 def stays_sparse(x: Any, intercept: bool) -> bool:
@@ -33,32 +36,37 @@ def numbers_per_row(x: Any, intercept: bool) -> int:
 
 
 class SparseBlocks:
-    """Makes blocks, of sizes that hold all that it has made before."""
+    """Makes blocks; those of so many rows have sizes that hold all such that it has made before."""
 
     def __init__(self, intercept: bool, dtype: Any):
         self.intercept, self.dtype = intercept, dtype
-        self.sizes: Sizes | None = None
+        self.sizes: dict[int, Sizes] = {}
 
     def expect(self, x: Any, block: int) -> None:
-        """Room for the entries of any so many rows of a table, one after the other."""
+        """Room for any so many rows of a table, one after the other, if they are like most."""
         if not stays_sparse(x, self.intercept) or x.shape[0] == 0:
             return
-        ends = np.cumsum(np.diff(sp.csr_array(x).indptr) + self.intercept)
-        most = ends[block - 1 :] - np.append(0, ends[:-block])
-        self._grow(Sizes.of(int(max(most, default=ends[-1])), 0, 0, x.shape[1] + self.intercept))
-
-    def _grow(self, sizes: Sizes) -> None:
-        self.sizes = sizes if self.sizes is None else self.sizes.union(sizes)
+        n, ends = x.shape[0], np.cumsum(np.diff(sp.csr_array(x).indptr) + self.intercept)
+        windows = ends[block - 1 :] - np.append(0, ends[: n - block]) if n >= block else ends[-1:]
+        most = int(windows.max() * max(block / n, 1))
+        self._grow(block, self._texts(most, x.shape[1] + self.intercept))
 
     def make(self, x: Any, size: int, block: int) -> SparseRows:
         """Rows in blocks of `block`, up to `size` rows in all; stacked if there are several."""
-        cuts = range(0, size, block)
+        cuts = range(0, max(size, 1), max(block, 1))
         patterns = [Pattern(canonical(x[i : i + block]), self.intercept) for i in cuts]
         for pattern in patterns:
-            self._grow(pattern.sizes)
-        assert self.sizes is not None
-        made = [pattern.filled(block, self.sizes, self.dtype) for pattern in patterns]
+            self._grow(block, pattern.sizes)
+        made = [pattern.filled(block, self.sizes[block], self.dtype) for pattern in patterns]
         return SparseRows.stacked(made) if len(made) > 1 else made[0]
+
+    @staticmethod
+    def _texts(numbers: int, width: int) -> Sizes:
+        return Sizes.of(numbers, int(ACTIVE * numbers), int(SHARED * numbers), width)
+
+    def _grow(self, block: int, sizes: Sizes) -> None:
+        known = self.sizes.get(block)
+        self.sizes[block] = sizes if known is None else known.union(sizes)
 
 
 def row_bytes(x: Any, intercept: bool, dtype: Any) -> int:
