@@ -89,3 +89,30 @@ def test_rows_to_predict_stay_sparse():
     blocks = list(row_blocks(x, size=40, intercept=True))
     assert all(isinstance(block, SparseRows) for block in blocks)
     np.testing.assert_array_equal(blocks[0].toarray()[:, :-1], x[:40].toarray())
+
+
+@pytest.mark.parametrize("rank", [None, 0, 3])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_draws_of_predictors_have_their_joint_law(rank, classes):
+    x, y = table(classes)
+    model = kalvi.LogisticRegression(rank=rank, passes=1).fit(x, y)
+    some, n = x[:4], 20_000
+    drawn = model.sample_predictors(some, n, random_state=0).reshape(n, -1)
+    ones = np.hstack([some.toarray(), np.ones((4, 1))])
+    design = ones if classes == 2 else np.kron(ones, np.eye(3)).reshape(12, WIDTH + 1, 3)
+    design = design if classes == 2 else design.swapaxes(1, 2).reshape(12, -1)
+    q = model.posterior_.to_dense()
+    cov = design @ np.asarray(q.cov) @ design.T
+    error = 5 * np.sqrt(np.diag(cov) / n)
+    assert np.all(abs(drawn.mean(axis=0) - design @ np.asarray(q.mean)) < error)
+    np.testing.assert_allclose(np.cov(drawn.T), cov, atol=0.05 * np.max(np.diag(cov)))
+
+
+def test_rows_that_are_the_same_have_the_same_draws():
+    x, y = table()
+    model = kalvi.LogisticRegression(rank=3, passes=1).fit(x, y)
+    drawn = model.sample_predictors(x[[1, 1, 2]], 5, random_state=0)
+    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=1e-5)
+    assert np.all(drawn[:, 0] != drawn[:, 2])
+    again = model.sample_predictors(x[[1, 1, 2]], 5, random_state=0)
+    np.testing.assert_array_equal(drawn, again)

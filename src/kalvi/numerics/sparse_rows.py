@@ -122,7 +122,7 @@ class SparseRows(eqx.Module):
 
     def with_values(self, values: Float[AnyArray, " e"]) -> "SparseRows":
         """Other numbers in the same places."""
-        return eqx.tree_at(lambda x: x.values, self, values)
+        return SparseRows(values, self.rows, self.places, self.columns, self.shape, self.shared)
 
     def over_active(self) -> "SparseRows":
         """The same rows over the active columns alone."""

@@ -14,8 +14,8 @@ from kalvi.numerics.sparse_rows import Pattern, Sizes, SparseRows, canonical
 NARROW, SHARE = 64, 8
 """Rows of fewer columns, or with more than one number in so many columns, are made dense."""
 ACTIVE, SHARED = 5 / 8, 1 / 9
-"""Blocks have room for so many active and shared columns a number, what texts need, and for more if they turn
-out to need it."""
+"""Blocks have room for so many active and shared columns a number: what texts need, or more if it is
+needed."""
 
 
 def stays_sparse(x: Any, intercept: bool) -> bool:

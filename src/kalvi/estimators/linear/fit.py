@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
+from kalvi.estimators.linear.predictions import draw_predictors, predict_rows, predictor_laws
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import LinearStream, Rows
 from kalvi.gaussians import Dense, Gaussian, Updatable
@@ -345,7 +345,12 @@ class LinearFit:
         outputs = self.family.likelihood.outputs
         return predictor_laws(self._law_for(x), outputs, x, self.settings.layout)
 
-    def _law_for(self, x: Any) -> Gaussian:
+    def draw_predictors(self, x: Any, n_samples: int, random: np.random.Generator) -> np.ndarray:
+        """Joint draws of the linear predictors of the rows."""
+        outputs, q = self.family.likelihood.outputs, self._law_for(x)
+        return draw_predictors(q, outputs, x, n_samples, random, self.settings.layout)
+
+    def _law_for(self, x: Any) -> Any:
         """The posterior that rows are predicted with, prepared once for all sparse ones."""
         return self._prepared if sp.issparse(x) else self.predicting.posterior
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from kalvi import streams
 from kalvi.estimators.prediction_blocks import predict_in_blocks, rows_at_once
-from kalvi.gaussians import Gaussian
+from kalvi.gaussians import Gaussian, Updatable
 from kalvi.likelihoods import Likelihood
+from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import is_jax
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import Predictor, linear_predictor, predictor_moments
@@ -33,6 +34,24 @@ def predictor_laws(
     """Mean and variance of the linear predictor of each row of x; of several, their covariances."""
     parts = posterior, linear_predictor(outputs)
     return _by_blocks(predictor_moments, parts, x, outputs, layout)
+
+
+def draw_predictors(
+    posterior: Updatable,
+    outputs: int,
+    x: Any,
+    n_samples: int,
+    random: np.random.Generator,
+    layout: dict[str, Any],
+) -> np.ndarray:
+    """Joint draws of the linear predictors of the rows of x, which need no draw of the coefficients."""
+    (block,) = streams.row_blocks(x, size=x.shape[0], **layout)
+    with matching_precision(layout["dtype"]):
+        rows = linear_predictor(outputs).linearise(posterior.mean, block).rows.matrix()
+        mean, cov = map(np.asarray, posterior.marginal(rows))
+    noise = random.standard_normal((n_samples, len(mean)))
+    drawn = mean[None, :] + noise @ linalg.semidefinite_factor(cov).T
+    return drawn if outputs == 1 else drawn.reshape(n_samples, -1, outputs)
 
 
 def _by_blocks(
