@@ -8,7 +8,7 @@ Where a result depends on how the stream is cut into blocks, a `Buffer` cuts it 
 pieces the rows come in: rows that do not fill a block yet are kept until others have come.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,6 +75,13 @@ class Schedule(NamedTuple):
         most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
+    def at_most(self, rows: float) -> "Schedule":
+        """Blocks of at most so many rows."""
+        fitting = self.largest
+        while fitting > max(rows, 1):
+            fitting = fitting // 2
+        return self._replace(largest=fitting)
+
     def size(self, seen: int) -> int:
         """The size of the block that begins after `seen` rows: a power of two while blocks grow."""
         if not self.growing:
@@ -91,17 +98,20 @@ class Buffer(NamedTuple):
     """The rows of a stream that wait for their block to fill, and how many went before them."""
 
     seen: int = 0
-    waiting: tuple[Any, np.ndarray, np.ndarray] | None = None
+    waiting: tuple[Any, ...] | None = None
 
     def push(
         self,
-        rows: tuple[Any, np.ndarray, np.ndarray],
+        rows: tuple[Any, ...],
         schedule: Schedule,
         *,
         chunks: bool = True,
         **layout: Any,
     ) -> tuple[Iterator[Batch], "Buffer"]:
-        """The batches of the blocks that (x, y, weight) complete, and the buffer after them."""
+        """The batches of the blocks that rows complete, and the buffer after them.
+
+        Rows are x, y, weight and, where times are uneven, the time before each.
+        """
         room, n = schedule.size(self.seen) - self.count, rows[0].shape[0]
         if n < room:
             return iter(()), Buffer(self.seen, self._joined(rows))
@@ -145,7 +155,7 @@ class Buffer(NamedTuple):
         """How many rows wait."""
         return 0 if self.waiting is None else self.waiting[1].size
 
-    def _joined(self, rows: tuple[Any, np.ndarray, np.ndarray]) -> Any:
+    def _joined(self, rows: tuple[Any, ...]) -> Any:
         if self.waiting is None:
             return _part(rows, slice(None), copy=True)
         stack = sp.vstack if sp.issparse(rows[0]) or sp.issparse(self.waiting[0]) else np.vstack
@@ -158,9 +168,8 @@ def _padded(rows: tuple, size: int, layout: dict[str, Any]) -> Batch:
     return _batch(rows, size, size, SparseBlocks(**layout))
 
 
-def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
-    x, y, weight = (array[which] for array in rows)
-    return (x.copy(), y.copy(), weight.copy()) if copy else (x, y, weight)
+def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, ...]:
+    return tuple(array[which].copy() if copy else array[which] for array in rows)
 
 
 def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
@@ -182,6 +191,7 @@ def array_batches(
     x: Any,
     y: np.ndarray,
     weight: np.ndarray | None = None,
+    elapsed: np.ndarray | None = None,
     *,
     block_size: int,
     chunks: bool = True,
@@ -207,7 +217,8 @@ def array_batches(
         left = n - start
         size = chunk if left >= chunk else part if left > block_size else block_size
         rows = slice(start, min(start + size, n))
-        yield _batch((x[rows], y[rows], weight[rows]), size, block_size, blocks)
+        before = () if elapsed is None else (elapsed[rows],)
+        yield _batch((x[rows], y[rows], weight[rows], *before), size, block_size, blocks)
         start += size
 
 
@@ -234,7 +245,7 @@ def whole_batch(
     """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
     step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
     size = -(-x.shape[0] // step) * step
-    return _labelled(_dense(x, size, intercept, dtype), y, weight)
+    return _labelled(_dense(x, size, intercept, dtype), (y, weight), size)
 
 
 def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
@@ -253,15 +264,19 @@ def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
 
 def _batch(rows: tuple, size: int, block: int, blocks: SparseBlocks) -> Batch:
     """A batch of `size` rows, sparse ones in blocks of `block`."""
-    x, y, weight = rows
+    x, *numbers = rows
     if not stays_sparse(x, blocks.intercept):
-        return _labelled(_dense(x, size, blocks.intercept, blocks.dtype), y, weight)
-    return _labelled(blocks.make(x, size, block), y, weight, size)
+        return _labelled(_dense(x, size, blocks.intercept, blocks.dtype), numbers, size)
+    return _labelled(blocks.make(x, size, block), numbers, size)
 
 
-def _labelled(rows: Any, y, weight, size: int | None = None) -> Batch:
-    """Rows with labels and weights, zero where rows fill up."""
-    n, size = len(weight), len(rows) if size is None else size
-    labels, weights = np.zeros(size, rows.dtype), np.zeros(size, rows.dtype)
-    labels[:n], weights[:n] = y, weight
-    return Batch(rows if isinstance(rows, SparseRows) else sharding.columns(rows), labels, weights)
+def _labelled(x: Any, numbers: Iterable[np.ndarray], size: int) -> Batch:
+    """Rows with their labels, weights and times, zero where rows fill up."""
+    rows = x if isinstance(x, SparseRows) else sharding.columns(x)
+    return Batch(rows, *(_filled(a, size, x.dtype) for a in numbers))
+
+
+def _filled(a: np.ndarray, size: int, dtype) -> np.ndarray:
+    filled = np.zeros(size, dtype)
+    filled[: len(a)] = a
+    return filled
