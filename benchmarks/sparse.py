@@ -50,7 +50,7 @@ def documents(d: int, n: int, seed: int = 0) -> tuple[Any, np.ndarray]:
 
 def ours(d: int, block: int | None = None) -> Found:
     """kalvi's stream, in a process of its own."""
-    chosen = block or BLOCKS[d]
+    chosen = block or Schedule.for_low_rank(RANK, d, 1, 4, sparse=True).largest
     rule = RVGA(Bernoulli(), block_size=chosen)
     zeros = np.zeros(d, np.float32), np.zeros((d, RANK), np.float32), np.ones(d, np.float32)
     with matching_precision(np.float32):
