@@ -20,7 +20,7 @@ from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli
 from kalvi.numerics.precision import matching_precision
 from kalvi.rules.rvga import RVGA
-from kalvi.streams import array_batches, run
+from kalvi.streams import Schedule, array_batches, run
 
 RANK, WORDS, ROUNDS = 10, 70, 5
 DIMS = (2**16, 2**18, 2**20, 2**22)
