@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 import kalvi
+from kalvi.numerics.namespaces import on_device
+from kalvi.numerics.precision import matching_precision
 from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.streams import array_batches, engines, row_blocks, stays_sparse
 
@@ -101,7 +103,10 @@ def test_draws_of_predictors_have_their_joint_law(rank, classes):
     ones = np.hstack([some.toarray(), np.ones((4, 1))])
     design = ones if classes == 2 else np.kron(ones, np.eye(3)).reshape(12, WIDTH + 1, 3)
     design = design if classes == 2 else design.swapaxes(1, 2).reshape(12, -1)
-    q = model.fit_.predicting.posterior.to_dense()  # of a rank, before rows that wait are projected
+    with matching_precision(np.float64):
+        q = on_device(
+            model.fit_.predicting.posterior
+        ).to_dense()  # before waiting rows are projected
     cov = design @ np.asarray(q.cov) @ design.T
     error = 5 * np.sqrt(np.diag(cov) / n)
     assert np.all(abs(drawn.mean(axis=0) - design @ np.asarray(q.mean)) < error)
