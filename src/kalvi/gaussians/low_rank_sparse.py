@@ -10,7 +10,7 @@ and so is the Gram matrix of Z = [W, Xᵀ √γ], [[G, Aᵀ √γ], [√γ A, �
     Wᵢ ← Wᵢ top √(1 − f),   ψᵢ ← ψᵢ + |Wᵢ L|²,   L Lᵀ = D Dᵀ + top f topᵀ,   μᵢ ← μᵢ − Wᵢ C c/ψᵢ,
 
 D the first p rows of the eigenvectors that are dropped: one sweep over d, which also leaves G for the next
-block. The m rows of S are taken out before it and put back after.
+block. The m rows of S are made by themselves and put over what the sweep made of them.
 
 The differences cancel where factors are strong, so what is small or active is in float64, whatever the
 state is in. So is the share of G of the active rows; that of the others, summed in the state's precision,
@@ -116,15 +116,9 @@ def absorb(
     start = projections.leading(projections.scaled_gram(gram, scale), p, d, shrink)
     pull = view.loading @ coefficients
     active = _absorb_active(view, coefficients, pull, scale, start)
-    others, inner = _absorb_others(_without(whole, x), pull, start)
+    others, inner = _absorb_others(whole, x, pull, start)
     inner = inner + linalg.inner(active.factor, linalg.scale_rows(1 / active.diag, active.factor))
     return others.put(x, active), inner
-
-
-def _without(whole: Parts, x: SparseRows) -> Parts:
-    """The parts with active rows of the factor taken out."""
-    taken = jnp.zeros((x.columns.shape[0], whole.factor.shape[1]), whole.factor.dtype)
-    return whole._replace(factor=put_rows(whole.factor, x.columns, taken))
 
 
 def _absorb_active(
@@ -151,10 +145,13 @@ def _absorb_active(
 
 
 def _absorb_others(
-    others: Parts, pull: Float[Array, " p"], start: projections.Leading
+    whole: Parts, x: SparseRows, pull: Float[Array, " p"], start: projections.Leading
 ) -> tuple[Parts, Float[Array, "p p"]]:
-    """Rows that the block does not touch, and the share of the inner products that is theirs."""
-    dtype, p = others.factor.dtype, others.factor.shape[1]
+    """Rows that the block does not touch, and the share of the inner products that is theirs.
+
+    Active rows come out as if the block did not touch them, and are left out of the share.
+    """
+    dtype, (d, p) = whole.factor.dtype, whole.factor.shape
     top, dropped = start.kept[:p], start.dropped[:p]
     turn = top * jnp.sqrt(1 - start.shared)[None, :]
     spread = dropped @ dropped.T + (top * start.shared[None, :]) @ top.T
@@ -167,9 +164,10 @@ def _absorb_others(
         factor = product[:, :p]
         mean = mean - product[:, -1] / diag
         diag = diag + jnp.sum(product[:, p:-1] ** 2, axis=1)
-        own = linalg.inner(factor, linalg.scale_rows(fresh / diag, factor))
+        own = linalg.inner(factor, linalg.scale_rows(fresh * read / diag, factor))
         return total + own.astype(total.dtype), Parts(mean, factor, diag)
 
-    nothing = jnp.zeros((0, len(others.mean)), dtype)
-    inner, parts = linalg.sweep(visit, jnp.zeros((p, p)), (), nothing, others)
+    untouched = put_rows(jnp.ones(d, dtype), x.columns, jnp.zeros(len(x.columns), dtype))
+    nothing = jnp.zeros((0, d), dtype)
+    inner, parts = linalg.sweep(visit, jnp.zeros((p, p)), untouched, nothing, whole)
     return parts, inner
