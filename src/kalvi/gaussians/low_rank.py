@@ -30,7 +30,7 @@ from kalvi.gaussians.dense import Dense, written_out
 from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal
-from kalvi.numerics.namespaces import AnyArray, namespace_of
+from kalvi.numerics.namespaces import AnyArray, choose, namespace_of
 from kalvi.numerics.precision import is_traced, matching_precision, own_precision
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
@@ -234,14 +234,10 @@ class LowRankPrecision(Updatable):
         return rows.own_covariances(lambda x: self.marginal(x)[1])
 
     def view(self, x: Block) -> View:
-        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
+        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R."""
         w, diag = self.precision.factor, self.precision.diag
         gram = projections.gram(w, diag, x)
         loading = self._loading(gram)
-
-        def visit(total, read, wide, _, fresh):
-            residual = wide - loading.T @ read[0].T
-            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
 
         def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
             target = projections.ProjectionTarget(w, diag, x, scale_of(curvature), gram)
@@ -256,8 +252,24 @@ class LowRankPrecision(Updatable):
             old = (self.mean, w, diag)
             return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
 
-        own = self._sweep(visit, namespace_of(gram.rows).zeros_like(gram.rows), x)
-        return View(x @ self.mean, own + loading.T @ loading, absorb)
+        return View(x @ self.mean, self._between(x, gram, loading), absorb)
+
+    def _between(self, x: Block, gram: projections.Gram, loading: Float[Array, "p b"]) -> Between:
+        """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
+        squares Rᵀ Ψ⁻¹ R + Cᵀ C, which takes a sweep of its own."""
+
+        def visit(total, read, wide, _, fresh):
+            residual = wide - loading.T @ read[0].T
+            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
+
+        xp = namespace_of(gram.rows)
+        difference = gram.rows - gram.mixed.T @ loading
+        least = float(jnp.finfo(gram.rows.dtype).eps) ** 0.25 * xp.diagonal(gram.rows)
+        return choose(
+            (xp.diagonal(difference) >= least).all(),
+            lambda: difference,
+            lambda: self._sweep(visit, xp.zeros_like(gram.rows), x) + loading.T @ loading,
+        )
 
     def _pull(
         self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram

@@ -23,16 +23,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import shrinkage
 from kalvi.numerics import linalg
+from kalvi.numerics.platforms import platform
 from kalvi.numerics.rows import group_covariances
 from kalvi.rules.schemes import Scheme
 
 PerRow = Float[Array, " n"]
 
+SETTLED, MOST_ROUNDS = 16.0, 40
+"""Sites found together are settled when no predictor's law moves by more than so many ulps of its first
+one; after so many rounds they are found one after the other."""
 ROUNDING = 100.0
 """Negative eigenvalues of a curvature are rounding up to so many ulps of its largest."""
 
@@ -84,14 +88,102 @@ def find_sites(
     """
     if mean.ndim == 2:
         return _find_vectors(scheme, likelihood_of, mean, cov, observed)
-    if not scheme.searches or len(mean) == 1:
+    together = platform() != "cpu" and len(mean) > 1
+    if not together and (not scheme.searches or len(mean) == 1):
         return _find_numbers(scheme, likelihood_of, mean, cov, observed, True)
-    quick = _find_numbers(scheme, likelihood_of, mean, cov, observed, False)
+    find_quickly = find_together if together else _find_quickly
+    quick, agreed = find_quickly(scheme, likelihood_of, mean, cov, observed)
     return jax.lax.cond(
-        jnp.all((quick.solved == 1) | (observed.weight == 0)),
+        agreed & jnp.all((quick.solved == 1) | (observed.weight == 0)),
         lambda: quick,
         lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed, True),
     )
+
+
+def _find_quickly(scheme, likelihood_of, mean, cov, observed) -> tuple[BlockSites, Bool[Array, ""]]:
+    return _find_numbers(scheme, likelihood_of, mean, cov, observed, False), jnp.asarray(True)
+
+
+class _Rounds(NamedTuple):
+    """All sites of a block, and how far they were from the round before."""
+
+    mean: PerRow
+    var: PerRow
+    columns: Float[Array, "n n"]  # kᵢ[j] above the diagonal
+    step: PerRow
+    curvature: PerRow
+    solved: PerRow
+    clipped: PerRow
+    off: Float[Array, ""]
+    count: Int[Array, ""]
+
+
+def find_together(
+    scheme: Scheme,
+    likelihood_of: Callable[[Any], Likelihood],
+    mean: PerRow,
+    cov: Float[Array, "n n"],
+    observed: Observations,
+) -> tuple[BlockSites, Bool[Array, ""]]:
+    """The same sites in rounds of all at once, and whether the rounds came to an end.
+
+    Given the sites, the law of each predictor follows from those before it,
+
+        L Lᵀ = I + γ^½ K γ^½,  T = triu(L⁻¹ γ^½ K, 1),  kᵢ[j] = (K − TᵀT)ᵢⱼ,  m = a + triu(k, 1)ᵀ ξ,
+
+    and given the laws, the sites do. A site depends only on those before it, so that nothing but the
+    recursion's result stays as it is. Along the means ξ is taken as ξ₀ − s (m − m₀), as in Newton's method.
+    """
+    y, weight, discount = observed
+
+    def site_of(j, m, v):
+        share = discount[j]
+        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=False)
+        flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
+        return share * site.step, share * jnp.maximum(site.curvature, 0), *flags
+
+    def sites_at(m, v):
+        return jax.vmap(site_of)(jnp.arange(len(m)), m, v)
+
+    own = jnp.maximum(jnp.diagonal(cov), 0)
+    tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
+    size = jnp.abs(mean) + jnp.sqrt(own) + tiny
+
+    def advance(rounds: _Rounds) -> _Rounds:
+        columns = _columns(cov, rounds.curvature)
+        var = jnp.maximum(jnp.diagonal(columns), 0)
+        shrink = rounds.curvature / (1 + rounds.curvature * var)
+        above = jnp.triu(columns, 1)
+        upper = linalg.identity_like(cov) + linalg.scale_rows(shrink, above)
+        target = mean + (rounds.step + shrink * rounds.mean) @ above
+        m = jsl.solve_triangular(upper, target, trans=1)
+        off = jnp.maximum(
+            jnp.max(jnp.abs(m - rounds.mean) / size),
+            jnp.max(jnp.abs(var - rounds.var) / (own + tiny)),
+        )
+        return _Rounds(m, var, columns, *sites_at(m, var), off, rounds.count + 1)
+
+    far = jnp.asarray(jnp.inf, mean.dtype)
+    start = _Rounds(mean, own, cov, *sites_at(mean, own), far, jnp.zeros((), jnp.int32))
+    end = jax.lax.while_loop(
+        lambda rounds: (rounds.off > SETTLED * eps) & (rounds.count < MOST_ROUNDS), advance, start
+    )
+    shrink = end.curvature / (1 + end.curvature * end.var)
+    upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, end.columns), 1)
+    coefficient = jsl.solve_triangular(upper, end.step)
+    found = BlockSites(
+        end.mean, end.var, end.step, coefficient, end.curvature, end.solved, end.clipped
+    )
+    return found, end.off <= SETTLED * eps
+
+
+def _columns(cov: Float[Array, "n n"], curvature: PerRow) -> Float[Array, "n n"]:
+    """On and above the diagonal, kᵢ[j] of sites with these curvatures."""
+    half = jnp.sqrt(curvature)
+    scaled = linalg.scale_rows(half, cov)
+    root = linalg.cholesky(linalg.identity_like(cov) + scaled * half[None, :])
+    before = jnp.triu(jsl.solve_triangular(root, scaled, lower=True), 1)
+    return cov - before.T @ before
 
 
 def _find_numbers(
