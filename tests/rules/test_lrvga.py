@@ -1,6 +1,5 @@
 """The streaming rule with a low-rank precision: L-RVGA, its exactness in a block, its memory and safety."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -99,9 +98,8 @@ def test_a_block_needs_little_memory_beside_the_state():
     prior = LowRankPrecision(np.zeros(d), np.zeros((d, p)), np.ones(d))
     assert sum(leaf.size for leaf in jax.tree.leaves(prior)) == d * (p + 2)
     rows, rule = batch(np.ones((b, d)), np.ones(b)), RVGA(Normal(1.0), block_size=b)
-    numbers, constants = eqx.partition(rule, eqx.is_array)
-    state = rule.init(prior)
-    program = run._advance.lower(constants, state, numbers, rows, None).compile().memory_analysis()
+    taken = run._take_apart(*jax.tree.flatten((rule, rule.init(prior), rows, None)))
+    program = run._advance.lower(*taken).compile().memory_analysis()
     assert program.temp_size_in_bytes < 0.5 * prior.precision.factor.nbytes
 
 

@@ -53,10 +53,15 @@ class RowSums(NamedTuple):
 
 def zero_sums(q: Updatable) -> RowSums:
     """The sums of no rows at a Gaussian."""
-    kept = jax.eval_shape(lambda q: q.gather(q.precision), q)
+    kept = jax.eval_shape(_gather_own, q)
     curvature = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), kept)
     zero = jnp.zeros_like(q.mean)
     return RowSums(zero[0], zero, curvature, _no_rounding(zero), zero[0], zero[0])
+
+
+def _gather_own(q: Updatable) -> Any:
+    """What the structure keeps of its own precision; a named function is traced once for each shape."""
+    return q.gather(q.precision)
 
 
 class Ascent(eqx.Module):

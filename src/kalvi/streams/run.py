@@ -80,11 +80,10 @@ def advance(
     if not has_jax(leaves):
         return interpret_leaves(_update, leaves, tree)
     _prepare_backend()
-    numbers, constants = eqx.partition(rule, is_number)
     if sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch)) > LARGE_BLOCK:
         jax.block_until_ready(state)
     with cached_programs():
-        return _advance(constants, state, numbers, batch, key)
+        return _advance(*_take_apart(leaves, tree))
 
 
 def compile_ahead(rule: Rule[State], state: State, batches: Iterable[Any]) -> None:
@@ -93,13 +92,13 @@ def compile_ahead(rule: Rule[State], state: State, batches: Iterable[Any]) -> No
     It runs the program on zeros. A call of a compiled program waits until the thread is done.
     """
     zeros = [jax.tree.map(_zeros_like, (state, batch)) for batch in batches]
-    numbers, constants = eqx.partition(rule, is_number)
     precision = jnp.result_type(float)
 
     def compile_all() -> None:
         with matching_precision(precision):
             for state, batch in zeros:
-                _advance(constants, jax.tree.map(jnp.asarray, state), numbers, batch, None)
+                state = jax.tree.map(jnp.asarray, state)
+                _advance(*_take_apart(*jax.tree.flatten((rule, state, batch, None))))
 
     _compiling.append(Thread(target=compile_all, name="kalvi compiles"))
     _compiling[-1].start()
@@ -139,10 +138,26 @@ def _update(rule: Rule[State], state: State, batch: Any, key: PRNGKeyArray | Non
     return rule.update(state, batch, key=key)
 
 
+def _take_apart(leaves: list, tree: Any) -> tuple[tuple, list, list]:
+    """What a program is made for, the numbers of its state, and all its other numbers.
+
+    Flat lists, because taking modules apart is most of what a call of a small program costs.
+    """
+    rule, state, _, _ = tree.children()
+    begin, end = rule.num_leaves, rule.num_leaves + state.num_leaves
+    of_rule = [leaf if is_number(leaf) else None for leaf in leaves[:begin]]
+    constants = tuple(None if is_number(leaf) else leaf for leaf in leaves[:begin])
+    return (tree, constants), leaves[begin:end], of_rule + leaves[end:]
+
+
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _advance(constants, state, numbers, batch, key):
+def _advance(made_for, state, numbers):
+    tree, constants = made_for
+    of_rule, others = numbers[: len(constants)], numbers[len(constants) :]
+    of_rule = [c if n is None else n for c, n in zip(constants, of_rule, strict=True)]
+    rule, state, batch, key = tree.unflatten([*of_rule, *state, *others])
     with full_precision_products():
-        return eqx.combine(numbers, constants).update(state, batch, key=key)
+        return rule.update(state, batch, key=key)
 
 
 def call(function: Callable, *args):
