@@ -29,7 +29,7 @@ from kalvi.gaussians.base import (
 from kalvi.gaussians.dense import Dense, written_out
 from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.linalg import LowRankPlusDiagonal, times_vector
 from kalvi.numerics.namespaces import AnyArray, choose, namespace_of
 from kalvi.numerics.precision import is_traced, matching_precision, own_precision
 from kalvi.numerics.projections import Eigen, Projection
@@ -246,13 +246,13 @@ class LowRankPrecision(Updatable):
 
             def replace(total, read, wide, written, fresh):
                 (force, diags), (mean, w, diag) = read, written
-                mean = mean + (force - w @ excess) / diag
+                mean = mean + (force - times_vector(w, excess)) / diag
                 return total, (mean, *plan.rows(w, diag, wide, diags))
 
             old = (self.mean, w, diag)
             return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
 
-        return View(x @ self.mean, self._between(x, gram, loading), absorb)
+        return View(times_vector(x, self.mean), self._between(x, gram, loading), absorb)
 
     def _between(self, x: Block, gram: projections.Gram, loading: Float[Array, "p b"]) -> Between:
         """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
@@ -281,8 +281,9 @@ class LowRankPrecision(Updatable):
         """
 
         def visit(total, read, wide, _, fresh):
-            force = wide.T @ coefficients - read[0] @ pull
-            return total + (fresh * force / read[1]) @ read[0], force
+            w, diag = read
+            force = times_vector(wide.T, coefficients) - times_vector(w, pull)
+            return total + times_vector(w.T, fresh * force / diag), force
 
         read = (self.precision.factor, self.precision.diag)
         along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))

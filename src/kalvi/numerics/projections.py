@@ -108,12 +108,15 @@ class _FirstIterate(NamedTuple):
         if self.dropped is None:
             return factor, unscaled
         dropped = self.dropped
-        rest = jax.lax.cond(
+        # of the rows of Z before they are written over: then nothing has to be copied
+        spared = jax.lax.cond(
             self.by_difference,
-            lambda: jnp.maximum(z.squares() - jnp.sum(kept**2, axis=1), 0),
+            lambda: jnp.zeros_like(z.diag),
             lambda: jnp.sum(z.times(dropped) ** 2, axis=1),
         )
-        return factor, z.diag + rest + kept**2 @ self.shared
+        difference = jnp.maximum(z.squares() - jnp.sum(kept**2, axis=1), 0)
+        rest = jnp.where(self.by_difference, difference, spared)
+        return factor, z.diag + rest + linalg.times_vector(kept**2, self.shared)
 
 
 class _EMStep(NamedTuple):
@@ -141,7 +144,7 @@ class _TargetColumns(NamedTuple):
     def squares(self) -> Float[Array, " c"]:
         own = jnp.sum(self.factor**2, axis=1)
         if self.scale.ndim == 1:
-            return own + self.scale**2 @ self.x**2
+            return own + linalg.times_vector(self.x.T**2, self.scale**2)
         return own + jnp.sum(linalg.scale_blocks_transposed(self.scale, self.x) ** 2, axis=0)
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:

@@ -155,7 +155,7 @@ def find_together(
         shrink = rounds.curvature / (1 + rounds.curvature * var)
         above = jnp.triu(columns, 1)
         upper = linalg.identity_like(cov) + linalg.scale_rows(shrink, above)
-        target = mean + (rounds.step + shrink * rounds.mean) @ above
+        target = mean + linalg.times_vector(above.T, rounds.step + shrink * rounds.mean)
         m = jsl.solve_triangular(upper, target, trans=1)
         off = jnp.maximum(
             jnp.max(jnp.abs(m - rounds.mean) / size),
@@ -200,8 +200,9 @@ def _find_numbers(
     def visit(j, carry):
         columns, rows = carry
         past = columns[:, j]
-        column = cov[j] - (rows[:, 0] * past) @ columns
-        m, v = mean[j] + rows[:, 1] @ past, jnp.maximum(column[j], 0)
+        column = cov[j] - linalg.times_vector(columns.T, rows[:, 0] * past)
+        m = mean[j] + linalg.times_vector(rows[:, 1], past)
+        v = jnp.maximum(column[j], 0)
         share = discount[j]
         site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=thorough)
         step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
