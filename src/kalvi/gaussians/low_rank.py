@@ -254,7 +254,7 @@ class LowRankPrecision(Updatable):
 
         return View(times_vector(x, self.mean), self._between(x, gram, loading), absorb)
 
-    def _between(self, x: Block, gram: projections.Gram, loading: Float[Array, "p b"]) -> Between:
+    def _between(self, x: Block, gram: projections.Gram, loading: Float[AnyArray, "p b"]) -> Between:
         """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
         squares Rᵀ Ψ⁻¹ R + Cᵀ C, which takes a sweep of its own."""
 

@@ -43,14 +43,16 @@ import jax.scipy.linalg as jsl
 from jaxtyping import Array, Bool, Float
 
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import AnyArray, namespace_of
+from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of
+from kalvi.numerics.platforms import platform
 
 LEAK = 1e-8
 """Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
 more than this share, the dropped part is made orthogonal to the kept one once more."""
 DIFFERENCE = 1e-9
-"""Where eps λ is below this share of ψ, the dropped part of ψ is taken as a difference of squares, which
-saves a product as large as the block."""
+"""Where eps λ is below this share of ψ, or eps times the sum of squares of every row of Z is below it or an
+ulp of ψ, the dropped part of ψ is taken as a difference of squares, which saves a product as large as the
+block."""
 
 Factor = Float[AnyArray, "d p"]
 Diag = Float[AnyArray, " d"]
@@ -70,9 +72,15 @@ def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = Tr
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
+        if whole and platform() == "gpu" and is_jax(w, wide):
+            from kalvi.numerics import fused_gram  # Pallas, which takes long to import
+
+            if fused_gram.serves(w, wide):
+                new = fused_gram.fused_gram(w, weight, wide)
+                return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
         scaled = linalg.scale_rows(weight, w)
-        own = (wide * weight[None, :]) @ wide.T if whole else total[2]
-        new = linalg.inner(w, scaled), (wide @ scaled).T, own
+        own = linalg.inner_of_wide(wide * weight[None, :], wide) if whole else total[2]
+        new = linalg.inner(w, scaled), linalg.wide_times(wide, scaled).T, own
         return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
 
     p, b = factor.shape[1], x.shape[0]
@@ -148,7 +156,7 @@ class _TargetColumns(NamedTuple):
         return own + jnp.sum(linalg.scale_blocks_transposed(self.scale, self.x) ** 2, axis=0)
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        rows = linalg.scale_blocks_transposed(self.scale, self.x @ u)
+        rows = linalg.scale_blocks_transposed(self.scale, linalg.wide_times(self.x, u))
         return jnp.concatenate([linalg.inner(self.factor, u), rows])
 
 
@@ -268,15 +276,29 @@ def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
     dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
     noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
     inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
-    start = _FirstIterate(
-        kept, jnp.minimum(noise * inverse, 1), dropped, eps * values[-1] < DIFFERENCE
+    by_difference = jax.lax.cond(
+        eps * values[-1] < DIFFERENCE, lambda: jnp.asarray(True), lambda: _rounds_little(target)
     )
+    start = _FirstIterate(kept, jnp.minimum(noise * inverse, 1), dropped, by_difference)
     apart = jax.lax.cond(
         eps**2 * values[-1] < LEAK,
         lambda: dropped,
         lambda: dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start)),
     )
     return start._replace(dropped=apart)
+
+
+def _rounds_little(target: ProjectionTarget) -> Bool[Array, ""]:
+    """Whether every row's rowsum(Z²) is so small that its rounding is none of ψ₀."""
+    eps = float(jnp.finfo(target.diag.dtype).eps)
+    most = max(DIFFERENCE / eps, 1 / 4)
+
+    def visit(total, read, wide, _, fresh):
+        z = _target_columns(target.scale, target.keep, *read, wide)
+        return total + jnp.sum(jnp.where(z.squares() > most * z.diag, fresh, 0)), ()
+
+    none = jnp.zeros((), target.diag.dtype)
+    return linalg.sweep(visit, none, (target.factor, target.diag), target.x)[0] == 0
 
 
 def _em_start(target: ProjectionTarget) -> _FirstIterate:

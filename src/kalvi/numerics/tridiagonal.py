@@ -213,8 +213,8 @@ class _Shares(NamedTuple):
 
 
 def _shares(even: _Blocks, odd: _Blocks, inverse: Array) -> _Shares:
-    left, right = inverse @ _transpose(even.spring), inverse @ odd.spring
-    return _Shares(left, right, inverse @ odd.load, _apply(inverse, odd.pull))
+    left, right = _product(inverse, _transpose(even.spring)), _product(inverse, odd.spring)
+    return _Shares(left, right, _product(inverse, odd.load), _apply(inverse, odd.pull))
 
 
 def _reduce(plan: _Plan, levels: _Blocks) -> tuple[_Blocks, Array, Array]:
@@ -229,8 +229,8 @@ def _reduce(plan: _Plan, levels: _Blocks) -> tuple[_Blocks, Array, Array]:
         _, right, load, solved = (a[1:] for a in shares)
         spring = even.spring[1:]
         left_over = _Blocks(
-            spring @ right,
-            even.load[1:] + spring @ load + to_left @ shares.load[:-1],
+            _product(spring, right),
+            even.load[1:] + _product(spring, load) + _product(to_left, shares.load[:-1]),
             even.pull[1:] + _apply(spring, solved) + _apply(to_left, shares.solved[:-1]),
         )
         levels = _Blocks(*(_put(a, new, remains) for a, new in zip(levels, left_over, strict=True)))
@@ -261,9 +261,10 @@ def _between(known: _Solved, shares: _Shares, inverse: Array) -> _Solved:
     here, there, lag, span = cov[:-1], cov[1:], known.lag[:-1], known.step_cov[:-1]
     left, right, load_share, solved = shares
     x_odd = solved + _apply(left, x[:-1]) + _apply(right, x[1:])
-    to_left = left @ here + right @ _transpose(lag)  # Σᵢ,ᵢ₋₁
-    to_right = left @ lag + right @ there  # Σᵢ,ᵢ₊₁
-    odd = _symmetrise(inverse + to_left @ _transpose(left) + to_right @ _transpose(right))
+    to_left = _product(left, here) + _product(right, _transpose(lag))  # Σᵢ,ᵢ₋₁
+    to_right = _product(left, lag) + _product(right, there)  # Σᵢ,ᵢ₊₁
+    spread = _product(to_left, _transpose(left)) + _product(to_right, _transpose(right))
+    odd = _symmetrise(inverse + spread)
     before = inverse + _stretch_covariance(-load_share, here, right, span, lag - here)
     after = inverse + _stretch_covariance(load_share, there, left, span, there - _transpose(lag))
     pairs = (x[:-1], x_odd), (here, odd), (_transpose(to_left), to_right), (before, after)
@@ -289,12 +290,18 @@ def _put(a: Array, new: Array, place: Array) -> Array:
 
 def _stretch_covariance(f: Array, cov: Array, y: Array, span: Array, across: Array) -> Array:
     """cov(F u + Y s), given those of u, of the span s and between them: F falls as links stiffen."""
-    mixed = f @ across @ _transpose(y)
-    return _symmetrise(f @ cov @ _transpose(f) + y @ span @ _transpose(y) + 2 * mixed)
+    first = _product(f, _product(cov, _transpose(f)) + 2 * _product(across, _transpose(y)))
+    return _symmetrise(first + _product(y, _product(span, _transpose(y))))
 
 
 def _apply(a: Array, b: Array) -> Array:
-    return jnp.einsum("nij,nj->ni", a, b) if b.ndim == 2 else a @ b
+    return jnp.sum(a * b[..., None, :], axis=-1)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """a b of many small blocks: as sums, because an accelerator's compiler is quick with these and takes a
+    second or more for each product of matrices that it has no size for yet."""
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
 def _transpose(a: Array) -> Array:
@@ -313,4 +320,5 @@ def _invert_blocks(a: Array) -> tuple[Array, Array]:
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     half = jsl.solve_triangular(root, identity, lower=True)
     logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
-    return _transpose(half) @ half, logdet
+    inverse = half.T @ half if a.ndim == 2 else _product(_transpose(half), half)
+    return inverse, logdet
