@@ -7,6 +7,7 @@ first used, so that `import kalvi` costs nothing.
 
 import gc
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 __version__ = "0.1.0"
@@ -42,92 +43,6 @@ _NAMESPACES = (
     "sharding",
     "silk",
 )
-_MOVED_TO = {
-    "klprox": ("KLProximal",),
-    "likelihoods": (
-        "Bernoulli",
-        "InverseProbit",
-        "Laplace",
-        "Likelihood",
-        "MultiNormal",
-        "Normal",
-        "Poisson",
-        "Probit",
-        "ScaleMixture",
-        "Softmax",
-        "StudentT",
-    ),
-    "metrics": (
-        "Diagnosis",
-        "wasserstein",
-    ),
-    "networks": (
-        "Collector",
-        "LogLikelihood",
-        "Model",
-        "Network",
-        "Perceptron",
-    ),
-    "predictors": (
-        "Linear",
-        "MultiLinear",
-        "OffsetLinear",
-        "Predictor",
-    ),
-    "projections": (
-        "EM",
-        "Eigen",
-        "Projection",
-    ),
-    "rules": (
-        "Antithetic",
-        "FASWAG",
-        "FirstOrder",
-        "GaussHermite",
-        "GaussNewton",
-        "GeneralRVGA",
-        "IterativeRule",
-        "OnlineEM",
-        "PassRule",
-        "PathRule",
-        "Plain",
-        "PrecisionVI",
-        "Preconditioned",
-        "RecursiveFA",
-        "Revisit",
-        "SGA",
-        "SWA",
-        "SWAG",
-        "Sampling",
-        "SecondOrder",
-        "SigmaPoints",
-        "Single",
-        "StreamRule",
-        "Training",
-        "Transform",
-        "VIFA",
-        "WindowAverage",
-        "ZerothOrder",
-        "batch_em",
-        "laplace",
-        "random_factor_model",
-        "vga",
-    ),
-    "schemes": (
-        "EKF",
-        "Explicit",
-        "Implicit",
-        "MirrorProx",
-        "QKF",
-    ),
-}
-_MOVED = {name: f"{place}.{name}" for place, names in _MOVED_TO.items() for name in names}
-_MOVED |= {
-    "Flat": "networks.Flattener",
-    "Stream": "tabular.batches.FileStream",
-    "network": "networks.make_network",
-}
-"""Names that stood here in earlier versions, and where they are now."""
 __all__ = ["__version__", *_HOME, *_NAMESPACES]
 
 
@@ -136,8 +51,18 @@ def __getattr__(name: str) -> Any:
         return _load(f"kalvi.{name}")
     if name in _HOME:
         return getattr(_load(_HOME[name]), name)
-    moved = f"; it is kalvi.{_MOVED[name]} now" if name in _MOVED else ""
-    raise AttributeError(f"module 'kalvi' has no attribute {name!r}{moved}")
+    raise AttributeError(f"module 'kalvi' has no attribute {name!r}{_elsewhere(name)}")
+
+
+def _elsewhere(name: str) -> str:
+    """The end of a message: in which namespaces the name is.
+
+    Python asks for the name of a module here before it imports the module; such names are not looked for.
+    """
+    private = name.startswith("_") or find_spec(f"kalvi.{name}") is not None
+    homes = [] if private else _NAMESPACES
+    found = [home for home in homes if name in _load(f"kalvi.{home}").__all__]
+    return f"; there is {' and '.join(f'kalvi.{home}.{name}' for home in found)}" if found else ""
 
 
 def _load(module: str) -> Any:

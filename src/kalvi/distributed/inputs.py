@@ -62,7 +62,7 @@ def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPiec
 
 
 def _beside(name: str, column: Any, x: Any) -> list[Any]:
-    """A column in the chunks of the rows of x."""
+    """A column, cut into the chunks of the rows of x."""
     array = import_module("dask.array")
     known = not any(np.isnan(size) for size in x.chunks[0])
     if not isinstance(column, array.Array):
@@ -110,7 +110,7 @@ def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPiec
 
 
 def _is_name(given: Any) -> bool:
-    """Names of columns may be numbers."""
+    """Whether a value names a column; names may be numbers."""
     return given is not None and not dask().is_dask_collection(given) and np.ndim(given) == 0
 
 
@@ -162,7 +162,7 @@ def _labels(batches: list[Any], number: int, of: int) -> np.ndarray:
 
 
 def check_complete(y: Any) -> None:
-    """Refuse missing targets: labels that are no numbers could not even be compared."""
+    """Refuse missing targets, which cannot be compared with labels that are texts."""
     values = np.ravel(np.asarray(y))
     if values.dtype.kind == "O":
         missing = np.array(

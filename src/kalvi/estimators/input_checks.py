@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 
@@ -80,6 +81,11 @@ def check_feature_names(model: Any) -> None:
     n, names = model.__dict__.get("n_features_in_"), model.__dict__.get("feature_names_in_")
     require_consistent(isinstance(n, int | np.integer) and bool(n >= 0), model, "n_features_in_")
     require_consistent(names is None or bool(len(names) <= n), model, "feature_names_in_")
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed, from whatever scikit-learn takes as a random state."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _first_bad(name: str, array: Any) -> str | None:

@@ -51,6 +51,15 @@ class PickledInParts(PickledAsNumPy):
             check_feature_names(self)
             self.fit_ = self._fit_of(parts)
 
+    def _fitted(self, name: str) -> Any:
+        """The fit, where the attribute `name` is read from it."""
+        if "fit_" not in vars(self):
+            streams = hasattr(self, "partial_fit")
+            raise AttributeError(
+                f"{name} is there after fit{' or partial_fit' if streams else ''}."
+            )
+        return self.fit_
+
     @abstractmethod
     def _fit_of(self, parts: dict[str, Any]) -> Any:
         """Put the fit together from its parts; refuse those that no fit can leave."""

@@ -12,7 +12,7 @@ MOST_COUNTS = 1e15
 
 
 class Spread(NamedTuple):
-    """Standard deviation and the ends of the interval, one row each."""
+    """The standard deviation, and the ends of the interval, for each row."""
 
     std: np.ndarray
     lower: np.ndarray
@@ -20,7 +20,7 @@ class Spread(NamedTuple):
 
 
 def normal(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
-    """Of y ~ N(mean, std²)."""
+    """The interval of y ~ N(mean, std²)."""
     half = ndtri((1 + level) / 2) * std
     return Spread(std, mean - half, mean + half)
 
@@ -33,7 +33,7 @@ def normal_holds(
 
 
 def probability(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
-    """Of σ(f) for f ~ N(mean, std²): the ends exactly, the deviation by quadrature."""
+    """The interval of σ(f) for f ~ N(mean, std²), with exact ends and the deviation by quadrature."""
     _, lower, upper = normal(mean, std, level)
     z, weight = _nodes()
     p = expit(mean[:, None] + std[:, None] * z)
@@ -42,7 +42,7 @@ def probability(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
 
 
 def counts(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
-    """Of y ~ Poisson(e^f), f ~ N(mean, std²): the smallest counts whose distribution reaches the ends."""
+    """The interval of y ~ Poisson(e^f), f ~ N(mean, std²): the smallest counts that reach its ends."""
     z, weight = _nodes()
     rate = np.exp(np.clip(mean[:, None] + std[:, None] * z, -700, 700))
     centre = np.exp(np.minimum(mean + std**2 / 2, 700))
@@ -64,7 +64,7 @@ def counts_hold(y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.nda
 
 
 def classes(mean: np.ndarray, cov: np.ndarray, level: float) -> Spread:
-    """Of the softmax of f ~ N(mean, cov), a column for each class, over fixed draws."""
+    """The intervals of the softmax of f ~ N(mean, cov), a column for each class, from fixed draws."""
     noise = np.random.default_rng(0).normal(size=(DRAWS, mean.shape[1]))
     vals, vecs = np.linalg.eigh(cov)
     root = vecs * np.sqrt(np.maximum(vals, 0))[:, None, :]
@@ -90,5 +90,5 @@ def _quantile(rate: np.ndarray, weight: np.ndarray, share: float) -> np.ndarray:
 
 
 def _distribution(count: np.ndarray, rate: np.ndarray) -> np.ndarray:
-    """P(y ≤ count) for each rate; none are below zero."""
+    """P(y ≤ count) for each rate; 0 for a count below zero."""
     return np.where(count[:, None] < 0, 0.0, pdtr(np.maximum(count, 0)[:, None], rate))

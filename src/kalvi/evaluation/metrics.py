@@ -17,7 +17,7 @@ from kalvi.rules.visits import visit
 
 
 class Calibration(NamedTuple):
-    """Bins of predicted probabilities: how many fell in, what was predicted, what happened."""
+    """Bins of predicted probabilities: counts of rows, mean predictions and observed frequencies."""
 
     count: np.ndarray
     predicted: np.ndarray

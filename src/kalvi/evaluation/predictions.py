@@ -1,4 +1,4 @@
-"""What a network with a posterior says of new inputs: means, and the two kinds of variance.
+"""Predictions of a network with a posterior: means, and the two kinds of variance.
 
 By the law of total variance, Var[y] = Var[E[y | θ]] + E[Var[y | θ]]: epistemic, of the parameters, and
 aleatoric, of the data. A class counts as its indicator vector, so that the mean is its probability.
@@ -22,7 +22,7 @@ Outputs = Float[Array, "n c"]
 
 
 class PredictiveMoments(NamedTuple):
-    """Per input and output: the mean of y, and its two variances."""
+    """The mean of y and its two variances, for each input and output."""
 
     mean: Outputs
     epistemic: Outputs
@@ -30,7 +30,7 @@ class PredictiveMoments(NamedTuple):
 
 
 def linearised(model: Model, q: Gaussian, x: Float[Array, "n ..."]) -> PredictiveMoments:
-    """Predictions of the network made linear at the posterior's mean."""
+    """Predictions of the network, linearised at the posterior's mean."""
     law = predictor_moments(q, model.predictor, x)
     mean, cov = jax.vmap(lambda m, v: model.likelihood.predict(m, v))(*law)
     total = cov if cov.ndim == 1 else jnp.diagonal(cov, axis1=1, axis2=2)

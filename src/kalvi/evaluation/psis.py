@@ -60,7 +60,7 @@ class SmoothedWeights(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """How good a Gaussian posterior is, by the ratios of the true one to it."""
+    """How good a Gaussian posterior is, judged by the density ratios of the true posterior to it."""
 
     pareto_k: float
     """The shape of the ratios' tail; 0 where they are equal, so that the Gaussian is exact."""

@@ -35,7 +35,7 @@ class Gaussian(eqx.Module):
     @property
     @abstractmethod
     def rank(self) -> int | None:
-        """Columns of the factor that its precision keeps: 0 of a diagonal one, None for any other."""
+        """The number of columns of its precision's factor; 0 if diagonal, None if there is no factor."""
 
     @abstractmethod
     def has_correlations(self) -> bool:
@@ -47,7 +47,7 @@ class Gaussian(eqx.Module):
 
     @abstractmethod
     def widths(self) -> tuple[Float[AnyArray, "*g d"], ...]:
-        """Arrays of its parts with a number a parameter, none of which may be negative."""
+        """Those of its arrays that have a number for each parameter, none of them negative."""
 
     @abstractmethod
     def logdet(self) -> Scalar:
@@ -66,11 +66,11 @@ class Gaussian(eqx.Module):
         """The same distribution as a `Dense` one."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """NumPy arrays, so that unpickling does not depend on JAX's global precision."""
+        """The fields as NumPy arrays, so that unpickling does not depend on JAX's global precision."""
         return jax.tree.map(np.asarray, dict(self.__dict__)) | {ON_HOST: not is_jax(self.mean)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """JAX's arrays again, unless they were NumPy's, as in a model that only predicts."""
+        """Restore JAX's arrays; those that were NumPy's, as in a model that only predicts, stay so."""
         state = dict(state)
         if not state.pop(ON_HOST, False):
             with matching_precision(state["mean"].dtype):
@@ -158,7 +158,7 @@ class Gathered(NamedTuple):
 
 
 class Updatable(Gaussian):
-    """A structure that a stream of rows can update in place of itself."""
+    """A structure that stays the same structure when a stream of rows updates it."""
 
     @abstractmethod
     def view(self, x: Block) -> View:
@@ -234,7 +234,7 @@ def added_shifts(posteriors: Sequence[Gaussian], prior: Gaussian) -> Float[Array
 
 
 def no_such_rank(q: Gaussian, rank: int) -> ValueError:
-    """The complaint about a Gaussian that is not of this rank."""
+    """The error about a Gaussian that is not of this rank."""
     return ValueError(
         f"prior is {type(q).__name__} of rank {q.rank}, but rank={rank}; "
         "use rank=None, or the posterior_ of a model with that rank."
@@ -242,7 +242,7 @@ def no_such_rank(q: Gaussian, rank: int) -> ValueError:
 
 
 def scale_of(curvature: Curvature) -> Curvature:
-    """√γ: what is multiplied with the rows."""
+    """√γ, the factor by which rows are multiplied."""
     return jnp.sqrt(curvature) if curvature.ndim == 1 else curvature
 
 

@@ -97,7 +97,7 @@ def check(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
 
 
 def check_different(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
-    """Refuse two posteriors that are the same, number for number; those of no rows are the prior."""
+    """Refuse two posteriors with the same numbers; those that have learned no rows are the prior."""
     marks = [[float(jnp.sum(leaf)) for leaf in jax.tree.leaves(q)] for q in posteriors]
     for i, q in enumerate(posteriors):
         for before in range(i):

@@ -84,7 +84,7 @@ class Mixture(eqx.Module):
 
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
-        """n independent draws, each from a component of its own choice."""
+        """n independent draws, each from a component drawn at random."""
         key_component, key_draw = jr.split(key)
         chosen = jr.categorical(key_component, jnp.log(self.weights), shape=(n,))
         branches = [lambda k, q=q: q.sample(k, 1)[0] for q in self.components]

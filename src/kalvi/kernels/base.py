@@ -1,4 +1,4 @@
-"""What every kernel can do, and kernels made of kernels."""
+"""The interface of kernels, and kernels made of kernels."""
 
 from abc import abstractmethod
 from typing import Any
@@ -39,7 +39,7 @@ class Kernel(eqx.Module):
     def __repr__(self) -> str: ...
 
     def gram(self, x: Rows) -> Float[Array, "n n"]:
-        """The covariance matrix of the function at the rows x, with what noise each has of its own."""
+        """The covariance matrix of the function at the rows x, including the noise of each row."""
         return jnp.fill_diagonal(self(x, x), self.diagonal(x), inplace=False)
 
     def __add__(self, other: Any) -> "Sum":
@@ -107,7 +107,7 @@ class Product(Kernel):
 
 
 class Fixed(Kernel):
-    """The same kernel, its hyperparameters not to be learned."""
+    """A kernel whose hyperparameters are not learned."""
 
     kernel: Kernel
 
@@ -154,7 +154,7 @@ def each(kernel: Kernel, name: str, x: Rows) -> Float[Array, "1 i"]:
 
 
 def _terms(left: Kernel, right: Kernel) -> tuple[str, str]:
-    """Both as text, a constant beside another kernel as a number."""
+    """Two kernels as text; a constant beside another kernel is written as a number."""
     numbers = [isinstance(k, Constant) for k in (left, right)]
     plain = [
         number(k.variance) if isinstance(k, Constant) and sum(numbers) == 1 else repr(k)

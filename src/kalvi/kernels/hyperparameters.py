@@ -14,7 +14,7 @@ Logarithms = Float[AnyArray, " p"]
 
 
 def flatten(kernel: Kernel) -> tuple[Logarithms, Callable[[Logarithms], Kernel]]:
-    """The logarithms of the free hyperparameters, and the way from such a vector back to a kernel."""
+    """The logarithms of the free hyperparameters, and a function from such a vector back to a kernel."""
     leaves, structure = jax.tree.flatten(kernel, is_leaf=_is_fixed)
     free = [k for k, leaf in enumerate(leaves) if not _is_fixed(leaf)]
     shapes = [np.shape(leaves[k]) for k in free]
@@ -39,7 +39,7 @@ def log_slopes(kernel: Kernel, slopes: Kernel) -> np.ndarray:
 
 
 def names(kernel: Kernel) -> list[str]:
-    """What the entries of `flatten` are, such as "RBF.length_scale[2]"; alike kernels are numbered."""
+    """The names of the entries of `flatten`, such as "RBF.length_scale[2]"; equal names are numbered."""
     entries = jax.tree_util.tree_flatten_with_path(kernel, is_leaf=_is_fixed)[0]
     found, owners = [], {}
     for path, leaf in entries:

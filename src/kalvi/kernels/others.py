@@ -68,7 +68,7 @@ class White(Kernel):
 
 
 class Function(Kernel):
-    """A covariance of one's own, fn(parameters, x, z) with x (n, i) and z (m, i), written in JAX.
+    """A covariance function of your own, fn(parameters, x, z) with x (n, i) and z (m, i), written in JAX.
 
     Parameters
     ----------

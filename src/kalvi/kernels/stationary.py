@@ -131,7 +131,7 @@ class Periodic(Kernel):
 
 
 def _centred(x: Rows, z: Others) -> tuple[Rows, Others]:
-    """Both sets of rows from the middle of the second: what is far away has no digits to spare."""
+    """Both sets of rows, centred at the middle of the second, so that differences keep their digits."""
     centre = jax.lax.stop_gradient(jnp.mean(z, axis=0))[None]
     return x - centre, z - centre
 

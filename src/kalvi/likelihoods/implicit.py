@@ -35,7 +35,7 @@ Vector = Float[Array, " c"]
 Matrix = Float[Array, "c c"]
 
 STEPS = 40
-QUICK_STEPS = 10  # enough for all but far or flat priors
+QUICK_STEPS = 10  # enough unless the prior is very far from y or very wide
 VECTOR_STEPS = 200
 """Natural-gradient steps at most, for several predictors."""
 ROUGHNESS = 1e-2

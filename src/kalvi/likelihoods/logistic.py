@@ -77,7 +77,7 @@ class Margin(NamedTuple):
 
 
 class LogisticIntegrals(eqx.Module):
-    """How integrals of the logistic function are done."""
+    """A way to integrate the logistic function against a Gaussian."""
 
     @abstractmethod
     def tail(self, mean: Scalar, var: Scalar) -> Tail:
@@ -89,7 +89,7 @@ class LogisticIntegrals(eqx.Module):
 
     @abstractmethod
     def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
-        """m and v within reach of Newton's method, from anywhere."""
+        """m and v, close enough for Newton's method to converge, from any start."""
 
     def implicit(
         self, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
@@ -235,7 +235,7 @@ def _residual(step: _Step, m: Scalar, v: Scalar, tail: Scalar, slope: Scalar) ->
 
 
 def _start(step: _Step) -> tuple[Scalar, Scalar, Scalar]:
-    """An upper guess of u: the logistic and the normal tail each bound it."""
+    """An upper bound on u, the smaller of those by the logistic and the normal tail."""
     v = step.var / (1 + step.gain / (4 * jnp.sqrt(1 + step.var / BETA**2)))
     omega = jnp.sqrt(v + BETA**2)
     k = BETA / omega

@@ -24,7 +24,7 @@ Matrix = Float[Array, "c c"]
 
 
 class Expected(NamedTuple):
-    """Of log p(y | f) under f ~ N(mean, var)."""
+    """Expectations of log p(y | f) and its derivatives under f ~ N(mean, var)."""
 
     value: Scalar  # E[log p]
     gradient: Predictors  # E[∇ log p]
@@ -40,7 +40,7 @@ class Site(NamedTuple):
 
 
 def at(likelihood: Any, y: Float[Array, "*o"], f: Predictors) -> Expected:
-    """Log-probability and gradient at f, and the Fisher information for the curvature."""
+    """The terms at a given f: log-probability, gradient, and the Fisher information as curvature."""
     value, gradient = jax.value_and_grad(lambda f: likelihood.log_prob(f, y))(f)
     information = jnp.asarray(likelihood.information(f), gradient.dtype)
     return Expected(value, gradient, information)

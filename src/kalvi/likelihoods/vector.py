@@ -80,7 +80,7 @@ class Softmax(Unbounded):
 
     @classmethod
     def of(cls, classes: int) -> "Softmax":
-        """With 512 points, or more where there are very many classes."""
+        """A softmax with 512 points, or more if there are very many classes."""
         return cls(classes, max(512, 1 << (4 * classes - 1).bit_length()))
 
     @property

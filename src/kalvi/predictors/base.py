@@ -1,4 +1,4 @@
-"""What a predictor f(θ, x) is to whoever learns θ: its values, and how they change with θ around one θ.
+"""The interface of a predictor f(θ, x): its values, and their derivatives in θ.
 
     f(θ + δ, x) ≈ mean + J δ + e,      e ~ N(0, extra) of each row's own, independent of θ.
 
@@ -101,7 +101,7 @@ def predictor_moments(
 
 
 def moments_of(q: Gaussian, linearised: Linearised) -> tuple[PerObservation, Curvature]:
-    """The same of predictors that have been linearised at the mean of q."""
+    """Mean and (co)variance of predictors that have been linearised at the mean of q."""
     mean, rows, extra = linearised
     cov = q.predictor_covariances(rows)
     return mean, cov if extra is None else cov + extra

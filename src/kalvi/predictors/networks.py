@@ -151,6 +151,6 @@ class Perceptron(eqx.Module):
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def fan_in(self) -> np.ndarray:
-        """For each parameter the inputs of its layer, one for a bias: its precision as `init` draws it."""
+        """The number of inputs of each weight's layer, 1 for a bias: the precisions of `init`."""
         pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
         return np.concatenate([np.repeat([float(max(i, 1)), 1.0], [o * i, o]) for i, o in pairs])

@@ -27,7 +27,7 @@ class JsonLines(LineReader):
     """Reads one object on each line."""
 
     def infer(self, inputs: Sequence[Input], options: ReadOptions) -> ColumnLayout:
-        columns: dict[str, _Column] = {}
+        columns: dict[str, _InferredColumn] = {}
         count = _add_first_rows(inputs, options, columns)
         first = inputs[0].name
         if not count:
@@ -46,7 +46,7 @@ class JsonLines(LineReader):
         return _parse_located(block, layout, name, start)
 
 
-class _Column:
+class _InferredColumn:
     """The type of a column, by its entries in the first rows; text if they have several simple types."""
 
     def __init__(self):
@@ -103,7 +103,7 @@ def _type_of(value: Any) -> pa.DataType | None:
 
 
 def _add_first_rows(
-    inputs: Sequence[Input], options: ReadOptions, columns: dict[str, _Column]
+    inputs: Sequence[Input], options: ReadOptions, columns: dict[str, _InferredColumn]
 ) -> int:
     """Add the first rows to the columns, and return the number of these rows."""
     count = size = 0
@@ -115,7 +115,7 @@ def _add_first_rows(
                 where = name_row(source.name, row)
                 for name, value in _object(line, where).items():
                     if name not in options.drop:
-                        column = columns.setdefault(name, _Column())
+                        column = columns.setdefault(name, _InferredColumn())
                         if value is not None:
                             column.add(value, where, name)
                 if count >= options.rows or size > SAMPLE_BYTES:

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
     x: Float[AnyArray, "b i"]
-    y: Float[AnyArray, "b *o"]  # a number a row, or a vector
+    y: Float[AnyArray, "b *o"]  # a number for each row, or a vector
     weight: Float[AnyArray, " b"]
 
 
@@ -78,6 +78,6 @@ class IterativeRule(Rule[State], Generic[State]):
 
 
 def weigh_rows(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-    """weight · a for each row, nothing where the weight is zero."""
+    """weight · a for each row; zero where the weight is zero, even if a is not finite."""
     weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
     return jnp.where(weight > 0, weight * a, 0)

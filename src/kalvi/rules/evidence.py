@@ -26,7 +26,7 @@ SMALLEST_NOISE = 1e-8
 
 
 class PriorAndNoise(NamedTuple):
-    """α of each parameter, the noise variances, and Σ γ."""
+    """The prior precision α of each parameter, the noise variances, and Σ γ."""
 
     prior_precision: Float[Array, " d"]
     noise: Float[Array, " c"]

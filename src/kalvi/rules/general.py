@@ -43,7 +43,7 @@ SETTLED = 1e-3
 
 
 class Points(eqx.Module):
-    """How expectations under N(0, I) are done."""
+    """Points and weights that stand for expectations under N(0, I)."""
 
     @abstractmethod
     def standard(
@@ -123,7 +123,7 @@ class ZerothOrder(Form):
 
 
 class GeneralRVGAState(eqx.Module):
-    """A full-covariance posterior, and the rows that could not be absorbed or did not settle."""
+    """A full-covariance posterior, and counts of rows that were not absorbed or did not converge."""
 
     posterior: Dense
     unsolved: Int[Array, ""]
@@ -198,7 +198,7 @@ class GeneralRVGA(StreamRule[GeneralRVGAState]):
 def _towards(
     now: tuple[Matrix, Vector], target: tuple[Matrix, Vector]
 ) -> tuple[Dense, tuple[Matrix, Vector], Bool[Array, ""]]:
-    """As far from the present natural parameters to the target as a positive precision allows."""
+    """A step towards the target in natural parameters, as long as the precision stays positive definite."""
     lengths = 0.5 ** jnp.arange(HALVINGS, dtype=now[1].dtype)
 
     def blend(length):

@@ -21,7 +21,7 @@ class SideBySide(StreamRule[State]):
         return eqx.filter_vmap(lambda one: self.rule.init(one, key=key))(prior)
 
     def update(self, state: State, batch: Batch, *, key: PRNGKeyArray | None = None) -> State:
-        # in turn, not vectorised: a vectorised branch would take both of its ways for every prior
+        # one after the other: if they were vectorised, both sides of every branch would run for each prior
         return jax.lax.map(lambda one: self.rule.update(one, batch, key=key), state)
 
 
@@ -31,12 +31,12 @@ def stack(priors: list[State]) -> State:
 
 
 def take(state: State, index: int) -> State:
-    """One entry of a stacked state."""
+    """One member of a stacked state."""
     return jax.tree.map(lambda leaf: leaf[index], state)
 
 
 def put(state: State, index: int, member: State) -> State:
-    """The stacked state with another entry in one place."""
+    """A copy of the stacked state with one member replaced."""
 
     def replace(leaf: Any, new: Any) -> Any:
         if is_jax(leaf):

@@ -18,12 +18,18 @@ from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import Scalar
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import need_same_outputs
 from kalvi.rules.base import Batch
 from kalvi.rules.visits import weigh
 
 LADDER = 24
+"""Step lengths that are tried: 1, 1/2, 1/4 and so on."""
+CLOSE = 1e-6
+"""A squared Newton decrement below this is at the maximum, whatever rounding does to the last steps."""
+
+Vector = Float[Array, " d"]
 
 
 class LaplaceApproximation(NamedTuple):
@@ -47,46 +53,61 @@ def laplace(
     predictor = predictor or Linear()
     need_same_outputs(predictor, likelihood)
     inner, x = predictor.whitened(prior, batch.x)
-    dtype = prior.mean.dtype
+    target = _Target(inner, likelihood, batch._replace(x=x))
+    resolution = jnp.finfo(prior.mean.dtype).eps
 
-    def terms(f, y):
-        value, slope = jax.value_and_grad(lambda f: likelihood.log_prob(f, y))(f)
-        return Expected(value, slope, -jax.hessian(lambda f: likelihood.log_prob(f, y))(f))
-
-    def objective(u):
-        value = jax.vmap(lambda f, y: likelihood.log_prob(f, y))(inner.values(u, x), batch.y)
-        return batch.weight @ value - u @ u / 2
-
-    def newton(u):
-        f, rows, _ = inner.linearise(u, x)
-        seen = weigh(rows, jax.vmap(terms)(f, batch.y), batch.weight)
-        return seen.force() - u, seen.to_dense() + linalg.identity_like(prior.root)
+    def should_continue(state):
+        _, decrement, better, steps = state
+        return (steps < max_steps) & (decrement > resolution) & (better | (decrement > CLOSE))
 
     def advance(state):
-        u, _, steps, _ = state
-        gradient, hessian = newton(u)
-        move = linalg.cho_solve(linalg.cholesky(hessian), gradient)
-        move = jnp.where(jnp.all(jnp.isfinite(move)), move, gradient)
-        lengths = 0.5 ** jnp.arange(LADDER, dtype=u.dtype)
-        heights = jax.vmap(lambda s: objective(u + s * move))(lengths)
-        best = jnp.argmax(jnp.where(jnp.isfinite(heights), heights, -jnp.inf))
-        decrement = gradient @ move
-        better = heights[best] > objective(u)
-        u = jnp.where(better | (decrement < 1e-6), u + lengths[best] * move, u)
-        return u, decrement, steps + 1, better
+        return *_newton_step(target, state[0]), state[3] + 1
 
-    def going(state):
-        u, decrement, steps, better = state
-        floor = jnp.finfo(u.dtype).eps
-        return (steps < max_steps) & (decrement > floor) & (better | (decrement > 1e-6))
-
-    start = (jnp.zeros_like(prior.mean), jnp.asarray(jnp.inf, dtype), 0, True)
-    u, decrement, steps, _ = jax.lax.while_loop(going, advance, start)
-    _, hessian = newton(u)
+    start = jnp.zeros_like(prior.mean), jnp.asarray(jnp.inf, prior.mean.dtype), True, 0
+    u, decrement, _, steps = jax.lax.while_loop(should_continue, advance, start)
+    _, hessian = target.slopes(u)
     posterior = Dense.from_root(
         prior.mean + prior.root @ u, prior.root @ linalg.root_from_precision(hessian)
     )
     constant = prior.logdet() / 2 + prior.dim * jnp.log(2 * jnp.pi) / 2
-    return LaplaceApproximation(
-        posterior, objective(u) - constant, jnp.asarray(steps), decrement < 1e-6
-    )
+    log_joint = target.value(u) - constant
+    return LaplaceApproximation(posterior, log_joint, jnp.asarray(steps), decrement < CLOSE)
+
+
+class _Target(NamedTuple):
+    """The function of u that is maximised; the predictor and the inputs are those of u."""
+
+    predictor: Predictor
+    likelihood: Likelihood
+    batch: Batch
+
+    def value(self, u: Vector) -> Scalar:
+        f, y = self.predictor.values(u, self.batch.x), self.batch.y
+        terms = jax.vmap(lambda f, y: self.likelihood.log_prob(f, y))(f, y)
+        return self.batch.weight @ terms - u @ u / 2
+
+    def slopes(self, u: Vector) -> tuple[Vector, Float[Array, "d d"]]:
+        """The gradient, and minus the Hessian."""
+        f, rows, _ = self.predictor.linearise(u, self.batch.x)
+        seen = weigh(rows, jax.vmap(self._derivatives)(f, self.batch.y), self.batch.weight)
+        hessian = seen.to_dense()
+        return seen.force() - u, hessian + linalg.identity_like(hessian)
+
+    def _derivatives(self, f, y) -> Expected:
+        def log_prob(f):
+            return self.likelihood.log_prob(f, y)
+
+        value, slope = jax.value_and_grad(log_prob)(f)
+        return Expected(value, slope, -jax.hessian(log_prob)(f))
+
+
+def _newton_step(target: _Target, u: Vector) -> tuple[Vector, Scalar, Bool[Array, ""]]:
+    """The best step on the ladder, the squared Newton decrement, and whether the step leads higher."""
+    gradient, hessian = target.slopes(u)
+    move = linalg.cho_solve(linalg.cholesky(hessian), gradient)
+    move = jnp.where(jnp.all(jnp.isfinite(move)), move, gradient)
+    lengths = 0.5 ** jnp.arange(LADDER, dtype=u.dtype)
+    heights = jax.vmap(lambda length: target.value(u + length * move))(lengths)
+    best = jnp.argmax(jnp.where(jnp.isfinite(heights), heights, -jnp.inf))
+    decrement, better = gradient @ move, heights[best] > target.value(u)
+    return jnp.where(better | (decrement < CLOSE), u + lengths[best] * move, u), decrement, better

@@ -1,4 +1,4 @@
-"""The variance of normal noise, learned on the way of a stream.
+"""The variance of normal noise, learned along a stream.
 
 It is the average of the squared residuals after each block, (y − E f)² + Var f, taken with steps
 (t + 1)^{−0.6} for t blocks.
@@ -22,7 +22,7 @@ class LearnedNoise(eqx.Module):
     blocks: Int[Array, ""]
 
     def after(self, squares: Float[Array, " c"], some: Bool[Array, ""]) -> "LearnedNoise":
-        """After a block whose residuals have these squares on average, if it has any row."""
+        """The estimate after a block with this average of squared residuals; the same if it has no row."""
         step = jnp.where(some, (self.blocks + 2.0) ** -POWER, 0).astype(squares.dtype)
         return LearnedNoise(
             self.variance + step * (squares - self.variance), self.blocks + some.astype(jnp.int32)

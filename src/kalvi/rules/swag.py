@@ -46,7 +46,7 @@ class PathRule(StreamRule[State], Generic[State]):
     @property
     @abstractmethod
     def least(self) -> int:
-        """How many iterates a Gaussian needs."""
+        """The fewest iterates that give a Gaussian."""
 
     @abstractmethod
     def mean(self, state: State) -> Vector:
@@ -202,7 +202,7 @@ class FASWAG(PathRule[WaitingIterates]):
         return jax.lax.cond(full, lambda s: self._absorb(s), lambda s: s, state)
 
     def _absorb(self, state: WaitingIterates) -> WaitingIterates:
-        """The waiting iterates given to the rule; the first block gives the start its variances."""
+        """The state after the waiting iterates; the start has the variances of the first block."""
         weight = (jnp.arange(self.block_size) < state.count).astype(state.waiting.dtype)
         batch = Batch(state.waiting, jnp.zeros_like(weight), weight)
 
@@ -219,7 +219,7 @@ class FASWAG(PathRule[WaitingIterates]):
 
 
 class WindowAverage(PathRule[WaitingIterates]):
-    """Another rule, fed with the means of disjoint windows of iterates.
+    """Feeds another rule with the means of disjoint windows of iterates.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def vga(
 def informed_start(
     likelihood: Likelihood, prior: Dense, batch: Batch, predictor: Predictor | None = None
 ) -> Dense:
-    """The prior with the information that rows have at its mean: a start for wide priors.
+    """A start for wide priors: the prior, with the information of the rows at its mean added.
 
     Where the likelihood is not log-concave it is the prior.
     """

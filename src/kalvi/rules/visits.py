@@ -1,4 +1,4 @@
-"""What the rows of a batch say at one Gaussian: the one look at data that every batch algorithm takes.
+"""The terms of a batch at one Gaussian, which are all that any batch algorithm takes from the data.
 
 The predictors of a row, linearised at the mean of q, have a Gaussian law under q; the expected gradient gᵢ
 and curvature Γᵢ of its log-likelihood there, with the rows Jᵢ = ∂f/∂θ, are all that an ascent of
@@ -58,12 +58,12 @@ class BatchVisit(eqx.Module):
 
 
 def weigh(rows: JacobianRows, expected: Expected, weight: Float[Array, " n"]) -> BatchVisit:
-    """The visit of rows whose expected terms are known."""
+    """A visit, made from rows and their expected terms."""
     return BatchVisit(rows, *(weigh_rows(weight, term) for term in expected))
 
 
 def visit(model: Model, q: Gaussian, batch: Batch) -> BatchVisit:
-    """What the rows of a batch say at q."""
+    """The expected terms of the rows of a batch at q."""
     return _visit(model, q, model.predictor.linearise(q.mean, batch.x), batch)[0]
 
 

@@ -65,7 +65,7 @@ class Schedule(NamedTuple):
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
     def size(self, seen: int) -> int:
-        """The block that begins after `seen` rows: a power of two while it grows."""
+        """The size of the block that begins after `seen` rows: a power of two while blocks grow."""
         if not self.growing:
             return self.largest
         return min(1 << (max(seen // 2, FIRST_BLOCK).bit_length() - 1), self.largest)
@@ -117,7 +117,7 @@ class Buffer(NamedTuple):
         return _padded(self.waiting, schedule.shape(schedule.size(self.seen)), layout)
 
     def since(self, count: int, schedule: Schedule, layout: dict[str, Any]) -> Batch | None:
-        """The waiting rows after the first `count`: one by itself, several padded as a block is."""
+        """The waiting rows after the first `count`: a single row as it is, several padded like a block."""
         if self.waiting is None or count >= self.count:
             return None
         new = self.count - count
@@ -149,7 +149,7 @@ def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, np.ndarra
 
 
 def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
-    """Where the batches end that n rows after `seen` complete: blocks, and chunks of full-sized ones."""
+    """The ends of the batches that n rows after `seen` complete: blocks, and chunks of full blocks."""
     ends, start = [], 0
     while start + (size := schedule.size(seen + start)) <= n:
         start += chunk if size == schedule.largest and start + chunk <= n else size

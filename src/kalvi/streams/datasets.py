@@ -1,4 +1,4 @@
-"""Made-up rows."""
+"""Generated rows."""
 
 import numpy as np
 from scipy.stats import ortho_group

@@ -38,13 +38,13 @@ def rows_by_numpy(numbers: int, seen: int, n: int, sites: int = 1) -> int:
 
 
 def is_small(tree: Any) -> bool:
-    """Whether NumPy is as fast as a compiled program with what is kept here."""
+    """Whether NumPy is as fast as a compiled program with a state of this size."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if is_array(leaf)]
     return sharding.device_count() == 1 and sum(leaf.size for leaf in leaves) <= MOST_NUMBERS
 
 
 def placed(tree: Tree, by_numpy: bool) -> Tree:
-    """The tree with its arrays where the engine of a job wants them."""
+    """The tree with arrays of the library that the engine of a job works with."""
     if by_numpy:
         return on_host(tree) if is_jax(tree) else tree
     return on_device(tree)

@@ -109,14 +109,14 @@ def _zeros_like(leaf: Any) -> Any:
 
 
 def _prepare_backend() -> None:
-    """Before a compiled program is run."""
+    """Refuse a backend inherited by a fork, and wait for compilations in the background."""
     refuse_inherited_backend()
     while _compiling:
         _compiling.pop().join()
 
 
 def copied(tree: State) -> State:
-    """The same with JAX's arrays in memory of their own; NumPy's are never written over."""
+    """The tree with copies of JAX's arrays, which programs write over; NumPy's are never written over."""
     if not is_jax(tree):
         return tree
     refuse_inherited_backend()
@@ -124,7 +124,7 @@ def copied(tree: State) -> State:
 
 
 def begin(rule: Rule[State], prior: Any, *, key: PRNGKeyArray | None = None) -> State:
-    """The state of a rule before any data, its arrays of the library that the prior's are of."""
+    """The state of a rule before any data, with arrays of JAX or of NumPy as the prior has."""
     if is_jax(prior, key):
         return rule.init(prior, key=key)
     return interpret(_init, rule, prior, key)

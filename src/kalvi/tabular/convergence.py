@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalvi.estimators.linear.estimator import learned_alone
+from kalvi.estimators.linear.diagnostics import learned_alone
 from kalvi.tabular.record import Record
 
 ROUNDING = 1e-14

@@ -79,7 +79,7 @@ class _Listed(NamedTuple):
 def read_entries(
     X: Any, mask: Any, weight: Any, unstored: str | None, axes: Axes, dtype: Any
 ) -> ReadEntries:
-    """What was observed of a matrix of known shape."""
+    """The observed entries of a matrix of known shape."""
     shape = (axes[0].n, axes[1].n)
     for name, given in (("mask", mask), ("weight", weight)):
         if given is not None and np.shape(given) != shape:
@@ -147,7 +147,7 @@ def _canonical(a: Any) -> sp.csr_array:
 
 
 def _read_whole(X: Any, mask: Any, weight: Any, shape: tuple[int, int], dtype: np.dtype) -> _Whole:
-    """What was observed, read some rows at a time."""
+    """The observed entries, read some rows at a time."""
     signs = np.zeros(shape, np.int8)
     weights = None if weight is None else np.zeros(shape, dtype)
     for first, last in _blocks(*shape):
@@ -162,7 +162,7 @@ def _read_whole(X: Any, mask: Any, weight: Any, shape: tuple[int, int], dtype: n
 
 
 def _read_stored(X: sp.csr_array, mask: Any, weight: Any, dtype: np.dtype) -> _Listed:
-    """What was observed among the stored entries."""
+    """The observed entries among those that a sparse matrix stores."""
     stored = X.tocoo()
     (row, col), (values, seen) = stored.coords, _values(stored.data)
     if mask is not None:
@@ -181,7 +181,7 @@ def _blocks(n: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _rows(a: Any, first: int, last: int) -> np.ndarray:
-    """Some rows of an array, a data frame or a sparse matrix, as they are."""
+    """Some rows of an array, a data frame or a sparse matrix, of its own type."""
     if hasattr(a, "iloc"):
         return np.asarray(a.iloc[first:last])
     part = a[first:last]

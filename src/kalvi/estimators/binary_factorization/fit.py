@@ -37,7 +37,7 @@ from kalvi.streams import run
 
 
 class FittedSide(NamedTuple):
-    """What was learned of the rows, or of the columns."""
+    """The factors of the rows, or of the columns, as they are published."""
 
     side: Side
     axis: SortedAxis
@@ -92,12 +92,12 @@ class MatrixFit:
 
     @property
     def rows(self) -> FittedSide:
-        """What was learned of the rows."""
+        """The factors of the rows."""
         return FittedSide(self.silk.rows, self.axes[0], "row")
 
     @property
     def cols(self) -> FittedSide:
-        """What was learned of the columns."""
+        """The factors of the columns."""
         return FittedSide(self.silk.cols, self.axes[1], "col")
 
     @property

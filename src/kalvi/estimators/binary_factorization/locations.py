@@ -100,7 +100,7 @@ def locations_as_numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
 
 
 def _array(given: Any) -> np.ndarray:
-    """As an array of numbers or NumPy's dates, if it is one; masked entries are NaN."""
+    """The value as an array of numbers or NumPy's dates, if it is one; masked entries are NaN."""
     if hasattr(given, "to_timestamp") and hasattr(given, "freq"):  # periods of pandas
         given = given.to_timestamp()
     if getattr(getattr(given, "dtype", None), "tz", None) is not None:

@@ -7,7 +7,6 @@ import jax.random as jr
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
@@ -36,6 +35,7 @@ from kalvi.estimators.binary_factorization.sweeps import (
     take_guess,
 )
 from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.input_checks import seed_of
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.numerics.precision import matching_precision
@@ -254,37 +254,37 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     @property
     def posterior_(self) -> Silk:
         """The factors of both sides, rows and columns sorted by location."""
-        return self._fitted().silk
+        return self._fitted("posterior_").silk
 
     @property
     def row_factors_(self) -> np.ndarray:
         """Posterior means of the factors of the rows."""
-        return self._fitted().rows.factors
+        return self._fitted("row_factors_").rows.factors
 
     @property
     def col_factors_(self) -> np.ndarray:
         """Posterior means of the factors of the columns."""
-        return self._fitted().cols.factors
+        return self._fitted("col_factors_").cols.factors
 
     @property
     def row_stds_(self) -> np.ndarray:
         """Posterior standard deviations of the factors of the rows."""
-        return self._fitted().rows.stds
+        return self._fitted("row_stds_").rows.stds
 
     @property
     def col_stds_(self) -> np.ndarray:
         """Posterior standard deviations of the factors of the columns."""
-        return self._fitted().cols.stds
+        return self._fitted("col_stds_").cols.stds
 
     @property
     def row_prior_(self) -> OrnsteinUhlenbeck:
         """The learned prior of the factors of the rows."""
-        return self._fitted().silk.rows.prior
+        return self._fitted("row_prior_").silk.rows.prior
 
     @property
     def col_prior_(self) -> OrnsteinUhlenbeck:
         """The learned prior of the factors of the columns."""
-        return self._fitted().silk.cols.prior
+        return self._fitted("col_prior_").silk.cols.prior
 
     @property
     def row_rates_(self) -> np.ndarray:
@@ -309,7 +309,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     @property
     def elbo_history_(self) -> np.ndarray:
         """The bound at the start and after every sweep."""
-        return self._fitted().history
+        return self._fitted("elbo_history_").history
 
     @property
     def elbo_(self) -> float:
@@ -324,22 +324,17 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     @property
     def converged_(self) -> bool:
         """Whether the sweeps ended because they gained little."""
-        return self._fitted().converged
+        return self._fitted("converged_").converged
 
     @property
     def _n_features_out(self) -> int:
         return self.n_factors_
 
-    def _fitted(self) -> MatrixFit:
-        if "fit_" not in vars(self):
-            raise AttributeError("what was learned is there after fit.")
-        return self.fit_
-
     def _climb(
         self, observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, start: Any
     ) -> SweepResult:
         """Sweeps from a first guess: the user's, or one by singular vectors."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         layout = on_device(*axes, settings.dtype)
         if start is None:
             first = guess_factors(observed, layout, n_factors, settings, jr.key(seed))

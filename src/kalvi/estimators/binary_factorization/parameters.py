@@ -46,7 +46,7 @@ CONSTRAINTS: dict[str, Constraint] = {
 
 
 def make_settings(given: Mapping[str, Any]) -> SweepSettings:
-    """How the fit is made; parameters that mean nothing are refused."""
+    """The settings of the sweeps; parameters that mean nothing are refused."""
     check_parameters(given, CONSTRAINTS)
     piece = given["batch_size"]
     if piece is not None and given["n_factors"] == "auto":
@@ -67,7 +67,7 @@ def make_settings(given: Mapping[str, Any]) -> SweepSettings:
 
 
 def first_n_factors(given: Mapping[str, Any], shape: tuple[int, int]) -> int:
-    """How many factors a fit of a matrix of this shape begins with."""
+    """The number of factors with which the fit of a matrix of this shape begins."""
     name, least = "max_factors" if given["n_factors"] == "auto" else "n_factors", min(shape)
     if given[name] is None:
         return min(MOST_FACTORS, least)

@@ -53,7 +53,7 @@ NEGLIGIBLE = 1e-3
 
 
 class SweepSettings(NamedTuple):
-    """How a fit is made."""
+    """The settings of the sweeps."""
 
     posterior: str = "chains"
     solver: str = "exact"
@@ -160,7 +160,7 @@ def bound(silk: Silk, observed: Observed) -> float:
 def select_n_factors(
     first: Silk, observed: Observed, settings: SweepSettings, tell: Tell = _silent
 ) -> SweepResult:
-    """From a generous number of factors to those that the bound asks for.
+    """Sweep with a generous number of factors, and drop those that do not raise the bound.
 
     What learned priors have switched off goes first, all of it; then the weakest, one by one, for as long
     as the bound does not lose more than a nat for each number of the prior that goes with the factor
@@ -181,7 +181,7 @@ def select_n_factors(
 
 
 def _price(silk: Silk) -> int:
-    """How many numbers the priors of a factor have: means, variances, rates, less the common scale."""
+    """The number of free parameters in the priors of a factor, its arbitrary scale not counted."""
     return sum(2 + side.ordered for side in (silk.rows, silk.cols)) - 1
 
 

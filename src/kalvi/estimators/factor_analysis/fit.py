@@ -30,7 +30,7 @@ from kalvi.streams import run
 
 @dataclass(frozen=True, eq=False)
 class FactorFit:
-    """What a factor analysis has learned of some rows; methods that learn give another fit."""
+    """A factor analysis that has learned some rows; methods that learn return another fit."""
 
     settings: FactorSettings
     seed: int  # of the start

@@ -39,13 +39,13 @@ class FactorSettings(NamedTuple):
         return METHODS[self.method].rule(self)
 
     def rows_per_block(self) -> int:
-        """How many rows wait for each other: whole projections, and enough rows to start from."""
+        """The number of rows that are learned together: whole projections, and enough for a start."""
         absorbed = self.rows_per_projection()
         least = max(int(self.warm_up), FED_ROWS) if METHODS[self.method].warms_up else FED_ROWS
         return absorbed * -(-least // absorbed)
 
     def rows_per_projection(self) -> int:
-        """How many rows one projection absorbs."""
+        """The number of rows that one projection absorbs."""
         method = METHODS[self.method]
         if method.warms_up or (method.row_by_row and self.block_size == "auto"):
             return 1
@@ -55,8 +55,8 @@ class FactorSettings(NamedTuple):
         return int(np.clip(2**needed, FED_ROWS, LARGEST_BLOCK))
 
 
-class Method(NamedTuple):
-    """How a method learns: its rule, and what is special about its start and its passes."""
+class FactorMethod(NamedTuple):
+    """The rule of a method, and what is special about its start and its passes."""
 
     rule: Callable[[FactorSettings], Rule]
     row_by_row: bool = False  # from a random start
@@ -97,14 +97,14 @@ def _sga(given: FactorSettings) -> Rule:
 
 
 METHODS = {
-    "eigen": Method(_eigen),
-    "recursive_em": Method(_recursive_em, row_by_row=True),
-    "online_em": Method(
+    "eigen": FactorMethod(_eigen),
+    "recursive_em": FactorMethod(_recursive_em, row_by_row=True),
+    "online_em": FactorMethod(
         lambda given: fa.OnlineEM.forgetting(float(given.warm_up)), row_by_row=True, warms_up=True
     ),
-    "incremental_em": Method(
+    "incremental_em": FactorMethod(
         lambda given: fa.OnlineEM.incremental(float(given.warm_up)), row_by_row=True, warms_up=True
     ),
-    "sga": Method(_sga, row_by_row=True, warms_up=True),
-    "batch_em": Method(_eigen, revisits=True),
+    "sga": FactorMethod(_sga, row_by_row=True, warms_up=True),
+    "batch_em": FactorMethod(_eigen, revisits=True),
 }

@@ -6,7 +6,6 @@ from warnings import warn
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -24,7 +23,7 @@ from kalvi.estimators.constraints import (
 from kalvi.estimators.decorators import all_or_nothing
 from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of
 from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
-from kalvi.estimators.input_checks import name_bad_entry
+from kalvi.estimators.input_checks import name_bad_entry, seed_of
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.precision import matching_precision
@@ -269,7 +268,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
 
     def _begin(self) -> FactorFit:
         """A fit that has learned nothing yet."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         return FactorFit(self._settings(), seed)
 
     def _settings(self) -> FactorSettings:
@@ -300,11 +299,6 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         how = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "ensure_min_samples": least}
         with name_bad_entry(X=x):
             return validate_data(self, x, reset=reset, **how)
-
-    def _fitted(self, name: str) -> FactorFit:
-        if "fit_" not in vars(self):
-            raise AttributeError(f"{name} is there after fit or partial_fit.")
-        return self.fit_
 
     def _fit_of(self, parts: dict[str, Any]) -> FactorFit:
         return fit_of(parts, self)

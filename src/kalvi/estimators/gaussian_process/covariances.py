@@ -77,7 +77,7 @@ def make_covariance(kernel: Any, dtype: Any) -> Covariance:
 
 
 def derivative_squares(kernel: Any) -> int:
-    """How many N × N arrays a kernel makes of its derivatives: scikit-learn's two for each parameter."""
+    """The number of N × N arrays that derivatives of a kernel take: scikit-learn's take two a parameter."""
     return 2 * kernel.n_dims if isinstance(kernel, sklearn_kernels.Kernel) else 0
 
 

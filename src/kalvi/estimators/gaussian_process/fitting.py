@@ -24,7 +24,7 @@ from kalvi.likelihoods import Likelihood
 
 
 class Scales(NamedTuple):
-    """Where the values of a latent function will be, roughly, and how far apart."""
+    """A rough centre and spread of the values of a latent function."""
 
     centre: float
     spread: float

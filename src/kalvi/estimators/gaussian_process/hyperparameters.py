@@ -1,4 +1,4 @@
-"""What a Gaussian process is made of: kernel, likelihood and prior mean; their free numbers as a vector."""
+"""Kernel, likelihood and prior mean of a Gaussian process, and their free numbers as one vector."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ class PriorMean(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """What a Gaussian process is made of, and its free numbers as one vector."""
+    """The parts of a Gaussian process, and their free numbers as one vector."""
 
     covariance: Covariance
     likelihood: Likelihood
@@ -48,7 +48,7 @@ class Hyperparameters(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """What each entry of `theta` is."""
+        """The name of each entry of `theta`."""
         paths = jax.tree_util.tree_flatten_with_path(self._numbers)[0]
         kind = type(self.likelihood).__name__
         likelihood = [kind + jax.tree_util.keystr(path) for path, _ in paths]

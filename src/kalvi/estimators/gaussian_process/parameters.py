@@ -1,4 +1,4 @@
-"""What the parameters of the Gaussian process estimators mean, and which values they may have."""
+"""The parameters of the Gaussian process estimators: what they mean, and which values they may have."""
 
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ class ProcessSettings(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "ProcessSettings":
-        """Those among the parameters of an estimator."""
+        """The settings among the parameters of an estimator."""
         size = given["batch_size"]
         return cls(
             kernel=given["kernel"],

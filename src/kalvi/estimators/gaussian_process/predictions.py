@@ -31,7 +31,7 @@ class LatentFit(Protocol):
 
 
 def latent_moments(law: Callable, x: np.ndarray) -> Moments:
-    """What `law` says of any number of new points, means and variances, a block at a time."""
+    """Means and variances by `law` at any number of new points, a block at a time."""
     blocks = padded_blocks(x, rows_at_once(len(x)))
     mean, var = predict_in_blocks(law, blocks, len(x))
     return mean, np.maximum(var, 0)

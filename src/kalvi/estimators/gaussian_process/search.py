@@ -78,7 +78,7 @@ def _minimise(descend: Callable, start: np.ndarray, bounds: np.ndarray) -> None:
 def _grid_search(
     problem: Problem, hyper: Hyperparameters, grid: dict[str, Any] | None, verbose: bool
 ) -> tuple[Hyperparameters, int]:
-    """Every combination of the named values; neighbours follow one another, so that each starts warm."""
+    """The best of all combinations of the named values; each search starts from a neighbour's result."""
     names, values = hyper.names, _grid_values(hyper, grid)
     best, highest, count = hyper, -np.inf, 0
     places = [names.index(name) for name in values]

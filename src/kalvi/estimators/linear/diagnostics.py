@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from sklearn.utils import check_random_state
+from sklearn.base import clone, is_classifier
 
 from kalvi import streams
+from kalvi.estimators.input_checks import seed_of
 from kalvi.estimators.linear.fit import LinearFit
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import Rows
@@ -35,7 +36,7 @@ ROWS, NUMBERS = 256, 2**24
 
 def draw_key(random_state: Any) -> PRNGKeyArray:
     """A key for draws, from whatever scikit-learn takes as a random state."""
-    return jr.key(check_random_state(random_state).randint(2**31 - 1))
+    return jr.key(seed_of(random_state))
 
 
 def check_judged(settings: LinearSettings, n_draws: int) -> None:
@@ -79,7 +80,7 @@ def mean_shifts(
 ) -> Float[np.ndarray, " d"]:
     """How far weighting the draws of `log_ratios` moves each mean, in standard deviations.
 
-    Against the mean of the same draws: equal weights move nothing, whatever was drawn.
+    They are compared with the mean of the same draws, so that equal weights give zero, whatever was drawn.
     """
     extra, done = np.exp(log_weights) - 1 / len(log_weights), 0
     with matching_precision(np.float64):
@@ -89,6 +90,15 @@ def mean_shifts(
             total += extra[done : done + len(theta)] @ np.asarray(theta - posterior.mean[None, :])
             done += len(theta)
         return total / np.sqrt(np.asarray(posterior.variance()))
+
+
+def learned_alone(model: Any, x: Any, y: Any, sample_weight: Any) -> Any:
+    """A model with the same parameters that knows these rows alone, learned in one pass."""
+    fresh: Any = clone(model)
+    if not isinstance(model.prior_scale_, str) and model.prior is None:
+        fresh.set_params(prior_scale=model.prior_scale_)
+    classes = {"classes": vars(model)["classes_"]} if is_classifier(model) else {}
+    return fresh.partial_fit(x, y, sample_weight=sample_weight, **classes)
 
 
 def _draws(posterior: Gaussian, n_draws: int, key: PRNGKeyArray) -> Iterator[Float[Array, "s d"]]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from warnings import warn
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -82,7 +82,7 @@ class LinearEstimator(PickledInParts):
 
     @abstractmethod
     def family(self) -> Family:
-        """What is special about this model's y."""
+        """The likelihood of this model's y, and the noise that is learned beside the coefficients."""
 
     def settings(self) -> LinearSettings:
         """The parameters as a fit uses them."""
@@ -297,11 +297,6 @@ class LinearEstimator(PickledInParts):
             raise AttributeError(f"{name} is there after a fit that goes on to the optimum.")
         return found
 
-    def _fitted(self, name: str) -> LinearFit:
-        if "fit_" not in vars(self):
-            raise AttributeError(f"{name} is there after fit or partial_fit.")
-        return self.fit_
-
     def _predict(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
         if "fit_" not in vars(self):
@@ -356,7 +351,7 @@ class LinearEstimator(PickledInParts):
             )
         fit = self.fit_
         if given < seen * (1 - SAME_WEIGHT):
-            fit = learned_alone(self, X, y, sample_weight).fit_
+            fit = diagnostics.learned_alone(self, X, y, sample_weight).fit_
         key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
         return diagnostics.diagnose(fit, rows, int(n_draws), key)
 
@@ -386,15 +381,6 @@ class LinearEstimator(PickledInParts):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def learned_alone(model: LinearEstimator, x: Any, y: Any, sample_weight: Any) -> Any:
-    """A model with the same parameters that knows these rows alone, learned in one pass."""
-    fresh: Any = clone(model)
-    if not isinstance(model.prior_scale_, str) and model.prior is None:
-        fresh.set_params(prior_scale=model.prior_scale_)
-    classes = {"classes": vars(model)["classes_"]} if is_classifier(model) else {}
-    return fresh.partial_fit(x, y, sample_weight=sample_weight, **classes)
 
 
 @cache

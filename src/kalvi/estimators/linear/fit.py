@@ -48,7 +48,7 @@ class Optimum(NamedTuple):
 
 
 class FitResults(NamedTuple):
-    """What results are read from."""
+    """A state and its posterior, from which results are read."""
 
     state: Any  # a Streaming, or those of a grid of prior scales
     best: Streaming  # the one with the most evidence
@@ -88,7 +88,7 @@ class LinearFit:
 
     @classmethod
     def begin(cls, settings: LinearSettings, family: Family, n_features: int) -> "LinearFit":
-        """Before the first row."""
+        """A fit that has learned no row."""
         stream = LinearStream(settings, family, n_features, on_grid=settings.seeks_scale)
         return cls(stream, stream.begin(), streams.Buffer())
 
@@ -103,7 +103,7 @@ class LinearFit:
 
     @property
     def family(self) -> Family:
-        """What is special about y."""
+        """The likelihood of y, and the noise that is learned beside the coefficients."""
         return self.stream.family
 
     @property
@@ -187,7 +187,7 @@ class LinearFit:
         )
 
     def parameter_indices(self, features: np.ndarray, n_features: int) -> Any:
-        """Where the parameters of features, the intercept last, are among those of more features."""
+        """The indices of the parameters of some features, and of the intercept, among all parameters."""
         intercept = bool(self.settings.fit_intercept)
         own = np.append(features, [n_features] * intercept).astype(int)
         outputs, width = range(self.family.likelihood.outputs), n_features + intercept
@@ -244,7 +244,7 @@ class LinearFit:
 
     @cached_property
     def predicting(self) -> FitResults:
-        """What predictions are made from: as `on_host`, but rows that wait are not projected."""
+        """The results from which predictions are made: `on_host`, but rows that wait are not projected."""
         if self.buffer.waiting is None or not self.may_look_ahead:
             return self.on_host
         if self.without_projection is not None:
@@ -314,7 +314,7 @@ class LinearFit:
 
     @property
     def n_rows(self) -> int:
-        """How many rows with a weight were learned, those that wait included."""
+        """The number of rows with a weight that were learned, including those that wait."""
         return self.buffer.seen + self.buffer.count
 
     def problems(self) -> list[str]:

@@ -10,7 +10,7 @@ from kalvi.estimators.constraints import Constraint, one_of
 from kalvi.estimators.decorators import all_or_nothing, documented
 from kalvi.estimators.linear.estimator import LinearEstimator
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.settings import CONSTRAINTS, PARAMETERS, SCALE, SCHEMES
+from kalvi.estimators.linear.settings import ATTRIBUTES, CONSTRAINTS, PARAMETERS, SCALE, SCHEMES
 from kalvi.likelihoods import Bernoulli, Normal, Poisson
 from kalvi.likelihoods.vector import Softmax
 
@@ -138,7 +138,7 @@ class LinearRegression(LinearRegressor):
         return float(np.sqrt(fit.family.noise_variance(fit.predicting.best)))
 
 
-@documented(PARAMETERS)
+@documented(PARAMETERS, ATTRIBUTES)
 class LogisticRegression(ClassifierMixin, LinearEstimator):
     """Bayesian logistic regression, by R-VGA; the softmax of several predictors for three classes or more.
 
@@ -159,10 +159,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         first class, its intercept, those of the second, and so on.
     coef_, intercept_ : arrays of shape (1, n_features) and (1,)
         For three classes or more (n_classes, n_features) and (n_classes,).
-    log_evidence_ : float
-        Prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) of the streaming pass; `elbo_` with "klprox".
-    elbo_ : float
-        The variational bound on log p(y), after `fit` with more than one pass.
+    ATTRIBUTES
 
     Examples
     --------
@@ -258,7 +255,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         return index.astype(float)
 
 
-@documented(PARAMETERS)
+@documented(PARAMETERS, ATTRIBUTES)
 class PoissonRegression(LinearRegressor):
     """Bayesian regression of counts with a logarithmic link, by R-VGA.
 
@@ -269,10 +266,7 @@ class PoissonRegression(LinearRegressor):
     posterior_ : Gaussian
         Over the coefficients, the intercept last when there is one.
     coef_, intercept_ : array of shape (n_features,), float
-    log_evidence_ : float
-        Prequential log evidence of the streaming pass; `elbo_` with method="klprox".
-    elbo_ : float
-        The variational bound on log p(y), after `fit` with more than one pass.
+    ATTRIBUTES
 
     Examples
     --------

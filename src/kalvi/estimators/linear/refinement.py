@@ -135,7 +135,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
 
 
 def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: Rows) -> Streaming:
-    """What a stream would have left: the bound is the evidence of the rows."""
+    """The state that a stream would have left; its evidence is the bound."""
     total = np.asarray(rows[2].sum(), elbo.dtype)
     likelihood = fit.family.likelihood
     rule = RVGA(likelihood, predictor=linear_predictor(likelihood.outputs))

@@ -62,6 +62,11 @@ PARAMETERS = """rank : int or None, default None
     verbose : bool, default False
         Show a progress bar."""
 
+ATTRIBUTES = """log_evidence_ : float
+        Prequential log evidence Σ log p(yₜ | y₁ … yₜ₋₁) of the streaming pass; `elbo_` with "klprox".
+    elbo_ : float
+        The variational bound on log p(y), after `fit` with more than one pass."""
+
 SCHEMES: dict[str, Scheme] = {
     "implicit": Implicit(),
     "explicit": Explicit(),

@@ -37,7 +37,7 @@ class LinearStream:
 
     @cached_property
     def schedule(self) -> streams.Schedule:
-        """How many rows are absorbed at once: as many as the user said, or as suits the parameters."""
+        """The number of rows in each block: what the user asked for, or what suits the parameters."""
         given, outputs = self.settings, self.family.likelihood.outputs
         if given.block_size != "auto":
             return streams.Schedule(int(given.block_size), growing=False)
@@ -68,7 +68,7 @@ class LinearStream:
 
     @cached_property
     def sites(self) -> int:
-        """How many predictors a row has, counted once for each prior."""
+        """The number of predictors of a row, counted once for each prior."""
         return self.family.likelihood.outputs * len(self.scales)
 
     @cached_property
@@ -141,7 +141,7 @@ class LinearStream:
         return batches, streams.Buffer(buffer.seen + n)
 
     def _show_loss(self, bar: tqdm) -> Callable[[Any], None]:
-        """What shows the present loss beside a progress bar."""
+        """A function that shows the present loss beside a progress bar."""
 
         def show_loss(state: Any) -> None:
             best = self.best_member(state)

@@ -6,11 +6,10 @@ from warnings import warn
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalvi.estimators.constraints import Constraint, check_parameters
-from kalvi.estimators.input_checks import checked_weights, name_bad_entry
+from kalvi.estimators.input_checks import checked_weights, name_bad_entry, seed_of
 from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of
 from kalvi.estimators.neural.methods import METHODS
 from kalvi.estimators.neural.parameters import Structure, TrainingSettings
@@ -106,7 +105,7 @@ class NeuralEstimator(PickledInParts):
         """Draws of the parameters, one a row."""
         check_is_fitted(self)
         chosen = self.random_state if random_state is None else random_state
-        return self.fit_.sample(int(check_random_state(chosen).randint(2**31 - 1)), n_samples)
+        return self.fit_.sample(seed_of(chosen), n_samples)
 
     def check_settings(self) -> None:
         """Refuse parameters that mean nothing, whatever the rows."""
@@ -127,7 +126,7 @@ class NeuralEstimator(PickledInParts):
             raise ValueError(
                 f"{type(self).__name__} needs two rows or more to learn their scales; got 1 sample."
             )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         return NetworkFit.begin(Structure.of(self.get_params()), targets, x, weight, seed)
 
     def _learn(self, fit: NetworkFit, rows: tuple[Any, Any, Any], *, shuffle: bool) -> Any:
@@ -154,11 +153,6 @@ class NeuralEstimator(PickledInParts):
         with name_bad_entry(X=x, y=y):
             x, y = validate_data(self, x, y, reset=reset, dtype=np.float64, **how)
         return x, y, checked_weights(sample_weight, x)
-
-    def _fitted(self, name: str) -> NetworkFit:
-        if "fit_" not in vars(self):
-            raise AttributeError(f"{name} is there after fit.")
-        return self.fit_
 
     def _fit_of(self, parts: dict[str, Any]) -> NetworkFit:
         return fit_of(parts, self._targets_of(parts), self)

@@ -12,7 +12,7 @@ from kalvi.estimators.constraints import is_integer
 from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.neural.methods import METHODS
 from kalvi.estimators.neural.parameters import Structure, TrainingSettings
-from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.estimators.neural.targets import Parts, Targets, Units
 from kalvi.estimators.pickling import as_jax
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
@@ -110,7 +110,7 @@ class NetworkFit:
             **self.targets.parts(),
         }
 
-    def _problem(self, rows: list[np.ndarray], settings: TrainingSettings) -> Problem:
+    def _problem(self, rows: list[np.ndarray], settings: TrainingSettings) -> NetworkProblem:
         x, y, weight = rows
         n, size, prior = len(y), settings.chosen_batch(len(y)), settings.prior_precision
         parts = [
@@ -118,7 +118,7 @@ class NetworkFit:
             for a in (x, y, weight)
         ]
         likelihood = self.targets.likelihood(settings.noise_scale)
-        return Problem(
+        return NetworkProblem(
             perceptron=self.perceptron,
             likelihood=jax.tree.map(lambda a: jnp.asarray(a, self.dtype), likelihood),
             batch=Batch(*(jnp.asarray(part) for part in parts)),

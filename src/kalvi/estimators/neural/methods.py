@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.estimators.neural.streaming import fit_lrvga
 from kalvi.estimators.neural.swag import fit_multiswag, fit_swag
 from kalvi.estimators.neural.vifa import fit_vifa
 
 
-class Method(NamedTuple):
-    """How a method learns, from nothing or after what was learned before, and what is special about it."""
+class NetworkMethod(NamedTuple):
+    """The function by which a method learns, from nothing or after an earlier fit, and its properties."""
 
-    learn: Callable[[Problem, LearnedNetwork | None], LearnedNetwork]
+    learn: Callable[[NetworkProblem, LearnedNetwork | None], LearnedNetwork]
     collects: bool = (
         False  # iterates, of which it keeps a low rank; predictions then are made from draws
     )
@@ -20,8 +20,8 @@ class Method(NamedTuple):
 
 
 METHODS = {
-    "vifa": Method(fit_vifa),
-    "swag": Method(fit_swag, collects=True),
-    "multiswag": Method(fit_multiswag, collects=True),
-    "lrvga": Method(fit_lrvga, streams=True),
+    "vifa": NetworkMethod(fit_vifa),
+    "swag": NetworkMethod(fit_swag, collects=True),
+    "multiswag": NetworkMethod(fit_multiswag, collects=True),
+    "lrvga": NetworkMethod(fit_lrvga, streams=True),
 }

@@ -1,4 +1,4 @@
-"""What the parameters of the neural estimators mean, and which values they may have."""
+"""The parameters of the neural estimators: what they mean, and which values they may have."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What there is to learn for a network, and what the methods share: training, and rows cut and drawn."""
+"""A network to be trained, and what the methods share: training, and batches of rows."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ from kalvi.rules.training import Training, TrainingState
 from kalvi.streams import run
 
 
-class Problem(NamedTuple):
-    """What there is to learn, and how."""
+class NetworkProblem(NamedTuple):
+    """A network, the rows to learn from, and the settings of the training."""
 
     perceptron: Perceptron
     likelihood: Any
@@ -82,7 +82,7 @@ class Problem(NamedTuple):
         )
 
     def blocks(self, size: int, bar: tqdm | None = None) -> Iterator[Batch]:
-        """All rows, `size` of them at a time, the last ones padded."""
+        """All rows, `size` of them at a time; the last block is padded."""
         for first in range(0, len(self.batch.weight), size):
             part = [a[first : first + size] for a in self.batch]
             short = size - len(part[2])
@@ -121,7 +121,7 @@ class LearnedNetwork(NamedTuple):
         return all(np.all(np.isfinite(np.asarray(a))) for a in numbers)
 
     def complaints(self, learned_noise: bool) -> list[str]:
-        """What a user should know of the fit."""
+        """Sentences on what the user must know of the fit."""
         found, noise = [], self.model.noise_variance()
         unsolved = 0 if self.state is None else int(self.state.unsolved)
         if unsolved:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.streams import run
 
@@ -11,7 +11,7 @@ NETWORK_BLOCK = 8
 """Rows between two linearisations of a network that is learned in one pass."""
 
 
-def fit_lrvga(problem: Problem, before: LearnedNetwork | None = None) -> LearnedNetwork:
+def fit_lrvga(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
     """One pass over the rows, or more rows after those of `before`."""
     model, theta = problem.start()
     model = model if before is None else before.model

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kalvi.collectors import Collector
-from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.evaluation.predictions import squared_residuals
 from kalvi.gaussians.mixture import Mixture
 from kalvi.predictors.models import Model
@@ -18,7 +18,7 @@ SWAG_RATE = 0.1
 """The constant learning rate of SWAG, as a share of the training's."""
 
 
-def fit_swag(problem: Problem, before: LearnedNetwork | None = None, member: int = 0):
+def fit_swag(problem: NetworkProblem, before: LearnedNetwork | None = None, member: int = 0):
     """The Gaussian of the iterates of training number `member`."""
     model, theta = problem.start(member)
     hyper = problem.first_hyper(model, theta)
@@ -39,7 +39,7 @@ def fit_swag(problem: Problem, before: LearnedNetwork | None = None, member: int
     return LearnedNetwork(model, q, np.asarray(hyper.prior_precision), None)
 
 
-def fit_multiswag(problem: Problem, before: LearnedNetwork | None = None) -> LearnedNetwork:
+def fit_multiswag(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
     """A mixture of the Gaussians of several runs."""
     fits = [fit_swag(problem, member=member) for member in range(problem.members)]
     model, noises = fits[0].model, [fit.model.noise_variance() for fit in fits]
@@ -49,7 +49,7 @@ def fit_multiswag(problem: Problem, before: LearnedNetwork | None = None) -> Lea
     return fits[0]._replace(model=model, posterior=Mixture([fit.posterior for fit in fits]))
 
 
-def _with_residual_noise(problem: Problem, model: Model, theta) -> Model:
+def _with_residual_noise(problem: NetworkProblem, model: Model, theta) -> Model:
     """The model with the noise that the residuals show."""
     if model.noise_variance() is None or not problem.learn_noise:
         return model

@@ -71,7 +71,7 @@ class NumberTargets(Targets):
 
     @classmethod
     def of(cls, y: np.ndarray, weight: np.ndarray) -> "NumberTargets":
-        """With the units of the first rows."""
+        """The targets of rows, with the units of these."""
         return cls(Units.of(y, weight), None if y.ndim == 1 else y.shape[1])
 
     @property

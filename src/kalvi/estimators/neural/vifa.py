@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi.estimators.neural.problem import LearnedNetwork, Problem
+from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.evaluation.predictions import squared_residuals
 from kalvi.gaussians import Dense, Diagonal
 from kalvi.gaussians.ascents import NaturalAscent, RowSums
@@ -37,7 +37,7 @@ PASS_ROWS, ROUND_ROWS = 256, 2048
 """Rows that a pass for a full covariance holds the Jacobian of, and rows that stand for all in a round."""
 
 
-def fit_vifa(problem: Problem, before: LearnedNetwork | None = None) -> LearnedNetwork:
+def fit_vifa(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
     """Training and variational inference in turns."""
     model, theta = problem.start()
     hyper = problem.first_hyper(model, theta)
@@ -62,7 +62,7 @@ def fit_vifa(problem: Problem, before: LearnedNetwork | None = None) -> LearnedN
 
 
 def _update_hyper(
-    problem: Problem, model: Model, q, hyper: evidence.PriorAndNoise
+    problem: NetworkProblem, model: Model, q, hyper: evidence.PriorAndNoise
 ) -> evidence.PriorAndNoise:
     """The hyperparameters after a round."""
     squares = jnp.zeros_like(hyper.noise)
@@ -83,7 +83,7 @@ def _update_hyper(
     return found if problem.learn_noise else found._replace(noise=hyper.noise)
 
 
-def _full(problem: Problem, model: Model, hyper, theta, q, number: int | None):
+def _full(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | None):
     """A full covariance at the mean that was trained: from some of the rows, in the end from all."""
     prior = _prior_of(hyper)
     q = prior.to_dense() if q is None else q
@@ -99,7 +99,7 @@ def _at_target(q: Dense, prior: Diagonal, found: RowSums) -> Dense:
     return q.toward(found.curvature + q.gather(prior.precision), prior)
 
 
-def _polish(problem: Problem, model: Model, hyper: evidence.PriorAndNoise, q: Dense):
+def _polish(problem: NetworkProblem, model: Model, hyper: evidence.PriorAndNoise, q: Dense):
     """Natural-gradient steps as long as the bound rises, and the bound."""
     rule, prior = Revisit(model), _prior_of(hyper)
     state: RevisitState = run.call(_begin_polish, prior, q)
@@ -122,7 +122,7 @@ def _prior_of(hyper: evidence.PriorAndNoise) -> Diagonal:
     return Diagonal(jnp.zeros_like(hyper.prior_precision), 1 / hyper.prior_precision)
 
 
-def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | None):
+def _low_rank(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | None):
     """A precision of low rank, from some batches at the mean that was trained.
 
     The mean stays: a batch has a few rows a factor, too few to say where it should go.
@@ -140,7 +140,7 @@ def _low_rank(problem: Problem, model: Model, hyper, theta, q, number: int | Non
     return state.posterior
 
 
-def _some_rows(problem: Problem, number: int) -> Problem:
+def _some_rows(problem: NetworkProblem, number: int) -> NetworkProblem:
     """A problem of fewer rows that weigh as much, others each time; a small one as it is."""
     n = len(problem.batch.weight)
     if n <= ROUND_ROWS:

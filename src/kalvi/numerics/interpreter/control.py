@@ -37,13 +37,13 @@ def _linear_solve(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 @rule("optimization_barrier", "device_put", takes_entries=True)
 def _same(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """What concerns devices and compilers changes nothing here."""
+    """The operands as they are: operations for devices and compilers change nothing here."""
     return operands
 
 
 @rule("platform_index")
 def _platform(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """Which branch is for this platform: that for the CPU."""
+    """The index of the branch for this platform, the CPU."""
     platforms = equation.params["platforms"]
     found = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
     return [writer.literal(found, np.int32)]

@@ -34,7 +34,7 @@ def _numbers_of(writer: Writer, key: Value) -> Value:
 
 @rule("random_bits", "random_split", "random_fold_in", "random_seed")
 def _random(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """What the generator itself does with the numbers of a key, written out."""
+    """The random bits that the generator makes of a key, written out."""
     _need_threefry(equation)
     name, given = equation.primitive.name, equation.params
     generator, outer = threefry_prng_impl, operands[0].shape
@@ -57,7 +57,7 @@ def _random(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def _need_threefry(equation: Any) -> None:
-    """Keys of other generators, whose bits NumPy does not make, are refused."""
+    """Refuse keys of other generators, whose bits NumPy cannot make."""
     for variable in (equation.invars[0], equation.outvars[0]):
         dtype = variable.aval.dtype
         if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) != "key<fry>":

@@ -46,7 +46,7 @@ def _reduce(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def _identity(name: str, dtype: np.dtype) -> str:
-    """What a reduction of no entries gives."""
+    """The result of a reduction of no entries."""
     if name in ("reduce_max", "reduce_min"):
         largest = name == "reduce_min"
         if dtype.kind == "f":

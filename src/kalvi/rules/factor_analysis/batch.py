@@ -146,7 +146,7 @@ def em(table: CentredTable, last: Iterate) -> tuple[Iterate, Scalar]:
 
 
 def ritz(table: CentredTable, last: Iterate) -> tuple[Iterate, Scalar]:
-    """The best factor in the subspace for the ψ on trial, and ψ for it; or a shorter trial."""
+    """The best factor in the subspace for a trial ψ, and the next ψ; or a shorter trial step."""
     std, p = jnp.sqrt(last.trial), last.basis.shape[1]
     span = jnp.concatenate([last.basis, last.image], axis=1)
     span = linalg.orthonormal_basis(linalg.scale_rows(1 / std, span))
@@ -174,7 +174,7 @@ def ritz(table: CentredTable, last: Iterate) -> tuple[Iterate, Scalar]:
 
 
 def _kept(table: CentredTable, diag: PerFeature) -> PerFeature:
-    """ψ above its floor and below the variance."""
+    """ψ, clipped between its floor and the variance."""
     least = factor_model.floor_noise(jnp.sqrt(table.variance)[:, None], jnp.zeros_like(diag))
     return jnp.clip(diag, least, jnp.maximum(table.variance, least))
 

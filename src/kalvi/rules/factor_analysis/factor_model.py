@@ -89,7 +89,7 @@ class CentredRow(NamedTuple):
 
 
 def centre_one(mean: PerFeature, rows: Scalar, row: Batch, centred: bool) -> CentredRow:
-    """A row for a rule that takes one at a time."""
+    """Centre one row, for a rule that takes one at a time."""
     x, mean, rows = (centre if centred else subtract_mean)(mean, rows, row)
     number = rows - 1 if centred else rows
     weight = jnp.where(number > 0, row.weight[0], 0)
@@ -151,7 +151,7 @@ def orthogonal_start(
 
 
 def refuse_empty_columns(rule: str, factor: Factor) -> None:
-    """Neither EM nor a gradient ever fills an empty column of F."""
+    """Refuse a factor F with an empty column, which neither EM nor a gradient would ever fill."""
     if not is_traced(factor) and not bool(jnp.all(jnp.any(factor != 0, axis=0))):
         raise ValueError(
             f"{rule} needs a start whose factor has no empty column, for EM never fills one; "

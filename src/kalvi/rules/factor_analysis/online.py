@@ -49,7 +49,7 @@ NOT_AVERAGED = float("inf")
 
 
 class EMStatistics(NamedTuple):
-    """S₁, S₂ᵀ and S₃, the last without M⁻¹ where the present one is taken."""
+    """S₁, S₂ᵀ and S₃; the last lacks M⁻¹ where that of the present model is used."""
 
     squares: PerFeature
     cross: Factor
@@ -138,7 +138,7 @@ class OnlineEM(StreamRule[OnlineEMState]):
         fresh = EMStatistics(x[0] ** 2, x.T * hidden, second)
         statistics = jax.tree.map(lambda a, b: a + step * (b - a), state.statistics, fresh)
         model = _maximise(statistics, spread if self.present_spread else 0 * spread)
-        # rows that are all the same leave F = 0, which EM could not leave again
+        # identical rows would make F = 0, from which EM cannot move
         filled = jnp.all(jnp.any(model.factor != 0, axis=0))
         model = jax.tree.map(lambda a, b: jnp.where(filled, b, a), present, model)
         share = jnp.minimum(weight * self._share(number), 1)
@@ -149,7 +149,7 @@ class OnlineEM(StreamRule[OnlineEMState]):
         return OnlineEMState(LowRankCovariance(mean, *average), statistics, present, rows)
 
     def _step(self, number: Scalar) -> Scalar:
-        """How far a row moves the statistics towards its own."""
+        """The step γ by which a row moves the statistics towards its own."""
         return (self.pace / (number + self.pace - 1 + self.prior_rows)) ** self.power
 
     def _share(self, number: Scalar) -> Scalar:

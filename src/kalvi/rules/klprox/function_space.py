@@ -176,7 +176,7 @@ class CovarianceChange(NamedTuple):
 def covariance_change(
     cov: Gram, factors: ConditioningFactors, cross: Float[Array, "n m"]
 ) -> CovarianceChange:
-    """What the sites do to the covariance of new points, or of any combinations of the latents."""
+    """How sites change the covariance of new points, or of any combinations of the latents."""
     scale, root, excess, widening = factors
     lost = _solve(root, linalg.scale_rows(scale, cross))
     if excess is None or widening is None:
@@ -193,7 +193,7 @@ def covariance_change(
 
 
 class _Law(NamedTuple):
-    """q, given its sites."""
+    """The Gaussian q that sites make."""
 
     mean: PerRow
     var: PerRow
@@ -238,7 +238,7 @@ def _at(
     natural: Float[Array, " k"],
 ) -> _SitePoint:
     pull, curvature = jnp.split(natural, 2)
-    # Anderson's method may step beyond zero, where the optimum is not
+    # Anderson's method may step below zero, where the optimum cannot be
     sites = Sites(pull, jnp.maximum(curvature, 0) if likelihood.log_concave else curvature)
     law = _law(prior, sites, likelihood.log_concave)
     expected = expect_rows(likelihood, law.mean, law.var, y, weight)
@@ -260,7 +260,7 @@ def _at(
 def _target(
     likelihood: Likelihood, sites: Sites, law: _Law, expected: Expected, y: PerRow, weight: PerRow
 ) -> Sites:
-    """The sites to go to: each row's own optimum given the others, or what its marginal asks for."""
+    """The next sites: the optimum of each row given the others, or what its marginal asks for."""
     asked = _asked(expected, law.mean)
     if not likelihood.closed:
         return asked
@@ -285,7 +285,7 @@ def _rounding_error(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: 
 
 
 def first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
-    """Where the ascent begins, given the prior mean."""
+    """The sites at which the ascent begins, given the prior mean."""
     if not likelihood.log_concave:
         return Sites(jnp.zeros_like(mean), jnp.zeros_like(mean))
     curvature = weigh_rows(weight, jax.vmap(lambda f: likelihood.information(f))(mean))

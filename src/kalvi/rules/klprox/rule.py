@@ -71,7 +71,7 @@ def step_length(beta: Setting, decay: Setting, steps: Int[Array, ""]) -> Scalar:
 
 
 def check_steps(beta: Any, decay: Any, rows: Any) -> None:
-    """Refuse steps that lead nowhere, where their numbers can be seen."""
+    """Refuse step sizes that cannot work, where they are known numbers."""
     if not is_traced(beta) and not bool(beta > 0):
         raise ValueError(f"beta must be positive (infinity is the whole step); got {beta}.")
     if not is_traced(decay) and not bool((decay >= 0) & np.isfinite(decay)):
@@ -88,7 +88,7 @@ class WhitenedGaussian(NamedTuple):
 
 
 class PassSums(NamedTuple):
-    """What the rows of a pass have said so far."""
+    """Sums over the rows of a pass so far."""
 
     pull: Vector
     curvature: Matrix
@@ -103,7 +103,7 @@ class ProximalState(eqx.Module):
     root: Matrix  # R, R Rᵀ the inverse of the present precision
     began: WhitenedGaussian
     gathered: PassSums
-    seen: Scalar  # how much of the table the pass has come by, gathered or not
+    seen: Scalar  # the share of the table that the pass has seen, gathered or not
     passes: Int[Array, ""]
     settled: Int[Array, ""]  # those that moved the mean by little
     clipped: Int[Array, ""]  # batches whose negative curvatures were set to zero
@@ -167,7 +167,7 @@ class KLProximal(IterativeRule[ProximalState]):
         return self.start(prior, prior)
 
     def start(self, prior: Gaussian, posterior: Gaussian) -> ProximalState:
-        """From any Gaussian, such as a stream's posterior or that of a neighbouring prior."""
+        """The state at any Gaussian, such as a stream's posterior, or the optimum of a similar prior."""
         if prior.dim != posterior.dim:
             raise ValueError(
                 f"prior and posterior need as many parameters; got {prior.dim} and {posterior.dim}."
@@ -194,7 +194,7 @@ class KLProximal(IterativeRule[ProximalState]):
         return self._turn(_choose(good, moved, _stay(state)), weight)
 
     def _turn(self, state: ProximalState, weight: Scalar) -> ProximalState:
-        """The state at its place in the pass, or at the beginning of the next."""
+        """The state, moved on to the next pass if this one is over."""
         seen = state.seen + weight
         rows = seen if self.rows is None else jnp.asarray(self.rows, seen.dtype)
         whole = (seen > 0) & (seen >= WHOLE * rows)
@@ -213,7 +213,7 @@ class KLProximal(IterativeRule[ProximalState]):
         )
 
     def _look(self, state: ProximalState, batch: Batch) -> BatchVisit:
-        """What the rows of a batch say at the present Gaussian, in units of the prior."""
+        """The sums over a batch at the present Gaussian, in units of the prior."""
         predictor, x = self.predictor.whitened(state.prior, batch.x)
         q = Dense.from_root(state.here.mean, state.root)
         return visit(Model(predictor, self.likelihood), q, batch._replace(x=x))
@@ -230,7 +230,7 @@ class KLProximal(IterativeRule[ProximalState]):
         return moved, jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
 
     def _step(self, state: ProximalState, gathered: PassSums) -> tuple[WhitenedGaussian, Matrix]:
-        """From where the pass began, as far as the rows seen since then allow."""
+        """A step from where the pass began, its length by the share of the rows seen since then."""
         seen = gathered.weight
         rows = seen if self.rows is None else jnp.asarray(self.rows, seen.dtype)
         share = jnp.where(seen > 0, jnp.minimum(seen / jnp.where(rows > 0, rows, 1), 1), 0)
@@ -254,7 +254,7 @@ def _clip(state: ProximalState) -> ProximalState:
 
 
 def _stay(state: ProximalState) -> ProximalState:
-    """The same Gaussian, from which the rest of the pass goes on: what was gathered leads nowhere."""
+    """The state at the same Gaussian, without what was gathered, which leads to no Gaussian."""
     return eqx.tree_at(
         lambda s: (s.began, s.gathered, s.refused),
         state,

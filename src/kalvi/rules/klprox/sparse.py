@@ -67,7 +67,7 @@ def jitter(inducing: Inducing) -> float:
 
 
 def choose_inducing(kernel: Kernel, x: Rows, m: int) -> InducingChoice:
-    """Up to m rows, each the one whose value the ones before leave most uncertain.
+    """Choose up to m rows, each the one whose value is most uncertain given those before it.
 
     This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M; of very many
     rows, a sample does as well. It ends before m when no row is left with a variance above the jitter.
@@ -99,7 +99,7 @@ def _zero(x: Rows) -> PerRow:
 def inducing_features(
     kernel: Kernel, inducing: Inducing, x: Rows
 ) -> tuple[Float[Array, "n m"], Float[Array, " n"]]:
-    """φ of each row, and the variance that w leaves to its latent."""
+    """φ of each row, and the variance of its latent given w."""
     return _features(kernel, inducing, _root(kernel, inducing), x)
 
 
@@ -216,7 +216,7 @@ def standard_prior(inducing: Float[AnyArray, "m i"]) -> Dense:
 
 
 def _root(kernel: Kernel, inducing: Inducing) -> Root:
-    """L. Points may repeat one another when hyperparameters change, so that jitter is always there."""
+    """L, always with jitter: points may come to coincide when hyperparameters change."""
     cov = kernel(inducing, inducing)
     return linalg.cholesky(cov + jitter(inducing) * jnp.diag(jnp.diagonal(cov)))
 
@@ -230,5 +230,5 @@ def _features(
 
 
 def _shared_variance(kernel: Kernel, x: Rows) -> PerRow:
-    """The variance of each row without the noise of its own."""
+    """The prior variance of each row, without noise."""
     return jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(x)

@@ -68,7 +68,7 @@ def in_function_space(
     start: Gaussian | None = None,
     **limits: Any,
 ) -> WeightOptimum:
-    """The same Gaussian by way of the predictors of the rows, N² D + N³ operations a pass."""
+    """The same Gaussian, found in the space of the rows' predictors, N² D + N³ operations a pass."""
     latent, begin = LatentPrior(*prior.marginal(batch.x)), None
     if start is not None:
         law = batch.x @ start.mean, start.marginal_variance(batch.x)

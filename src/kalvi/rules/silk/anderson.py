@@ -29,7 +29,7 @@ class SweepHistory(NamedTuple):
     """The last sweeps, the newest first."""
 
     ends: Float[Array, "m d"]  # g
-    ways: Float[Array, "m d"]  # f, in units of what matters
+    ways: Float[Array, "m d"]  # f, times the weights of `_units`
     count: Int[Array, ""]
 
 
@@ -54,7 +54,7 @@ def remember_sweep(
 
 
 def combine_sweeps(past: SweepHistory, there: Silk, rests: Bool[Array, ""]) -> Silk:
-    """Where the sweeps of the past point to, or the end of the last where there is no other."""
+    """The combination of the sweeps in the history, or the end of the last one if it is the only one."""
     known = jnp.arange(1, len(past.ends)) < past.count
     ways = jnp.where(known[:, None], past.ways[:1] - past.ways[1:], 0)
     ends = jnp.where(known[:, None], past.ends[:1] - past.ends[1:], 0)
@@ -78,7 +78,7 @@ def _point(silk: Silk) -> Point:
 
 
 def _units(silk: Silk) -> Point:
-    """How much a step in each direction matters."""
+    """A weight for each coordinate, which makes steps comparable."""
     parts = []
     for side in (silk.rows, silk.cols):
         prior = side.prior

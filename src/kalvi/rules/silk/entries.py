@@ -18,7 +18,7 @@ from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import (
-    Block,
+    EntryBlock,
     Observed,
     Statistics,
     block_of,
@@ -34,7 +34,7 @@ BLOCK = 2**14
 class Chunks(NamedTuple):
     """The entries of one side's rows, a few at a time."""
 
-    row: Int[Array, " m"]  # whose entries these are, not falling
+    row: Int[Array, " m"]  # the row of each chunk, in increasing order
     other: Int[Array, "m w"]  # their columns
     sign: Int8[Array, "m w"]  # 1, −1; 0 where the chunk is not filled
     weight: Float[Array, "m w"] | None
@@ -56,7 +56,7 @@ class Entries(Observed):
         return Entries(self.by_col, self.by_row, (self.size[1], self.size[0]))
 
     def reduce(
-        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[EntryBlock], Any]
     ) -> Any:
         n, size = self.size[0], _block(self.by_row.other.shape[1])
 
@@ -102,7 +102,7 @@ def list_entries(
 
 
 def _block(width: int) -> int:
-    """Chunks visited at once."""
+    """The entries of some chunks, which are visited together."""
     return max(BLOCK // width, 1)
 
 

@@ -157,5 +157,5 @@ def _pieces(width: int) -> list[Any]:
 
 
 def _filled(a: Array, n: int) -> Array:
-    """With zeros up to n rows and a multiple of the smallest piece of columns."""
+    """The array padded with zeros to n rows, and to a multiple of the smallest piece of columns."""
     return jnp.pad(a, ((0, n - len(a)), (0, -a.shape[1] % SMALLEST)))

@@ -18,7 +18,7 @@ from kalvi.kernels import OrnsteinUhlenbeck
 
 
 class Bridge(NamedTuple):
-    """How factors at t new locations follow from those beside them."""
+    """Weights by which factors at t new locations follow from those at their neighbours."""
 
     left: Int[Array, " t"]  # the neighbour at the left, the first of all if there is none
     right: Int[Array, " t"]  # the one after it, or the same if there is none
@@ -29,7 +29,7 @@ class Bridge(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """The neighbours of new locations among known ones, and how far they are; inf where there is none."""
+    """The known neighbours of new locations, and the distances to them, infinite where there is none."""
 
     left: Int[Array, " t"]
     right: Int[Array, " t"]

@@ -30,7 +30,7 @@ class Locations(NamedTuple):
 
     @property
     def even(self) -> bool:
-        """Whether all gaps are equal."""
+        """Whether all gaps are equal, up to rounding."""
         gaps = self.gaps
         return len(gaps) == 0 or float(np.ptp(gaps)) <= EVEN * float(gaps.min())
 

@@ -69,13 +69,13 @@ def second_moments(
 
 
 def statistics(silk: Silk, observed: Observed) -> Statistics:
-    """What the entries say of the rows, at the best Γ."""
+    """The statistics of the rows from all entries, at the best Γ."""
     rows, cols = silk.rows.moments(), silk.cols.moments()
     return observed.statistics(rows, cols, silk.rows.posterior.adds_mean)
 
 
 def sites(side: Side, found: Statistics) -> SideSites:
-    """The statistics of rows, summed over those that share a location."""
+    """The statistics of each location: the sums over the rows that share it."""
     spot, n = side.spot, side.prior.n
     if spot is None:
         return SideSites(found.pull, found.curvature)
@@ -87,14 +87,14 @@ def sites(side: Side, found: Statistics) -> SideSites:
 
 
 def update_rows(silk: Silk, found: Statistics, solver: MeanSolver) -> Silk:
-    """The posterior of the rows, given what the entries say of them."""
+    """The posterior of the rows, given the statistics of their entries."""
     side = silk.rows
     posterior = side.posterior.update(side.prior, sites(side, found), solver)
     return Silk(side.with_posterior(posterior), silk.cols)
 
 
 def elbo(silk: Silk, observed: Observed) -> Float[Array, ""]:
-    """The bound on the log evidence, Γ at its best."""
+    """The bound on the log evidence, at the best Γ."""
     return jnp.sum(statistics(silk, observed).loss) - silk.rows.kl() - silk.cols.kl()
 
 

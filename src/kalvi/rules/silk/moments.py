@@ -63,11 +63,11 @@ def unpack_triangles(triangles: Upper) -> Blocks:
 
 
 def upper(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the upper triangle."""
+    """The row and column indices of the upper triangle."""
     return np.triu_indices(k)
 
 
 def diagonal(k: int) -> np.ndarray:
-    """Where the diagonal is among the entries of the upper triangle."""
+    """The positions of the diagonal among the entries of an upper triangle."""
     i, j = upper(k)
     return np.flatnonzero(i == j)

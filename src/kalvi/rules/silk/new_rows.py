@@ -17,7 +17,7 @@ from kalvi.rules.silk.start import prior
 
 
 def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side:
-    """New rows at these locations before any of their entries: means and variances of the prior."""
+    """New rows at these locations, of which no entry is known: means and variances are the prior's."""
     old, n = side.prior, places.n
     mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))
     new = prior(places, old.mean, old.variance, old.rate)

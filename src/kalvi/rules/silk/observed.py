@@ -31,14 +31,14 @@ SERIES, SERIES_DOUBLE = 0.3, 0.003
 
 
 class Statistics(NamedTuple):
-    """Of every row: what its entries pull, how they hold, and their part of the bound."""
+    """Sums over the entries of each row: a linear term, a curvature, and a part of the bound."""
 
     pull: Sequence
     curvature: Upper  # of Ψ
     loss: Float[Array, " n"]  # Σ E log p(x | ψ), by its bound
 
 
-class Block(NamedTuple):
+class EntryBlock(NamedTuple):
     """Some entries of b rows, w of each."""
 
     mean: Float[Array, "b k"]  # of the rows
@@ -60,14 +60,14 @@ class Block(NamedTuple):
 
 def block_of(
     rows: Moments, sign: Array, weight: Array | None, cols: Moments, adds_mean: bool
-) -> Block:
+) -> EntryBlock:
     """The entries of rows and columns; adds_mean as in `Posterior`."""
 
     def inner(a: Array, b: Array) -> Array:
         return a @ b.T if b.ndim == 2 else jnp.einsum("bq,bwq->bw", a, b)
 
     psi, square = inner(rows.mean, cols.mean), inner(rows.left, cols.right)
-    return Block(rows.mean, sign, weight, psi, square + psi**2 if adds_mean else square, cols)
+    return EntryBlock(rows.mean, sign, weight, psi, square + psi**2 if adds_mean else square, cols)
 
 
 class Observed(eqx.Module):
@@ -79,20 +79,20 @@ class Observed(eqx.Module):
 
     @abstractmethod
     def transpose(self) -> "Observed":
-        """The same with rows and columns swapped."""
+        """The transposed matrix."""
 
     @abstractmethod
     def reduce(
-        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[EntryBlock], Any]
     ) -> Any:
-        """of(block), sums over the entries of each row, for all rows; adds_mean as in `Posterior`."""
+        """of(block), sums over the entries of each row, for all rows; `adds_mean` is as in `Posterior`."""
 
     @abstractmethod
     def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
         """What the entries say of the factors of the rows, at the best Γ."""
 
 
-def block_statistics(block: Block) -> Statistics:
+def block_statistics(block: EntryBlock) -> Statistics:
     """Pull, curvature and bound of the rows of a block."""
     gamma = jnp.sqrt(jnp.maximum(block.square, 0))  # rounding may have left it below zero
     decay = jnp.exp(-gamma)
@@ -107,14 +107,14 @@ def block_statistics(block: Block) -> Statistics:
     return Statistics(pull, curvature, jnp.sum(pull * block.mean, axis=1) - cost)
 
 
-def log_predictive(block: Block) -> Float[Array, " b"]:
+def log_predictive(block: EntryBlock) -> Float[Array, " b"]:
     """Σ log E p(x | ψ), ψ taken as Gaussian."""
     var = jnp.maximum(block.square - block.psi**2, 0)
     logs = jax.vmap(jax.vmap(log_sigmoid))(block.sign * block.psi, var)
     return jnp.sum(block.apply_weights(logs), axis=1)
 
 
-def log_plug_in(block: Block) -> Float[Array, " b"]:
+def log_plug_in(block: EntryBlock) -> Float[Array, " b"]:
     """Σ log p(x | E ψ), the document's test loss."""
     return jnp.sum(block.apply_weights(jax.nn.log_sigmoid(block.sign * block.psi)), axis=1)
 

@@ -50,7 +50,7 @@ class SideSites(NamedTuple):
 
 
 class MeanSolver(eqx.Module):
-    """How Λ m = b is solved, or approached from the mean so far."""
+    """A way to solve Λ m = b, or to approach the solution from the present mean."""
 
     @abstractmethod
     def __call__(
@@ -132,7 +132,7 @@ class Posterior(eqx.Module):
 
     @abstractmethod
     def moments(self) -> Moments:
-        """Moments of every location, as the entries need them."""
+        """The moments of each location in the form that entries need."""
 
     @abstractmethod
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
@@ -165,7 +165,7 @@ class IndependentFactors(Posterior):
 
 
 class MeanField(IndependentFactors):
-    """Every factor of every row independent of all others."""
+    """All factors of all rows are independent."""
 
     @property
     def step_var(self) -> Float[Array, "m k"]:
@@ -189,7 +189,7 @@ class MeanField(IndependentFactors):
 
 
 class Chains(IndependentFactors):
-    """Every factor a Gauss–Markov chain along the locations, independent of the other factors."""
+    """Each factor is a Gauss–Markov chain along the locations; different factors are independent."""
 
     lag: Float[Array, "m k"]  # cov(uᵣ, uᵣ₊₁)
     steps: Float[Array, "m k"]

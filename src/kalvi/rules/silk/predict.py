@@ -11,7 +11,7 @@ from kalvi.rules.silk.observed import Observed, log_plug_in, log_predictive
 
 
 def log_likelihood(silk: Silk, observed: Observed, *, plug_in: bool = False) -> Float[Array, " r"]:
-    """Of every row, the log predictive probability of its entries; plug_in: at the posterior means."""
+    """The log predictive probability of each row's entries; with `plug_in`, at the posterior means."""
     rows, cols = silk.rows.moments(), silk.cols.moments()
     score = log_plug_in if plug_in else log_predictive
     return observed.reduce(rows, cols, silk.rows.posterior.adds_mean, score)

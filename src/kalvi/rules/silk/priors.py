@@ -35,7 +35,7 @@ PerFactor = Float[Array, " k"]
 
 
 class PriorMoments(NamedTuple):
-    """The posterior's moments as the bound needs them, by kinds of locations and of gaps."""
+    """The posterior's moments as the bound needs them, summed over locations and gaps of the same kind."""
 
     before: Float[Array, " a"]  # gaps on both sides of a kind of locations
     after: Float[Array, " a"]
@@ -65,7 +65,7 @@ def with_best_prior(side: Side) -> Side:
 def with_best_candidate(
     side: Side, at: Callable[[PriorMoments, PerFactor], PriorCandidates]
 ) -> Side:
-    """The side with the best of the priors `at` rates: all of an ordered side, else its own."""
+    """The side with the best of the priors at several rates; without an order, at the rate it has."""
     sums, rate = _sums(side), side.prior.rate
     found = (
         _search_rate(side.prior, lambda rate: at(sums, rate)) if side.ordered else at(sums, rate)
@@ -74,7 +74,7 @@ def with_best_candidate(
 
 
 def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The logarithms of the lowest and the highest rate that are searched; one location knows of none."""
+    """The logarithms of the lowest and the highest rate to search; infinite for a single location."""
     if prior.n == 1:
         anything = jnp.asarray(jnp.inf, prior.rate.dtype)
         return -anything, anything
@@ -170,7 +170,7 @@ def _search_rate(
 
 
 def _better(new: PriorCandidates, old: PriorCandidates) -> PriorCandidates:
-    """Of every factor, the candidate with the higher bound."""
+    """For each factor, the candidate with the higher bound."""
     higher = new.value > old.value
     return PriorCandidates(*(jnp.where(higher, a, b) for a, b in zip(new, old, strict=True)))
 

@@ -18,12 +18,14 @@ PerFactor = Float[Array, " k"]
 
 
 def contributions(silk: Silk) -> PerFactor:
-    """Of every factor, the mean of E (u_k α_k)² over the entries of the matrix."""
+    """The mean of E (u_k α_k)² over the entries of the matrix, for each factor k."""
     return _energy(silk.rows) * _energy(silk.cols)
 
 
 def sort_factors(silk: Silk) -> Silk:
-    """The same with the largest contributions first, and the cubes of every column factor summing up > 0.
+    """The factorisation with its factors ordered, the largest contribution first, and with fixed signs.
+
+    The sum of the cubes of each column factor is positive.
 
     Neither the order nor the signs of factors mean anything to the model.
     """
@@ -33,7 +35,7 @@ def sort_factors(silk: Silk) -> Silk:
 
 
 def select_factors(silk: Silk, chosen: Int[Array, " q"], family: Family) -> Silk:
-    """Some of the factors alone, independent at first: the next sweep finds their covariances."""
+    """The factorisation with some of its factors only; the next sweep finds their covariances."""
     return Silk(_kept(silk.rows, chosen, family), _kept(silk.cols, chosen, family))
 
 

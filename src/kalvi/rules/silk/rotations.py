@@ -36,7 +36,7 @@ Squares = Float[Array, "k k k"]  # one a factor
 
 
 class _Costs(NamedTuple):
-    """What a turn of one side costs."""
+    """The cost of a rotation of the factors, for one side."""
 
     form: Squares  # Mₖ/σₖ², about the prior mean
     slope: Square  # of row k: the derivative that fixed prior means add
@@ -45,7 +45,7 @@ class _Costs(NamedTuple):
 
 
 def rotate_to_priors(silk: Silk, *, learns: bool) -> Silk:
-    """The factorisation with the factors that its priors like best; `learns`: variances follow."""
+    """The factorisation, rotated to the highest bound; with `learns` the prior variances follow."""
     rows, cols = _costs(silk.rows, learns), _costs(silk.cols, learns)
     k = len(silk.rows.prior.mean)
 
@@ -89,7 +89,7 @@ def _value(costs: _Costs, turn: Square) -> Float[Array, ""]:
 
 
 def _moved(costs: _Costs, turn: Square) -> tuple[Squares, Square, int]:
-    """The forms and slopes of the factors as they are after a turn, scaled to what they count."""
+    """The forms and slopes after a rotation, scaled by their weights in the cost."""
     form = jnp.einsum("ai,kij,bj->kab", turn, costs.form, turn)
     if costs.learns:
         k = jnp.arange(len(form))

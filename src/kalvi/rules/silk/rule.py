@@ -39,8 +39,8 @@ class SILKState(eqx.Module):
     kl: Float[Array, " 2"]  # of the rows and of the columns
     past: SweepHistory
     trial: Bool[Array, ""]  # whether `silk` is a combination that no sweep has begun from yet
-    rest: Int[Array, ""]  # sweeps to go without combining
-    refused: Int[Array, ""]  # combinations that were, of late
+    rest: Int[Array, ""]  # sweeps to make before the next combination
+    refused: Int[Array, ""]  # how many of the last combinations were refused
     sweeps: Int[Array, ""]
 
     @property
@@ -57,7 +57,7 @@ class SILK(IterativeRule[SILKState]):
     memory: int = eqx.field(static=True, default=5)  # past sweeps that are combined; 0: none
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> SILKState:
-        """From a first guess, such as `start` makes."""
+        """The state at a first guess, such as `start` makes."""
         dtype = prior.rows.posterior.mean.dtype
         n = prior.rows.prior.n if prior.rows.spot is None else len(prior.rows.spot)
         loss = jnp.full(n, -jnp.inf, dtype)
@@ -67,7 +67,7 @@ class SILK(IterativeRule[SILKState]):
         return jax.tree.map(jnp.array, state)  # memory of its own for every part
 
     def update(self, state: SILKState, batch: Any, *, key: PRNGKeyArray | None = None) -> SILKState:
-        """After one more sweep over the observed entries."""
+        """The state after one more sweep over the observed entries."""
         here = state.silk
         kl = jnp.stack([here.rows.kl(), here.cols.kl()])
         there, loss = self.sweep(here, batch)

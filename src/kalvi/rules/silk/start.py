@@ -123,7 +123,7 @@ def _from_piece(
 
 
 def _at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]:
-    """Moments of rows unknown and columns known, at Γ = 0."""
+    """The moments of unknown rows and of known columns, at Γ = 0."""
 
     def nothing(n: int, width: int) -> Array:
         return jnp.zeros((n, width), factors.dtype)

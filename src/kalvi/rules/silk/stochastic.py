@@ -29,7 +29,7 @@ from kalvi.rules.silk.table import Table
 
 
 class RememberedSites(NamedTuple):
-    """What the data have said of every row so far."""
+    """The sites of each row, averaged over the pieces so far."""
 
     found: Statistics
     visits: Int[Array, " r"]
@@ -48,7 +48,7 @@ class StochasticSILKState(eqx.Module):
 
 
 class StochasticSILK(IterativeRule[StochasticSILKState]):
-    """One piece of the matrix, drawn anew, a call; needs a key."""
+    """Learns from one random piece of the matrix at each call; needs a key."""
 
     n_rows: int = eqx.field(static=True)
     n_cols: int = eqx.field(static=True)
@@ -57,7 +57,7 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
     learn_prior: bool = eqx.field(static=True, default=True)
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> StochasticSILKState:
-        """From a first guess, such as `start` makes; its posteriors become the first sites."""
+        """The state at a first guess, such as `start` makes; its posteriors become the first sites."""
         dtype = prior.rows.posterior.mean.dtype
         rows, cols = _believed(prior.rows), _believed(prior.cols)
         nothing, never = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
@@ -66,7 +66,7 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
     def update(
         self, state: StochasticSILKState, batch: Any, *, key: PRNGKeyArray | None = None
     ) -> StochasticSILKState:
-        """After one more piece of a `Table`."""
+        """The state after one more piece of a `Table`."""
         if key is None:
             raise ValueError("StochasticSILK draws rows and columns: give `run` a key.")
         n, m = batch.shape

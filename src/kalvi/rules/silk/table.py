@@ -19,7 +19,7 @@ from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.platforms import platform
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import (
-    Block,
+    EntryBlock,
     Observed,
     Statistics,
     block_of,
@@ -54,7 +54,7 @@ class Table(Observed):
     def of(
         cls, signs: Int8[np.ndarray, "r c"], weight: Float[np.ndarray, "r c"] | None = None
     ) -> "Table":
-        """From arrays of the host, its rows spread over the devices of `sharding.over`."""
+        """A table made from arrays of the host; its rows are spread over the devices of `sharding.over`."""
         padding = -len(signs) % sharding.device_count()
 
         def placed(a: np.ndarray) -> AnyArray:
@@ -71,7 +71,7 @@ class Table(Observed):
         return Table(self.signs[at], weight, self.transposed)
 
     def reduce(
-        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[EntryBlock], Any]
     ) -> Any:
         return self._on_devices(
             lambda table, *sides: table.reduce_here(*sides, adds_mean, of), rows, cols
@@ -101,7 +101,7 @@ class Table(Observed):
         return jax.tree.map(lambda a: a[: self.shape[0]], found)
 
     def reduce_here(
-        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[Block], Any]
+        self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[EntryBlock], Any]
     ) -> Any:
         """What `reduce` gives, of the entries on one device."""
 
@@ -135,7 +135,7 @@ class Table(Observed):
 
 
 def _filled(side: Moments, padding: int) -> Moments:
-    """With rows of zeros after the others."""
+    """The array with rows of zeros added at its end."""
     return Moments(*(jnp.pad(part, ((0, padding), (0, 0))) for part in side))
 
 
@@ -164,7 +164,7 @@ def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:
 
 
 def _fusible(signs: Int8[Array, "r c"], rows: Moments) -> bool:
-    """Whether `fused` can do it here: in float32 on a GPU, for as many factors as fit on the chip."""
+    """Whether `fused` can do the work: in float32 on a GPU, with few enough factors for the chip."""
     # offsets between 2³¹ and 2³² bytes are taken as negative by the compiler of the kernel
     reachable = signs.size < 2**31 or signs.size > 2**32
     fits = 0 < rows.second.shape[1] <= MOST_FUSED

@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 
 
 class Estimator(eqx.Module):
-    """A way to the slopes of the expected log-likelihood from a batch that stands for `total` rows."""
+    """Estimates the slopes of the expected log-likelihood from a batch that stands for `total` rows."""
 
     @abstractmethod
     def __call__(
@@ -58,7 +58,7 @@ class Estimator(eqx.Module):
 
 
 class Single(Estimator):
-    """Independent draws, one in the document."""
+    """Averages over independent draws; the document has one."""
 
     draws: int = eqx.field(static=True, default=1)
 
@@ -73,7 +73,7 @@ class Single(Estimator):
 
 
 class Antithetic(Estimator):
-    """Draws in pairs θ = c ± δ."""
+    """Averages over pairs of draws θ = c ± δ."""
 
     pairs: int = eqx.field(static=True, default=1)
 

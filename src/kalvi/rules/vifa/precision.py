@@ -1,4 +1,4 @@
-"""The twin of VIFA: q = N(c, (W Wᵀ + diag ψ)⁻¹), whose precision is of low rank plus a diagonal.
+"""The counterpart of VIFA: q = N(c, (W Wᵀ + diag ψ)⁻¹), whose precision is of low rank plus a diagonal.
 
 A covariance of factors sees the directions that the data leave open, a precision of factors those that
 they pin down; networks have more use for the second. The natural gradient of the bound moves the precision
@@ -66,7 +66,7 @@ class PrecisionVI(IterativeRule[Descent]):
             raise ValueError(f"step_size must be between 0 and 1; got {float(self.step_size):g}.")
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
-        """The state at a first q, such as the prior about a trained mean."""
+        """The state at the first q, such as the prior's covariance about a trained mean."""
         if not isinstance(prior, LowRankPrecision):
             raise TypeError(
                 f"PrecisionVI starts from a LowRankPrecision; got {type(prior).__name__}."

@@ -83,7 +83,7 @@ class VIFA(IterativeRule[Descent]):
             )
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
-        """The state at a first q."""
+        """The state at the first q."""
         if not isinstance(prior, LowRankCovariance):
             raise TypeError(
                 f"VIFA starts from a LowRankCovariance; got {type(prior).__name__}. "
@@ -94,7 +94,7 @@ class VIFA(IterativeRule[Descent]):
     def start(
         self, mean: Float[Array, " d"], rank: int, batch: Batch, *, key: PRNGKeyArray
     ) -> LowRankCovariance:
-        """A first q about `mean`: ψ = 1/(α + diag H) of one batch, and F = ½ ψ^{1/2} Q, Q orthonormal."""
+        """A first q: ψ = 1/(α + diag H) of one batch, and F = ½ ψ^{1/2} Q, Q with orthonormal columns."""
         if not 0 < rank <= len(mean):
             raise ValueError(f"rank must be between 1 and the {len(mean)} parameters; got {rank}.")
         values = jax.vmap(lambda x, y: self.model.log_prob(mean, x, y))(batch.x, batch.y)
@@ -154,7 +154,7 @@ def in_batches(
     size: int | None,
     key: PRNGKeyArray | None,
 ) -> Any:
-    """The state after a block as one batch or, shuffled, in batches of the given size."""
+    """The state after a block: as one batch, or shuffled and cut into batches of one size."""
     if key is None:
         raise ValueError(
             "variational inference draws batches and samples and needs a key; got None."

@@ -31,11 +31,11 @@ mean by more than this many of q's deviations on average: single draws have heav
 
 
 class Step(eqx.Module):
-    """A way from gradients to the next q."""
+    """Turns gradients into the next q."""
 
     @abstractmethod
     def init(self, q: LowRankCovariance) -> Any:
-        """What the first step needs to remember."""
+        """The memory before the first step."""
 
     @abstractmethod
     def __call__(
@@ -47,7 +47,7 @@ class Step(eqx.Module):
         curved: BatchVisit | None,
         prior_precision: Setting,
     ) -> tuple[LowRankCovariance, Any]:
-        """The next q, and what the step after it needs."""
+        """The next q, and the memory for the step after it."""
 
 
 class Plain(Step):
@@ -126,6 +126,6 @@ def parameters(q: LowRankCovariance) -> Slopes:
 
 
 def move(q: LowRankCovariance, moves: Slopes) -> LowRankCovariance:
-    """q with these changes added to c, F and log ψ."""
+    """q after these changes of c, F and log ψ are added."""
     mean, factor, log_diag = (a + b for a, b in zip(parameters(q), moves, strict=True))
     return LowRankCovariance(mean, factor, jnp.exp(log_diag))
