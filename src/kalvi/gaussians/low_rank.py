@@ -36,6 +36,9 @@ from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
 
+CANCELLED = 0.1
+"""The share of the digits of a variance that a difference may lose."""
+
 
 class LowRankCovariance(Gaussian):
     """N(mean, F Fᵀ + diag): the factor-analysis covariance, d (p + 2) numbers.
@@ -254,7 +257,9 @@ class LowRankPrecision(Updatable):
 
         return View(times_vector(x, self.mean), self._between(x, gram, loading), absorb)
 
-    def _between(self, x: Block, gram: projections.Gram, loading: Float[AnyArray, "p b"]) -> Between:
+    def _between(
+        self, x: Block, gram: projections.Gram, loading: Float[AnyArray, "p b"]
+    ) -> Between:
         """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
         squares Rᵀ Ψ⁻¹ R + Cᵀ C, which takes a sweep of its own."""
 
@@ -264,7 +269,7 @@ class LowRankPrecision(Updatable):
 
         xp = namespace_of(gram.rows)
         difference = gram.rows - gram.mixed.T @ loading
-        least = float(jnp.finfo(gram.rows.dtype).eps) ** 0.25 * xp.diagonal(gram.rows)
+        least = float(jnp.finfo(gram.rows.dtype).eps) ** CANCELLED * xp.diagonal(gram.rows)
         return choose(
             (xp.diagonal(difference) >= least).all(),
             lambda: difference,

@@ -34,7 +34,7 @@ from Z in each sweep, and W is overwritten in the last: memory is one W and a ch
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -43,7 +43,7 @@ import jax.scipy.linalg as jsl
 from jaxtyping import Array, Bool, Float
 
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of
+from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.platforms import platform
 
 LEAK = 1e-8
@@ -59,6 +59,15 @@ Diag = Float[AnyArray, " d"]
 Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n blocks of c rows
 
 
+def _fused(factor: Factor, x: Float[AnyArray, "b d"]) -> Any:
+    """The kernels for these arrays; None where plain JAX is to do it."""
+    if platform() != "gpu":
+        return None
+    from kalvi.numerics import fused_sweeps  # Pallas, which takes long to import
+
+    return fused_sweeps if fused_sweeps.serves(factor, x) else None
+
+
 class Gram(NamedTuple):
     """Inner products of the columns of [W, Xᵀ], weighted by 1/ψ."""
 
@@ -72,12 +81,9 @@ def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = Tr
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
-        if whole and platform() == "gpu" and is_jax(w, wide):
-            from kalvi.numerics import fused_gram  # Pallas, which takes long to import
-
-            if fused_gram.serves(w, wide):
-                new = fused_gram.fused_gram(w, weight, wide)
-                return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
+        if whole and (fused := _fused(w, wide)):
+            new = fused.fused_gram(w, weight, wide)
+            return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
         scaled = linalg.scale_rows(weight, w)
         own = linalg.inner_of_wide(wide * weight[None, :], wide) if whole else total[2]
         new = linalg.inner(w, scaled), linalg.wide_times(wide, scaled).T, own
@@ -111,10 +117,8 @@ class _FirstIterate(NamedTuple):
 
     def iterate(self, z: "_TargetColumns", unscaled: Diag) -> tuple[Factor, Diag]:
         """W₁ and ψ₁ for a chunk."""
-        kept = z.times(self.kept)
-        factor = kept * jnp.sqrt(1 - self.shared)[None, :]
         if self.dropped is None:
-            return factor, unscaled
+            return z.times(self.kept) * jnp.sqrt(1 - self.shared)[None, :], unscaled
         dropped = self.dropped
         # of the rows of Z before they are written over: then nothing has to be copied
         spared = jax.lax.cond(
@@ -122,9 +126,19 @@ class _FirstIterate(NamedTuple):
             lambda: jnp.zeros_like(z.diag),
             lambda: jnp.sum(z.times(dropped) ** 2, axis=1),
         )
-        difference = jnp.maximum(z.squares() - jnp.sum(kept**2, axis=1), 0)
-        rest = jnp.where(self.by_difference, difference, spared)
-        return factor, z.diag + rest + linalg.times_vector(kept**2, self.shared)
+        factor, difference, leaked = self._kept(z)
+        rest = jnp.where(self.by_difference, jnp.maximum(difference, 0), spared)
+        return factor, z.diag + rest + leaked
+
+    def _kept(self, z: "_TargetColumns") -> tuple[Factor, Diag, Diag]:
+        """K √(1 − f), rowsum(Z²) − rowsum(K²) and rowsum(f K²)."""
+        fused = _fused(z.factor, z.x)
+        if fused and z.scale.ndim == 1:
+            return fused.fused_rows(z.factor, z.x, self.kept, z.scale, self.shared)
+        kept = z.times(self.kept)
+        difference = z.squares() - jnp.sum(kept**2, axis=1)
+        leaked = linalg.times_vector(kept**2, self.shared)
+        return kept * jnp.sqrt(1 - self.shared)[None, :], difference, leaked
 
 
 class _EMStep(NamedTuple):

@@ -37,8 +37,9 @@ from jaxtyping import Array, Float, Int
 from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.platforms import platform
 
-PAIRS = 4096
-"""Pairs of blocks that are eliminated at once, which fill an accelerator."""
+FEWEST, MOST = 1024, 4096
+"""Pairs of blocks that are eliminated at once: a sixteenth of the blocks, but at least and at most so many.
+Fewer leave much of an accelerator idle, more make the last levels dear."""
 
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
@@ -121,10 +122,11 @@ def solve_by_scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, In
 
 
 def solve_by_reduction(
-    links: Links, loads: Loads, b: Sequence, pairs: int = PAIRS
+    links: Links, loads: Loads, b: Sequence, pairs: int | None = None
 ) -> tuple[Sequence, Inverse]:
-    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction, at most so many pairs of blocks at once."""
-    n, plan = len(loads), _plan(len(loads), pairs)
+    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction, so many pairs of blocks at once."""
+    n = len(loads)
+    plan = _plan(n, min(max(n // 16, FEWEST), MOST) if pairs is None else pairs)
     springs, identity = jax.vmap(jnp.diag)(links), jnp.eye(loads.shape[1], dtype=loads.dtype)
     levels = _Blocks(
         plan.laid_out(springs, jnp.zeros_like(identity)),

@@ -18,6 +18,7 @@ before it (left-looking). Nothing here knows what the rows are, nor whether the 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -84,38 +85,42 @@ def find_sites(
     """The sites of n observations one after the other, and what a structure absorbs of them all.
 
     likelihood_of(j) is that of observation j. With one predictor an observation the recursion first uses
-    the scheme's quick search, and is done again with the thorough one where a row was not solved.
+    the scheme's quick search, and is done again with the thorough one where a row was not solved. On an
+    accelerator, where each of its many small steps waits for the one before, the first time is in rounds.
     """
     if mean.ndim == 2:
         return _find_vectors(scheme, likelihood_of, mean, cov, observed)
     together = platform() != "cpu" and len(mean) > 1
     if not together and (not scheme.searches or len(mean) == 1):
         return _find_numbers(scheme, likelihood_of, mean, cov, observed, True)
-    find_quickly = find_together if together else _find_quickly
-    quick, agreed = find_quickly(scheme, likelihood_of, mean, cov, observed)
+    first = find_together if together else _find_quickly
+    quick, settled = first(scheme, likelihood_of, mean, cov, observed)
     return jax.lax.cond(
-        agreed & jnp.all((quick.solved == 1) | (observed.weight == 0)),
+        settled & jnp.all((quick.solved == 1) | (observed.weight == 0)),
         lambda: quick,
         lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed, True),
     )
 
 
-def _find_quickly(scheme, likelihood_of, mean, cov, observed) -> tuple[BlockSites, Bool[Array, ""]]:
-    return _find_numbers(scheme, likelihood_of, mean, cov, observed, False), jnp.asarray(True)
-
-
 class _Rounds(NamedTuple):
-    """All sites of a block, and how far they were from the round before."""
+    """All sites of a block, and how far their laws are from those of the round before."""
 
     mean: PerRow
     var: PerRow
-    columns: Float[Array, "n n"]  # kᵢ[j] above the diagonal
+    columns: Float[Array, "n n"]  # kᵢ[j] on and above the diagonal
     step: PerRow
     curvature: PerRow
     solved: PerRow
     clipped: PerRow
     off: Float[Array, ""]
     count: Int[Array, ""]
+
+    def next_mean(self, mean: PerRow) -> PerRow:
+        """The means that follow from the first ones, ξ taken as a linear function of them."""
+        above = jnp.triu(self.columns, 1)
+        shrink = _shrink(self.curvature, self.var)
+        target = mean + linalg.times_vector(above.T, self.step + shrink * self.mean)
+        return jsl.solve_triangular(_upper(above, shrink), target, trans=1)
 
 
 def find_together(
@@ -125,7 +130,7 @@ def find_together(
     cov: Float[Array, "n n"],
     observed: Observations,
 ) -> tuple[BlockSites, Bool[Array, ""]]:
-    """The same sites in rounds of all at once, and whether the rounds came to an end.
+    """The sites in rounds of all at once, by the quick search, and whether the rounds settled.
 
     Given the sites, the law of each predictor follows from those before it,
 
@@ -134,47 +139,49 @@ def find_together(
     and given the laws, the sites do. A site depends only on those before it, so that nothing but the
     recursion's result stays as it is. Along the means ξ is taken as ξ₀ − s (m − m₀), as in Newton's method.
     """
-    y, weight, discount = observed
-
-    def site_of(j, m, v):
-        share = discount[j]
-        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=False)
-        flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
-        return share * site.step, share * jnp.maximum(site.curvature, 0), *flags
-
-    def sites_at(m, v):
-        return jax.vmap(site_of)(jnp.arange(len(m)), m, v)
-
     own = jnp.maximum(jnp.diagonal(cov), 0)
     tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
     size = jnp.abs(mean) + jnp.sqrt(own) + tiny
+    find = jax.vmap(partial(_find_quick_site, scheme, likelihood_of, observed))
+    places = jnp.arange(len(mean))
 
-    def advance(rounds: _Rounds) -> _Rounds:
-        columns = _columns(cov, rounds.curvature)
+    def advance(past: _Rounds) -> _Rounds:
+        columns = _columns(cov, past.curvature)
         var = jnp.maximum(jnp.diagonal(columns), 0)
-        shrink = rounds.curvature / (1 + rounds.curvature * var)
-        above = jnp.triu(columns, 1)
-        upper = linalg.identity_like(cov) + linalg.scale_rows(shrink, above)
-        target = mean + linalg.times_vector(above.T, rounds.step + shrink * rounds.mean)
-        m = jsl.solve_triangular(upper, target, trans=1)
-        off = jnp.maximum(
-            jnp.max(jnp.abs(m - rounds.mean) / size),
-            jnp.max(jnp.abs(var - rounds.var) / (own + tiny)),
-        )
-        return _Rounds(m, var, columns, *sites_at(m, var), off, rounds.count + 1)
+        m = past._replace(columns=columns, var=var).next_mean(mean)
+        moved = jnp.abs(m - past.mean) / size, jnp.abs(var - past.var) / (own + tiny)
+        off = jnp.max(jnp.maximum(*moved))
+        return _Rounds(m, var, columns, *find(places, m, var), off, past.count + 1)
 
-    far = jnp.asarray(jnp.inf, mean.dtype)
-    start = _Rounds(mean, own, cov, *sites_at(mean, own), far, jnp.zeros((), jnp.int32))
-    end = jax.lax.while_loop(
-        lambda rounds: (rounds.off > SETTLED * eps) & (rounds.count < MOST_ROUNDS), advance, start
+    def goes_on(past: _Rounds) -> Bool[Array, ""]:
+        return (past.off > SETTLED * eps) & (past.count < MOST_ROUNDS)
+
+    far, none = jnp.asarray(jnp.inf, mean.dtype), jnp.zeros((), jnp.int32)
+    start = _Rounds(mean, own, cov, *find(places, mean, own), far, none)
+    m, var, columns, step, curvature, *flags, off, _ = jax.lax.while_loop(goes_on, advance, start)
+    upper = _upper(columns, _shrink(curvature, var))
+    coefficient = jsl.solve_triangular(upper, step)
+    return BlockSites(m, var, step, coefficient, curvature, *flags), off <= SETTLED * eps
+
+
+def _find_quick_site(scheme, likelihood_of, observed: Observations, j, m, v) -> tuple[Array, ...]:
+    """ξ, γ, whether it is solved and whether γ was clipped, of observation j at N(m, v)."""
+    share = observed.discount[j]
+    site = scheme.site(
+        likelihood_of(j), observed.y[j], m, share * v, observed.weight[j], thorough=False
     )
-    shrink = end.curvature / (1 + end.curvature * end.var)
-    upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, end.columns), 1)
-    coefficient = jsl.solve_triangular(upper, end.step)
-    found = BlockSites(
-        end.mean, end.var, end.step, coefficient, end.curvature, end.solved, end.clipped
-    )
-    return found, end.off <= SETTLED * eps
+    flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
+    return share * site.step, share * jnp.maximum(site.curvature, 0), *flags
+
+
+def _shrink(curvature: PerRow, var: PerRow) -> PerRow:
+    """s."""
+    return curvature / (1 + curvature * var)
+
+
+def _upper(columns: Float[Array, "n n"], shrink: PerRow) -> Float[Array, "n n"]:
+    """I + triu(s kᵀ, 1)."""
+    return linalg.identity_like(columns) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
 
 
 def _columns(cov: Float[Array, "n n"], curvature: PerRow) -> Float[Array, "n n"]:
@@ -206,7 +213,7 @@ def _find_numbers(
         share = discount[j]
         site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=thorough)
         step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
-        shrink = curvature / (1 + curvature * v)
+        shrink = _shrink(curvature, v)
         flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
         row = jnp.stack([shrink, step, curvature, m, v, *flags])
         return columns.at[j].set(column), rows.at[j].set(row)
@@ -214,9 +221,12 @@ def _find_numbers(
     empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
     columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty, unroll=2)
     shrink, step, curvature, m, v, solved, clipped = rows.T
-    upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
-    coefficient = jsl.solve_triangular(upper, step)
+    coefficient = jsl.solve_triangular(_upper(columns, shrink), step)
     return BlockSites(m, v, step, coefficient, curvature, solved, clipped)
+
+
+def _find_quickly(scheme, likelihood_of, mean, cov, observed) -> tuple[BlockSites, Bool[Array, ""]]:
+    return _find_numbers(scheme, likelihood_of, mean, cov, observed, False), jnp.asarray(True)
 
 
 def _find_vectors(
