@@ -12,11 +12,13 @@ Products are six of 8-bit parts each, as in `precision.full_precision_products`.
 is the same and tests them.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
@@ -107,7 +109,7 @@ def _kernel(d, p, b, steps, factor_ref, weight_ref, x_ref, sums_ref):
 
 def _add_up(visit, steps, sums_ref, which, share):
     start = jnp.zeros(sums_ref.shape[2:], jnp.float32)
-    sums_ref[which, share] = jax.lax.fori_loop(0, steps, visit, start)
+    sums_ref[which, share] = _repeat(steps, visit, start)
 
 
 def fused_rows(
@@ -167,8 +169,8 @@ def _rows_kernel(
         return total + _dot(x, bottom_ref[piece, :], 0, 0), squares + own
 
     carry = jnp.zeros((TILE, len(columns)), jnp.float32), jnp.zeros(TILE, jnp.float32)
-    carry = jax.lax.fori_loop(0, top_ref.shape[0] // PIECE, of_factor, carry)
-    rows, squares = jax.lax.fori_loop(0, bottom_ref.shape[0] // PIECE, of_rows, carry)
+    carry = _repeat(top_ref.shape[0] // PIECE, of_factor, carry)
+    rows, squares = _repeat(bottom_ref.shape[0] // PIECE, of_rows, carry)
     shared = shared_ref[...]
     found = squares - jnp.sum(rows**2, axis=1), jnp.sum(rows**2 * shared[None, :], axis=1)
     new = rows * jnp.sqrt(1 - shared)[None, :]
@@ -176,6 +178,11 @@ def _rows_kernel(
     triton.store(new_ref.at[at, pl.ds(0, len(columns))], new, mask=mask)
     for ref, values in zip((difference_ref, leaked_ref), found, strict=True):
         triton.store(ref.at[at], values, mask=inside)
+
+
+def _repeat(n: int, step: Callable, start: Any) -> Any:
+    """A loop whose counter is of 32 bits, as the number of a program is."""
+    return jax.lax.fori_loop(np.int32(0), np.int32(n), step, start)
 
 
 def _dot(a: Array, b: Array, over_a: int, over_b: int) -> Array:

@@ -194,9 +194,10 @@ def times_vector(a: Float[AnyArray, "*m n"], v: Float[AnyArray, " n"]) -> Float[
     if not is_jax(a, v) or platform() == "cpu":
         return a @ v
     if not _in_groups(v.shape[0], a, v):
-        return jnp.sum(a * v, axis=-1)
+        return jnp.sum(a * jnp.broadcast_to(v, a.shape), axis=-1)
     (left, left_end), (right, right_end) = _grouped(a, a.ndim - 1), _grouped(v, 0)
-    return jnp.sum(left * right, (-2, -1)) + jnp.sum(left_end * right_end, -1)
+    whole = jnp.sum(left * jnp.broadcast_to(right, left.shape), (-2, -1))
+    return whole + jnp.sum(left_end * jnp.broadcast_to(right_end, left_end.shape), -1)
 
 
 def steady_cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:

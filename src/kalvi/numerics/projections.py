@@ -60,7 +60,7 @@ Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n block
 
 
 def _fused(factor: Factor, x: Float[AnyArray, "b d"]) -> Any:
-    """The kernels for these arrays; None where plain JAX is to do it."""
+    """The kernels for these arrays; None where there is none."""
     if platform() != "gpu":
         return None
     from kalvi.numerics import fused_sweeps  # Pallas, which takes long to import
@@ -120,7 +120,6 @@ class _FirstIterate(NamedTuple):
         if self.dropped is None:
             return z.times(self.kept) * jnp.sqrt(1 - self.shared)[None, :], unscaled
         dropped = self.dropped
-        # of the rows of Z before they are written over: then nothing has to be copied
         spared = jax.lax.cond(
             self.by_difference,
             lambda: jnp.zeros_like(z.diag),
@@ -284,9 +283,7 @@ def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
     d, p = target.factor.shape
     values, vectors = jnp.linalg.eigh(_whole_gram(target))
     eps, b = jnp.finfo(values.dtype).eps, len(values) - p
-    values = jnp.where(
-        values > len(values) * eps * values[-1], values, 0
-    )  # the others are rounding
+    values = jnp.where(values > (p + b) * eps * values[-1], values, 0)  # the others are rounding
     dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
     noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
     inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
@@ -304,8 +301,7 @@ def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
 
 def _rounds_little(target: ProjectionTarget) -> Bool[Array, ""]:
     """Whether every row's rowsum(Z²) is so small that its rounding is none of ψ₀."""
-    eps = float(jnp.finfo(target.diag.dtype).eps)
-    most = max(DIFFERENCE / eps, 1 / 4)
+    most = max(DIFFERENCE / float(jnp.finfo(target.diag.dtype).eps), 1 / 4)
 
     def visit(total, read, wide, _, fresh):
         z = _target_columns(target.scale, target.keep, *read, wide)

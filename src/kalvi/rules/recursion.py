@@ -174,7 +174,7 @@ def _find_quick_site(scheme, likelihood_of, observed: Observations, j, m, v) -> 
     return share * site.step, share * jnp.maximum(site.curvature, 0), *flags
 
 
-def _shrink(curvature: PerRow, var: PerRow) -> PerRow:
+def _shrink(curvature: Float[Array, "*n"], var: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """s."""
     return curvature / (1 + curvature * var)
 
