@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
@@ -182,7 +181,7 @@ def _rows_kernel(
 
 def _repeat(n: int, step: Callable, start: Any) -> Any:
     """A loop whose counter is of 32 bits, as the number of a program is."""
-    return jax.lax.fori_loop(np.int32(0), np.int32(n), step, start)
+    return jax.lax.fori_loop(0, n, lambda i, carry: step(i.astype(jnp.int32), carry), start)
 
 
 def _dot(a: Array, b: Array, over_a: int, over_b: int) -> Array:
