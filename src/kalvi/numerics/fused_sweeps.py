@@ -12,7 +12,6 @@ Products are six of 8-bit parts each, as in `precision.full_precision_products`.
 is the same and tests them.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from jaxtyping import Array, Float
 
 from kalvi.numerics.namespaces import is_jax
 from kalvi.numerics.platforms import platform
+from kalvi.numerics.precision import has_doubles
 
 SHARES = 44
 """Programs for each matrix: with three matrices, one for each processor of a large GPU."""
@@ -36,11 +36,15 @@ WIDEST, SMALLEST = 128, 16
 
 
 def serves(factor: Any, x: Any) -> bool:
-    """Whether the kernels can take them: widths that fit on the chip, and offsets below 2³¹ bytes."""
+    """Whether the kernels can take them: in 32-bit JAX on a GPU, and no larger than fits.
+
+    Widths are limited by the chip, arrays by offsets below 2³¹ bytes.
+    """
+    if platform() != "gpu" or has_doubles() or not is_jax(factor, x):
+        return False
     narrow = 0 < factor.shape[1] <= WIDEST and 0 < x.shape[0] <= WIDEST
-    reachable = 4 * max(factor.size, x.size) < 2**31
     single = factor.dtype == x.dtype == jnp.float32
-    return platform() == "gpu" and is_jax(factor, x) and narrow and reachable and single
+    return narrow and single and 4 * max(factor.size, x.size) < 2**31
 
 
 def fused_gram(
@@ -108,7 +112,7 @@ def _kernel(d, p, b, steps, factor_ref, weight_ref, x_ref, sums_ref):
 
 def _add_up(visit, steps, sums_ref, which, share):
     start = jnp.zeros(sums_ref.shape[2:], jnp.float32)
-    sums_ref[which, share] = _repeat(steps, visit, start)
+    sums_ref[which, share] = jax.lax.fori_loop(0, steps, visit, start)
 
 
 def fused_rows(
@@ -168,8 +172,8 @@ def _rows_kernel(
         return total + _dot(x, bottom_ref[piece, :], 0, 0), squares + own
 
     carry = jnp.zeros((TILE, len(columns)), jnp.float32), jnp.zeros(TILE, jnp.float32)
-    carry = _repeat(top_ref.shape[0] // PIECE, of_factor, carry)
-    rows, squares = _repeat(bottom_ref.shape[0] // PIECE, of_rows, carry)
+    carry = jax.lax.fori_loop(0, top_ref.shape[0] // PIECE, of_factor, carry)
+    rows, squares = jax.lax.fori_loop(0, bottom_ref.shape[0] // PIECE, of_rows, carry)
     shared = shared_ref[...]
     found = squares - jnp.sum(rows**2, axis=1), jnp.sum(rows**2 * shared[None, :], axis=1)
     new = rows * jnp.sqrt(1 - shared)[None, :]
@@ -177,11 +181,6 @@ def _rows_kernel(
     triton.store(new_ref.at[at, pl.ds(0, len(columns))], new, mask=mask)
     for ref, values in zip((difference_ref, leaked_ref), found, strict=True):
         triton.store(ref.at[at], values, mask=inside)
-
-
-def _repeat(n: int, step: Callable, start: Any) -> Any:
-    """A loop whose counter is of 32 bits, as the number of a program is."""
-    return jax.lax.fori_loop(0, n, lambda i, carry: step(i.astype(jnp.int32), carry), start)
 
 
 def _dot(a: Array, b: Array, over_a: int, over_b: int) -> Array:
