@@ -36,7 +36,7 @@ class Algorithm1(Rule[Printed]):
         return Printed(prior, jnp.zeros((), prior.mean.dtype))
 
     def update(self, state: Printed, batch: Batch, *, key: PRNGKeyArray | None = None) -> Printed:
-        return jax.lax.scan(lambda s, row: (self._absorb(s, *row), None), state, batch)[0]
+        return jax.lax.scan(lambda s, row: (self._absorb(s, *row[:3]), None), state, batch)[0]
 
     def _absorb(self, state: Printed, x: Diag, y, weight) -> Printed:
         """A row of weight 0 changes nothing."""

@@ -156,22 +156,36 @@ class Arrow(Updatable):
     def rescale(self, factor) -> "Arrow":
         return Arrow(self.mean, self.slopes, self.own / factor, self.root / jnp.sqrt(factor))
 
-    def temper(self, factor) -> "Arrow":
-        wide, m = self.rescale(factor), len(self.own)
-        narrower = linalg.MAX_STD / jnp.maximum(jnp.sqrt(wide.variance()), linalg.MAX_STD)
-        levels, corner = narrower[:m], narrower[m:]
-        slopes = levels[:, None] * self.slopes / corner[None, :]
-        root = linalg.scale_rows(corner, wide.root)
-        return Arrow(self.mean, slopes, levels**2 * wide.own, root)
+    def anchor(self) -> "Arrow":
+        return self
 
-    def diffuse(self, variance) -> "Arrow":
+    def blocks_per_step(self) -> int:
+        return 1
+
+    def fade(self, keep, anchor, strength) -> "Arrow":
+        own, other = self.gather(self.precision), self.gather(anchor.precision)
+        target = jax.tree.map(lambda a, b: keep * a + strength * b, own, other)
+        faded = self.toward(target, anchor)
+        force = anchor.solve(anchor.mean - self.mean)
+        return faded._at(self.mean + strength * faded.matvec(force))
+
+    def relax(self, keep, anchor) -> "Arrow":
         """Keep the covariance of each level with the corner: given that, levels stay independent."""
-        root = linalg.widen_root(self.root, variance)
-        before = self.slopes @ self.root
+        keep, m = keep * jnp.ones_like(self.mean), len(self.own)
+        root = linalg.scale_rows(jnp.sqrt(1 - keep[m:] ** 2), anchor.to_dense().root[m:])
+        root = jnp.linalg.qr(
+            jnp.concatenate([linalg.scale_rows(keep[m:], self.root).T, root.T]), mode="r"
+        ).T
+        other = anchor.covariance.to_dense()[:, m:]
+        cross = linalg.scale_rows(keep[:m], self.slopes @ self.root @ self.root.T) * keep[None, m:]
+        share = jnp.sqrt(1 - keep**2)
+        cross = cross + linalg.scale_rows(share[:m], other[:m]) * share[None, m:]
         unroot = linalg.inverse_root(root)
-        slopes = before @ self.root.T @ unroot @ unroot.T
-        gone = jnp.sum(before**2, axis=1) - jnp.sum((slopes @ root) ** 2, axis=1)
-        return Arrow(self.mean, slopes, self.own + variance + gone, root)
+        slopes = cross @ unroot @ unroot.T
+        total = keep**2 * self.variance() + (1 - keep**2) * anchor.variance()
+        own = total[:m] - jnp.sum((slopes @ root) ** 2, axis=1)
+        mean = anchor.mean + keep * (self.mean - anchor.mean)
+        return Arrow(mean, slopes, own, root)
 
     def gather(self, matrix) -> Gathered:
         corner = jnp.eye(self.dim, dtype=self.mean.dtype)[:, len(self.own) :]

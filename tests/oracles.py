@@ -120,17 +120,32 @@ def linear_log_evidence(mean, cov, x, y, variance):
 
 
 def discounted_ridge(mean, cov, x, y, variance, forgetting):
-    """Exponentially weighted ridge: row t of n counts λ^(n − t), the prior λⁿ."""
-    n = len(y)
-    discount = forgetting ** np.arange(n - 1, -1, -1.0)
-    return linear_posterior(mean, cov / forgetting**n, x, y, variance, discount)
+    """Exponentially weighted ridge: row t of n counts λ^(n − t), the prior as much as ever."""
+    discount = forgetting ** np.arange(len(y) - 1, -1, -1.0)
+    return linear_posterior(mean, cov, x, y, variance, discount)
 
 
-def kalman_filter(mean, cov, x, y, variance, process_noise=0.0):
-    """Predict and correct, row by row, with the gain (35-38); also the normalised innovations."""
-    innovations = 0.0
+def product_of_powers(one, keep, other, strength):
+    """Mean and covariance of N(one)^keep · N(other)^strength."""
+    precisions = [np.linalg.inv(cov) for _, cov in (one, other)]
+    precision = keep * precisions[0] + strength * precisions[1]
+    shift = keep * precisions[0] @ one[0] + strength * precisions[1] @ other[0]
+    return np.linalg.solve(precision, shift), np.linalg.inv(precision)
+
+
+def kalman_filter(mean, cov, x, y, variance, keep=1.0):
+    """Predict and correct, row by row, with the gain (35-38); also the normalised innovations.
+
+    Before each row the parameters go `keep` of the way from the prior mean, within the prior: with
+    an array, each its own, and the noise that keeps their variances is independent.
+    """
+    mean0, innovations = mean, 0.0
+    keep = keep * np.ones(len(mean))
+    share = 1 - np.outer(keep, keep)
+    added = share * (cov if np.ptp(keep) == 0 else np.diag(np.diag(cov)))
     for row, label, noise in zip(*_by_output(x, y, variance), strict=True):
-        cov = cov + process_noise * np.eye(len(mean))
+        mean = mean0 + keep * (mean - mean0)
+        cov = np.outer(keep, keep) * cov + added
         spread, away = row @ cov @ row.T + np.diag(noise), label - row @ mean
         gain = np.linalg.solve(spread, row @ cov).T
         innovations += away @ np.linalg.solve(spread, away)

@@ -2,10 +2,10 @@
 Following a coefficient that changes
 ====================================
 
-One coefficient of a logistic model swings and then jumps. With ``forgetting`` below 1 the precision
-fades by that factor before every row: the posterior remembers about ``1 / (1 - forgetting)`` rows, its
-bands stay as wide as that memory warrants, and it follows. Without forgetting it averages over all
-time and grows sure of the wrong value.
+One coefficient of a logistic model swings and then jumps. With ``drift`` below 1 the precision fades by
+that factor before every row, and the prior takes its place: the posterior remembers about
+``1 / (1 - drift)`` rows, its bands stay as wide as that memory warrants, and it follows. Without drift it
+averages over all time and grows sure of the wrong value.
 """
 
 import matplotlib.pyplot as plt
@@ -23,9 +23,9 @@ log_odds = slope * x[:, 0] + 1.0 * x[:, 1]
 y = (rng.random(n) < 1 / (1 + np.exp(-log_odds))).astype(int)
 
 
-def follow(forgetting: float) -> tuple[np.ndarray, np.ndarray, float]:
+def follow(drift: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Mean and standard deviation of the first coefficient after every batch, and the evidence."""
-    model = kalvi.LogisticRegression(forgetting=forgetting, fit_intercept=False)
+    model = kalvi.LogisticRegression(drift=drift, fit_intercept=False)
     track = []
     for start in range(0, n, size):
         rows = slice(start, start + size)
@@ -38,21 +38,21 @@ def follow(forgetting: float) -> tuple[np.ndarray, np.ndarray, float]:
 # %%
 # The evidence of a stream, the sum of its log predictions before each label, says how much to forget.
 
-tracks = {forgetting: follow(forgetting) for forgetting in (1.0, 0.995, 0.98)}
-for forgetting, (_, _, evidence) in tracks.items():
-    print(f"forgetting {forgetting:<6} log evidence {evidence:9.1f}")
+tracks = {drift: follow(drift) for drift in (1.0, 0.995, 0.98)}
+for drift, (_, _, evidence) in tracks.items():
+    print(f"drift {drift:<6} log evidence {evidence:9.1f}")
 
 # %%
-# The 95 % bands of the best of them, and of no forgetting at all.
+# The 95 % bands of the best of them, and of no drift at all.
 
-kept = max(tracks, key=lambda forgetting: tracks[forgetting][2])
+kept = max(tracks, key=lambda drift: tracks[drift][2])
 seen = np.arange(size, n + 1, size)
-names = {kept: ("#0b5fa5", f"forgetting={kept}"), 1.0: ("#d5581a", "no forgetting")}
+names = {kept: ("#0b5fa5", f"drift={kept}"), 1.0: ("#d5581a", "no drift")}
 with plots.style():
     figure, axes = plt.subplots(figsize=(9, 4.4))
     axes.plot(time, slope, color="#22262b", lw=1.4, label="the true coefficient")
-    for forgetting, (colour, label) in names.items():
-        mean, std, _ = tracks[forgetting]
+    for drift, (colour, label) in names.items():
+        mean, std, _ = tracks[drift]
         axes.fill_between(
             seen, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.22, lw=0
         )

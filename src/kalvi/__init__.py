@@ -31,6 +31,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _NAMESPACES = (
     "distributed",
+    "drifts",
     "kernels",
     "klprox",
     "likelihoods",

@@ -1,6 +1,7 @@
 """The names of `kalvi`, for type checkers and editors; they are loaded when first used."""
 
 from kalvi import distributed as distributed
+from kalvi import drifts as drifts
 from kalvi import kernels as kernels
 from kalvi import klprox as klprox
 from kalvi import likelihoods as likelihoods

@@ -6,11 +6,13 @@ import random
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import kalvi
 from kalvi.tabular import learn as learning
 from kalvi.tabular.renderers import SupervisedRenderer
+from kalvi.tabular.rows import dense
 from tests.cli.commands import ROWS, ok, run, sentence
 
 
@@ -105,6 +107,12 @@ def test_linear_and_poisson(frame, tmp_path):
     [
         (["-t", "gold"], "has no column 'gold' for the target; it has size, city, sold"),
         (["-t", "sold", "-w", "w"], "has no column 'w' for the weight"),
+        (["-t", "sold", "--time", "when"], "has no column 'when' for the time"),
+        (["-t", "sold", "--time", "size"], "say how much of the past is kept in a unit of time"),
+        (
+            ["-t", "sold", "--time", "city", "--set", "drift=0.9"],
+            "the time 'city' must be a column of numbers or of dates",
+        ),
         (["-t", "sold", "-m", "linear"], "the target 'sold' is string, not numbers"),
         (["-t", "size", "-m", "logistic"], "'size' has 300 different values in the first rows"),
         (["-t", "size", "-m", "poisson"], "the target 'size' is '"),
@@ -127,6 +135,35 @@ def test_what_fit_refuses(data, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     assert words in sentence(run("fit", data, *arguments))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_rows_with_times(frame, tmp_path, dates):
+    days = np.cumsum(np.random.default_rng(2).exponential(size=ROWS)).round(3)
+    when = days if not dates else pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
+    table, path, out = frame.assign(when=when), tmp_path / "rows.csv", tmp_path / "m.kalvi"
+    table.to_csv(path, index=False)
+    ok("fit", path, "-t", "sold", "-f", "size", "--time", "when", "--set", "drift=0.98", "-o", out)
+    held = kalvi.load(out)
+    size = held.encoder.encode(held_table(table[["size"]]), lambda i: str(i), learn=False)[0]
+    alone = kalvi.LogisticRegression(drift=0.98)
+    sold = (frame["sold"] == held.labels()[1]).astype(int)
+    alone.partial_fit(dense(size), sold, [0, 1], time=days)
+    np.testing.assert_allclose(held.estimator.coef_, alone.coef_, rtol=0.02)
+    assert held.estimator.fit_.clock == pytest.approx(days[-1] + 19723 * dates)
+    # further rows must be later
+    assert "time must not go back" in sentence(run("update", out, path, "--again"))
+
+
+def test_a_missing_time_is_refused(frame, tmp_path):
+    path = tmp_path / "rows.csv"
+    frame.assign(when=np.where(np.arange(ROWS) == 5, np.nan, 1.0)).to_csv(path, index=False)
+    told = sentence(run("fit", path, "-t", "sold", "--time", "when", "--set", "drift=0.9"))
+    assert "when" in told and "row 6" in told
+
+
+def held_table(frame):
+    return pa.Table.from_pandas(frame.astype(float), preserve_index=False)
 
 
 def test_no_row_to_learn_from(tmp_path):

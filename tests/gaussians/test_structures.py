@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from kalvi.gaussians import Dense, Diagonal, LowRankCovariance, LowRankPrecision
-from kalvi.numerics import linalg
 from tests import oracles, problems
 from tests.laws import assert_close, largest_array, positive_definite, same_gaussian
 from tests.tables import DIM, STRUCTURES, name
@@ -139,31 +138,45 @@ def test_curvature_matrices_of_groups_of_rows(updatable):
 
 
 @pytest.mark.parametrize("structure", UPDATABLE, ids=name)
-def test_temper_and_diffuse(structure):
+def test_a_faded_gaussian_is_a_product_of_powers(structure):
     q, mean, cov = structure.make(np.random.default_rng(0))
-    same_gaussian(q.temper(jnp.asarray(0.7)), mean, cov / 0.7, rtol=1e-11)
-    wider, wanted = q.diffuse(jnp.asarray(0.3)), cov + 0.3 * np.eye(DIM)
-    assert_close(wider.variance(), np.diag(wanted), 1e-10)
+    anchor, prior = anchor_of(structure)
+    found = q.fade(jnp.asarray(0.7), anchor, jnp.asarray(0.4))
+    same_gaussian(found, *oracles.product_of_powers((mean, cov), 0.7, prior, 0.4), rtol=1e-11)
+    # of nothing kept but a share that is lost in rounding, the prior is what is left
+    last = q.fade(jnp.asarray(1e-16), anchor, jnp.asarray(1.0))
+    same_gaussian(last, *prior, rtol=1e-11)
+
+
+@pytest.mark.parametrize("structure", UPDATABLE, ids=name)
+def test_a_relaxed_gaussian_mixes_covariances(structure):
+    q, mean, cov = structure.make(np.random.default_rng(0))
+    anchor, (mean0, cov0) = anchor_of(structure)
+    for keep in (0.8, 0.0, 1.0):
+        found = q.relax(jnp.asarray(keep), anchor)
+        wanted = keep**2 * cov + (1 - keep**2) * cov0
+        assert_close(found.mean, mean0 + keep * (mean - mean0), 1e-12)
+        assert_close(found.variance(), np.diag(wanted), 1e-10)
+        if structure.closed:
+            assert_close(found.covariance.to_dense(), wanted, 1e-10)
+
+
+@pytest.mark.parametrize("structure", UPDATABLE, ids=name)
+def test_parameters_relax_each_at_its_own_rate(structure):
+    q, mean, cov = structure.make(np.random.default_rng(0))
+    keep, var = np.linspace(0, 1, DIM), np.exp(np.arange(DIM) / 2)
+    found = q.relax(jnp.asarray(keep), Diagonal(np.ones(DIM), var))
+    wanted = np.outer(keep, keep) * cov + np.diag((1 - keep**2) * var)
+    assert_close(found.mean, 1 + keep * (mean - 1), 1e-12)
+    assert_close(found.variance(), np.diag(wanted), 1e-10)
     if structure.closed:
-        same_gaussian(wider, mean, wanted, rtol=1e-10)
+        assert_close(found.covariance.to_dense(), wanted, 1e-10)
 
 
-def test_temper_caps_the_standard_deviation(updatable):
-    q, mean, _ = updatable
-    wide = q.temper(jnp.asarray(1e-50))
-    np.testing.assert_allclose(wide.variance(), linalg.MAX_STD**2, rtol=1e-6)
-    np.testing.assert_array_equal(wide.mean, mean)
-
-
-def test_temper_caps_only_the_directions_that_need_it():
-    q = Dense(np.zeros(2), np.diag([1e23, 1.0])).temper(jnp.asarray(0.01))
-    np.testing.assert_allclose(q.variance(), [linalg.MAX_STD**2, 100.0], rtol=1e-12)
-
-
-def test_temper_leaves_half_the_digits_beside_a_low_rank_factor():
-    q = LowRankPrecision(np.zeros(2), [[3.0], [0.0]], [4e-9, 4e-9]).temper(jnp.asarray(0.25))
-    np.testing.assert_allclose(q.precision.diag, [9 / 4 * 2**-26, 1e-9], rtol=1e-12)
-    np.testing.assert_allclose(q.precision.factor, [[1.5], [0.0]], rtol=1e-12)
+def anchor_of(structure):
+    """What a drift keeps of another Gaussian of the structure, and its mean and covariance."""
+    anchor = structure.make(np.random.default_rng(1)).q.anchor()
+    return anchor, (np.asarray(anchor.mean), np.asarray(anchor.covariance.to_dense()))
 
 
 def test_low_rank_absorb_never_lowers_diag():
@@ -201,13 +214,6 @@ def test_rows_of_no_curvature_change_nothing(updatable):
     same_gaussian(q.absorb(jnp.asarray(x), jnp.zeros(3), jnp.zeros(3)), mean, cov, rtol=1e-11)
 
 
-def test_diffuse_of_nothing_and_far(updatable):
-    q, mean, cov = updatable
-    same_gaussian(q.diffuse(jnp.asarray(0.0)), mean, cov, rtol=1e-10)
-    far = q.diffuse(jnp.asarray(1e10))
-    np.testing.assert_allclose(far.variance(), 1e10 + np.diag(cov), rtol=1e-9)
-
-
 def test_single_rows_in_float32_stay_positive_with_a_loose_prior_and_little_noise():
     # covariance subtraction gives negative variances here
     rng = np.random.default_rng(6)
@@ -243,8 +249,8 @@ def test_low_rank_paths_never_form_a_square_matrix():
             assert largest_array(path, q) < limit
     for path in (
         lambda q: q.absorb(x, jnp.ones(b), jnp.ones(b)),
-        lambda q: q.temper(jnp.asarray(0.9)),
-        lambda q: q.diffuse(jnp.asarray(0.1)),
+        lambda q: q.fade(jnp.asarray(0.9), q.anchor(), jnp.asarray(0.1)),
+        lambda q: q.relax(jnp.asarray(0.9), q.anchor()),
     ):
         assert largest_array(path, q) < limit
     assert largest_array(lambda q: q.to_dense().root, q) >= d * d  # the law can fail
@@ -327,8 +333,10 @@ def test_strong_factors_do_not_cancel_in_float32():
     np.testing.assert_allclose(q.variance(), exact, rtol=1e-5)
     draws = np.asarray(q.sample(jr.key(0), 4000))
     np.testing.assert_allclose(draws.std(axis=0), np.sqrt(exact), rtol=0.06)  # 5 standard errors
-    wider = q.diffuse(jnp.float32(1e-6))
-    expected = np.linalg.inv(np.linalg.inv(factor @ factor.T + np.diag(diag)) + 1e-6 * np.eye(4))
+    # half of the variance is the anchor's, 1e-6
+    wider = q.relax(jnp.float32(0.5**0.5), Diagonal(*np.float32([[0] * 4, [2e-6] * 4])))
+    cov = np.linalg.inv(factor @ factor.T + np.diag(diag)) / 2 + 1e-6 * np.eye(4)
+    expected = np.linalg.inv(cov)
     np.testing.assert_allclose(wider.precision.to_dense(), expected, rtol=1e-4, atol=1e-5)
 
 

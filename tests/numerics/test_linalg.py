@@ -126,11 +126,25 @@ def test_shrink_root_stays_positive_where_subtraction_fails():
     assert 0 < along < 1e-2  # exactly 1e-6; float32 roots know it to (1e3 · 6e-8)² at best
 
 
-def test_widen_root_adds_variance():
+def test_roots_of_sums_and_of_faded_covariances():
     rng = np.random.default_rng(4)
-    root = rng.normal(size=(4, 4))
-    wide = linalg.widen_root(jnp.asarray(root), jnp.asarray(0.3))
-    assert_close(wide @ wide.T, root @ root.T + 0.3 * np.eye(4), 1e-13)
+    one, other, half = (rng.normal(size=(4, 4)) for _ in range(3))
+    wide = linalg.add_roots(jnp.asarray(one), jnp.asarray(other))
+    assert_close(wide @ wide.T, one @ one.T + other @ other.T, 1e-13)
+    added = half @ half.T
+    faded = linalg.fade_root(jnp.asarray(one), jnp.asarray(0.3), jnp.asarray(added))
+    wanted = one @ np.linalg.inv(0.3 * np.eye(4) + added) @ one.T
+    assert_close(faded @ faded.T, wanted, 1e-12)
+
+
+def test_solving_with_a_diagonal_and_a_factor():
+    rng = np.random.default_rng(5)
+    diag, v = rng.uniform(2, 3, 5), rng.normal(size=5)
+    for sign in (1, -1):
+        a = linalg.LowRankPlusDiagonal(
+            jnp.asarray(diag), jnp.asarray(rng.normal(size=(5, 2)) / 4), sign
+        )
+        assert_close(a.solve(jnp.asarray(v)), np.linalg.solve(a.to_dense(), v), 1e-12)
 
 
 @pytest.mark.parametrize("d", [48, 45, 53])

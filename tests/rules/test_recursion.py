@@ -76,29 +76,6 @@ def test_a_block_is_its_rows_one_by_one(scheme, observed):
     assert float(one.rows) == WEIGHTS.sum()
 
 
-@pytest.mark.parametrize(
-    ("scheme", "observed"),
-    [
-        pytest.param(EKF(), BERNOULLI, id="ekf-bernoulli"),
-        pytest.param(EKF(), SOFTMAX, id="ekf-softmax"),
-        pytest.param(Explicit(), MULTINORMAL, id="explicit-multinormal"),
-        *(
-            pytest.param(s, o, id=f"{i}-{o.name}", marks=INTEGRALS)
-            for s, i in ((Implicit(), "implicit"), (MirrorProx(), "mirror prox"))
-            for o in (BERNOULLI, SOFTMAX)
-        ),
-    ],
-)
-def test_forgetting_does_not_depend_on_the_block_size(scheme, observed):
-    p = rows_of_every_kind(observed)
-    states = [
-        stream(rule_of(observed, scheme, forgetting=0.9, block_size=b), p.prior, p.x, p.y, WEIGHTS)
-        for b in (1, 4, 9)
-    ]
-    for other in states[1:]:
-        same_state(other, states[0], rtol=1e-8 if observed.name == "softmax" else 1e-9)
-
-
 def structured(p, kind):
     """The prior of a task in another structure."""
     return {

@@ -1,6 +1,7 @@
-"""The streaming rule: theorems of the paper, per-row oracles, drift, evidence and robustness.
+"""The streaming rule: theorems of the paper, per-row oracles, evidence and robustness.
 
-Laws of blocks are in `test_recursion`; both run over likelihoods of one predictor and of several.
+Laws of blocks are in `test_recursion`, of drift in `test_drifts`; all run over likelihoods of one predictor
+and of several.
 """
 
 import jax
@@ -12,7 +13,6 @@ from scipy import special
 
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Laplace, Normal, Poisson, StudentT
-from kalvi.numerics import linalg
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Explicit, MirrorProx
 from tests import oracles, problems
@@ -160,67 +160,6 @@ def test_mirror_prox_iterated_is_the_implicit_scheme(observed):
     implicit = stream(rule_of(observed), p.prior, p.x, p.y).posterior
     many = stream(rule_of(observed, MirrorProx(iterations=80)), p.prior, p.x, p.y).posterior
     same_gaussian(many, implicit.mean, implicit.cov, rtol=1e-9)
-
-
-# drift ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("observed", NOISY, ids=name)
-@pytest.mark.parametrize("block_size", [1, 7, 64])
-def test_forgetting_is_exponentially_weighted_regression(observed, block_size):
-    p = regression(observed)
-    rule = rule_of(observed, forgetting=0.93, block_size=block_size)
-    state = stream(rule, p.prior, p.x, p.y)
-    same_gaussian(state.posterior, *oracles.discounted_ridge(*p.linear, 0.93), rtol=1e-10)
-    assert_close(state.rows, (1 - 0.93**40) / (1 - 0.93), 1e-12)
-
-
-@pytest.mark.parametrize("observed", NOISY, ids=name)
-def test_forgetting_of_diagonal_and_low_rank_is_tempering(observed):
-    # one row: λ Σ⁻¹ + x xᵀ/σ², exact for a low-rank precision with a free factor for each output
-    p, diag = regression(observed, 1), np.arange(1.0, 5)
-    wanted = oracles.discounted_ridge(p.mean, np.diag(1 / diag), *p.linear[2:], 0.8)
-    rule = rule_of(observed, forgetting=0.8, block_size=1)
-    prior = LowRankPrecision(p.mean, np.zeros((4, observed.outputs)), diag)
-    same_gaussian(stream(rule, prior, p.x, p.y).posterior, *wanted, rtol=1e-11)
-    state = stream(rule, Diagonal(p.mean, 1 / diag), p.x, p.y)
-    assert_close(state.posterior.mean, wanted[0], 1e-11)
-    assert_close(1 / state.posterior.var, np.diag(np.linalg.inv(wanted[1])), 1e-12)
-
-
-@pytest.mark.parametrize("observed", NOISY, ids=name)
-def test_process_noise_is_the_kalman_prediction_step(observed):
-    p = regression(observed)
-    state = stream(rule_of(observed, process_noise=0.02, block_size=1), p.prior, p.x, p.y)
-    mean, cov, innovations = oracles.kalman_filter(*p.linear, 0.02)
-    same_gaussian(state.posterior, mean, cov, rtol=1e-10)
-    assert_close(state.innovations, innovations if observed.outputs == 1 else 0.0, 1e-9)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("structure", ["dense", "low rank"])
-def test_a_column_never_observed_stays_finite_however_long_the_stream_forgets(structure, dtype):
-    # 0.9^−20000 = 1e915
-    rng = np.random.default_rng(0)
-    n = 20_000
-    x = rng.normal(size=(n, 3))
-    x[:, 2] = 0
-    y = x[:, 0] - x[:, 1] + 0.1 * rng.normal(size=n)
-    zero = np.zeros(3, dtype)
-    prior = {
-        "dense": Dense(zero, np.eye(3, dtype=dtype)),
-        "low rank": LowRankPrecision(zero, np.zeros((3, 2), dtype), np.ones(3, dtype)),
-    }[structure]
-    with jax.enable_x64(dtype == np.float64):
-        state = stream(RVGA(Normal(0.01), forgetting=0.9), prior, x, y, dtype=dtype)
-    variance = np.asarray(state.posterior.variance(), float)
-    np.testing.assert_allclose(variance[2], linalg.MAX_STD**2, rtol=1e-4)
-    last = oracles.discounted_ridge(zero[:2], np.eye(2), x[-400:, :2], y[-400:], 0.01, 0.9)
-    # a low-rank structure whose rank suffices keeps half of the digits (linalg.least_diag)
-    eps = np.finfo(dtype).eps
-    rtol = 50 * np.sqrt(eps) if structure == "low rank" else 1e5 * eps
-    np.testing.assert_allclose(state.posterior.mean[:2], last[0], rtol=rtol)
-    np.testing.assert_allclose(variance[:2], np.diag(last[1]), rtol=rtol)
 
 
 # evidence and invariants ----------------------------------------------------------------------------

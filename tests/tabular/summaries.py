@@ -76,7 +76,7 @@ def logistic() -> dict[str, Any]:
             "change": 0.12,
             "sure": True,
             "words": "The log loss of the last tenth of the rows is 12 % above that of the tenth before: "
-            "the stream may have changed; see forgetting (--set forgetting=0.999).",
+            "the stream may have changed; see drift (--set drift=0.999).",
         },
         "effects_of": "the log odds of yes",
         "effects_total": 490,

@@ -405,7 +405,7 @@ def test_a_stream_that_changes_is_said_to(frame, tmp_path):
     about = model.describe("m")
     assert about["drift"]["sure"] and about["drift"]["change"] > 0.5
     said = about["drift"]["words"]
-    assert "above that of the tenth before: the stream may have changed; see forgetting" in said
+    assert "above that of the tenth before: the stream may have changed; see drift" in said
     assert said in about["warnings"]
 
 

@@ -50,6 +50,7 @@ from kalvi.readers import files, formats
 @AS
 @COLUMNS
 @click.option("--weight", "-w", help="A column of weights, 0 or more.")
+@click.option("--time", help="A column of times, numbers or dates, between which the model drifts.")
 @click.option("--classes", help="All labels, with commas, where the first rows lack some.")
 @click.option(
     "--missing",
@@ -234,7 +235,16 @@ def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
     types, dropped = sources.column_words(
         options["columns"], options["as"], options["category"], options["number"]
     )
-    taken = ("target", "model", "features", "weight", "missing", "skip_unlabelled", "hash_bits")
+    taken = (
+        "target",
+        "model",
+        "features",
+        "weight",
+        "time",
+        "missing",
+        "skip_unlabelled",
+        "hash_bits",
+    )
     taken += ("max_width", "keep_rows", "diagnose")
     choices = Choices(
         **{name: options[name] for name in taken},
@@ -260,6 +270,7 @@ def _check_like(target: str, like: Path, options: dict[str, Any]) -> None:
         "as",
         "columns",
         "weight",
+        "time",
         "classes",
     )
     given = [

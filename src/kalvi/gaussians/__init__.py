@@ -7,8 +7,8 @@ of the protocol follows from that. Structures that a stream can update (`Updatab
     absorb(c, γ):     Σ⁻¹ ← Σ⁻¹ + xᵀ diag(γ) x  and  μ ← μ + Σ xᵀ c, sharing the work of the two;
                       where every c rows belong to one observation, γ is the roots R (n, c, c) of their
                       curvatures instead, and Σ⁻¹ ← Σ⁻¹ + Σᵢ xᵢᵀ Rᵢ Rᵢᵀ xᵢ
-    temper(λ):        Σ⁻¹ ← λ Σ⁻¹                                        (forgetting)
-    diffuse(q):       Σ ← Σ + q I                                        (process noise)
+    fade(λ, p₀, s):   Σ⁻¹ ← λ Σ⁻¹ + s Σ₀⁻¹                               (geometric drift)
+    relax(a, p₀):     Σ ← a² Σ + (1 − a²) Σ₀                             (Ornstein–Uhlenbeck drift)
 
 `Dense` keeps a square root of Σ instead of Σ itself: after any number of updates in any precision the
 covariance R Rᵀ is symmetric and positive, and variances of predictors are sums of squares.

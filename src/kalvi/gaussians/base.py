@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.numerics.linalg import LowRankPlusDiagonal, SymmetricMatrix
-from kalvi.numerics.namespaces import AnyArray, Scalar, is_jax
+from kalvi.numerics.namespaces import AnyArray, Scalar, Values, is_jax
 from kalvi.numerics.precision import matching_precision, own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
@@ -193,12 +193,23 @@ class Updatable(Gaussian):
         """Multiply the precision by factor, exactly: a change of units."""
 
     @abstractmethod
-    def temper(self, factor: Scalar) -> "Updatable":
-        """Multiply the precision by factor, standard deviations never beyond `linalg.MAX_STD`."""
+    def anchor(self) -> "Updatable":
+        """What a drift from this prior keeps of it, to come back to."""
 
     @abstractmethod
-    def diffuse(self, variance: Scalar) -> "Updatable":
-        """Add variance · I to the covariance."""
+    def blocks_per_step(self) -> int:
+        """For how many blocks of rows one step of a drift should be taken, by what either costs."""
+
+    @abstractmethod
+    def fade(self, keep: Scalar, anchor: Any, strength: Scalar) -> "Updatable":
+        """The product q^keep p₀^strength, p₀ the anchor: Λ ← keep Λ + strength Λ₀."""
+
+    @abstractmethod
+    def relax(self, keep: Values, anchor: Any) -> "Updatable":
+        """θ ← μ₀ + a (θ − μ₀) + √(1 − a²) ε, ε from the anchor N(μ₀, Σ₀): Σ ← a² Σ + (1 − a²) Σ₀.
+
+        a is `keep`, a number, or one a parameter where the anchor has no correlations.
+        """
 
     @abstractmethod
     def gather(self, matrix: Any) -> Any:

@@ -16,6 +16,7 @@ from kalvi.gaussians.base import (
     PerRow,
     Scalar,
     Updatable,
+    Values,
     View,
     added_shifts,
     no_such_rank,
@@ -28,6 +29,9 @@ from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.precision import own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
+
+STEP_WIDTH = 8
+"""A step of a drift costs as much as a block of rows for each so many parameters, and is shared by them."""
 
 
 class Dense(Updatable):
@@ -136,15 +140,25 @@ class Dense(Updatable):
     def rescale(self, factor: Scalar) -> "Dense":
         return Dense.from_root(self.mean, self.root / namespace_of(factor, self.root).sqrt(factor))
 
-    def temper(self, factor: Scalar) -> "Dense":
-        root = self.rescale(factor).root
-        std = jnp.sqrt(jnp.sum(root**2, axis=1))
-        return Dense.from_root(
-            self.mean, linalg.scale_rows(linalg.MAX_STD / jnp.maximum(std, linalg.MAX_STD), root)
-        )
+    def anchor(self) -> "Dense":
+        return self
 
-    def diffuse(self, variance: Scalar) -> "Dense":
-        return Dense.from_root(self.mean, linalg.widen_root(self.root, variance))
+    def blocks_per_step(self) -> int:
+        return 1 + self.dim // STEP_WIDTH
+
+    def fade(self, keep: Scalar, anchor: Gaussian, strength: Scalar) -> "Dense":
+        """R ← R L^{-T}, L Lᵀ = keep I + strength Rᵀ Λ₀ R."""
+        seen = strength * (self.root.T @ anchor.solve(self.root))
+        root = linalg.fade_root(self.root, keep, (seen + seen.T) / 2)
+        pull = root.T @ anchor.solve(anchor.mean - self.mean)
+        return Dense.from_root(self.mean + strength * (root @ pull), root)
+
+    def relax(self, keep: Values, anchor: Gaussian) -> "Dense":
+        share, none = jnp.sqrt(1 - keep**2), jnp.zeros_like(self.mean)
+        kept = linalg.scale_rows(keep + none, self.root)
+        added = linalg.scale_rows(share + none, anchor.to_dense().root)
+        mean = anchor.mean + keep * (self.mean - anchor.mean)
+        return Dense.from_root(mean, linalg.add_roots(kept, added))
 
     def gather(self, matrix: Any) -> Float[Array, "d d"]:
         return matrix.to_dense()

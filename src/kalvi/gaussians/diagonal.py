@@ -17,11 +17,12 @@ from kalvi.gaussians.base import (
     PerRow,
     Scalar,
     Updatable,
+    Values,
     View,
     added_shifts,
     unchecked,
 )
-from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.dense import Dense
 from kalvi.gaussians.low_rank import LowRankPrecision
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal
@@ -84,7 +85,7 @@ class Diagonal(Updatable):
 
     @own_precision
     def to_dense(self) -> Dense:
-        return written_out(self)
+        return Dense.from_root(self.mean, jnp.diag(jnp.sqrt(self.var)))
 
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
@@ -133,13 +134,20 @@ class Diagonal(Updatable):
     def rescale(self, factor: Scalar) -> "Diagonal":
         return Diagonal.from_parts(self.mean, self.var / factor)
 
-    def temper(self, factor: Scalar) -> "Diagonal":
-        return unchecked(
-            Diagonal, mean=self.mean, var=jnp.minimum(self.var / factor, linalg.MAX_STD**2)
-        )
+    def anchor(self) -> "Diagonal":
+        return self
 
-    def diffuse(self, variance: Scalar) -> "Diagonal":
-        return Diagonal.from_parts(self.mean, self.var + variance)
+    def blocks_per_step(self) -> int:
+        return 1
+
+    def fade(self, keep: Scalar, anchor: "Diagonal", strength: Scalar) -> "Diagonal":
+        var = self.var / (keep + strength * self.var / anchor.var)
+        share = strength * var / anchor.var
+        return Diagonal.from_parts(self.mean + share * (anchor.mean - self.mean), var)
+
+    def relax(self, keep: Values, anchor: "Diagonal") -> "Diagonal":
+        mean = anchor.mean + keep * (self.mean - anchor.mean)
+        return Diagonal.from_parts(mean, keep**2 * self.var + (1 - keep**2) * anchor.var)
 
     def gather(self, matrix: Any) -> Gathered:
         return Gathered(matrix.diagonal())

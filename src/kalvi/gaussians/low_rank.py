@@ -21,6 +21,7 @@ from kalvi.gaussians.base import (
     PerRow,
     Scalar,
     Updatable,
+    Values,
     View,
     no_such_rank,
     scale_of,
@@ -317,19 +318,34 @@ class LowRankPrecision(Updatable):
         loading = namespace_of(factor, self.mean).sqrt(factor) * self.precision.factor
         return self.with_parts(self.mean, loading, factor * self.precision.diag)
 
-    def temper(self, factor: Scalar) -> "LowRankPrecision":
-        faded = self.rescale(factor).precision
-        diag = jnp.maximum(faded.diag, linalg.least_diag(faded.factor))
-        return self.with_parts(self.mean, faded.factor, diag)
+    def anchor(self) -> "LowRankPrecision":
+        """Without the factor, which a drift would have to project anew at every step."""
+        empty = self.precision.factor[:, :0]
+        return self.with_parts(self.mean, empty, self.precision.diag)
 
-    def diffuse(self, variance: Scalar) -> "LowRankPrecision":
-        """With E = I + q Ψ: ψ ← ψ/E, W ← E⁻¹ W L^{-T}, L Lᵀ = I + q Wᵀ E⁻¹ W; nothing is subtracted."""
-        w, wider = self.precision.factor, 1 + variance * self.precision.diag
-        scaled = linalg.scale_rows(1 / wider, w)
-        gram = variance * linalg.inner(w, scaled)
+    def blocks_per_step(self) -> int:
+        return 1
+
+    def fade(self, keep: Scalar, anchor: "Updatable", strength: Scalar) -> "LowRankPrecision":
+        """W ← √keep W, ψ ← keep ψ + strength ψ₀, μ ← μ + strength Λ'⁻¹ ψ₀ (μ₀ − μ)."""
+        own = strength * anchor.precision.diagonal()
+        faded = self.rescale(keep).precision
+        new = LowRankPlusDiagonal(faded.diag + own, faded.factor)
+        mean = self.mean + new.solve(own * (anchor.mean - self.mean))
+        return self.with_parts(mean, new.factor, new.diag)
+
+    def relax(self, keep: Values, anchor: "Updatable") -> "LowRankPrecision":
+        """With q = (1 − a²)/ψ₀ and e = a² + q ψ: ψ ← ψ/e, W ← (a/e) W L^{-T}, L Lᵀ = I + Wᵀ (q/e) W.
+
+        Nothing is subtracted.
+        """
+        w, added = self.precision.factor, (1 - keep**2) / anchor.precision.diagonal()
+        wider = keep**2 + added * self.precision.diag
+        gram = linalg.inner(w, linalg.scale_rows(added / wider, w))
         root = linalg.steady_cholesky(linalg.identity_like(gram) + gram)
-        factor = linalg.solve_rows(root, scaled)
-        return self.with_parts(self.mean, factor, self.precision.diag / wider)
+        factor = linalg.scale_rows(keep / wider, w) @ linalg.triangular_inverse(root).T
+        mean = anchor.mean + keep * (self.mean - anchor.mean)
+        return self.with_parts(mean, factor, self.precision.diag / wider)
 
     def gather(self, matrix: Any) -> Gathered:
         """diag S and S U, U = Ψ⁻¹ W."""

@@ -35,12 +35,11 @@ GROUP = 8192
 INVERTED_AT_ONCE = 512
 """Triangular matrices larger than this are inverted in halves."""
 MAX_STD = 1e12
-"""Forgetting never lets a standard deviation grow beyond this, so that unobserved directions of a
-drifting stream stay finite (the square, 1e24, fits a float32)."""
+"""No standard deviation beside a factor is larger (the square, 1e24, fits a float32)."""
 
 
 def least_diag(factor: Float[Array, "d p"]) -> Float[Array, " d"]:
-    """The smallest diag that forgetting may leave beside a factor.
+    """The smallest diag that may be left beside a factor.
 
     Products with the inverse of F Fᵀ + diag lose eps · F²/diag of their digits: half of them is the
     limit, which raises the matrix by a share √eps of its own diagonal.
@@ -101,6 +100,12 @@ class LowRankPlusDiagonal(SymmetricMatrix):
         scaled = scale_rows(1 / self.diag, self.factor)
         u = solve_rows(self._capacitance_root(), scaled)
         return LowRankPlusDiagonal(1 / self.diag, u, -self.sign)
+
+    def solve(self, v: Float[Array, " d"]) -> Float[Array, " d"]:
+        """A⁻¹ v."""
+        own = v / self.diag
+        inner = cho_solve(self._capacitance_root(), self.factor.T @ own)
+        return own - self.sign * (self.factor @ inner) / self.diag
 
     def logdet(self) -> Float[Array, ""]:
         root = self._capacitance_root()
@@ -288,10 +293,19 @@ def shrink_root(
     return root - (root @ a.T) @ (gain @ a)
 
 
-def widen_root(root: Float[Array, "d d"], variance: Float[Array, ""]) -> Float[Array, "d d"]:
-    """The root of R Rᵀ + variance · I."""
-    stacked = jnp.concatenate([root.T, jnp.sqrt(variance) * identity_like(root)])
-    return jnp.linalg.qr(stacked, mode="r").T
+def add_roots(one: Float[Array, "d d"], other: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The root of R Rᵀ + Q Qᵀ."""
+    return jnp.linalg.qr(jnp.concatenate([one.T, other.T]), mode="r").T
+
+
+def fade_root(
+    root: Float[Array, "d d"], keep: Float[Array, ""], added: Float[Array, "d d"]
+) -> Float[Array, "d d"]:
+    """The root of R (keep I + A)⁻¹ Rᵀ, where A is positive semidefinite up to rounding."""
+    share = 2 * added.shape[0] * float(jnp.finfo(added.dtype).eps)  # as in `steady_cholesky`
+    raised = keep + share * jnp.diagonal(added)
+    lower = cholesky(added + jnp.diag(raised))
+    return jsl.solve_triangular(lower, root.T, lower=True).T
 
 
 def sweep(

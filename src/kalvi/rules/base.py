@@ -28,6 +28,7 @@ class Batch(NamedTuple):
     x: Float[AnyArray, "b i"]
     y: Float[AnyArray, "b *o"]  # a number for each row, or a vector
     weight: Float[AnyArray, " b"]
+    elapsed: Float[AnyArray, " b"] | None = None  # the time before each row, if it is not 1 for all
 
 
 def normalise_weights(weight: Float[Array, " b"]) -> Float[Array, " b"]:

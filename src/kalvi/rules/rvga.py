@@ -14,10 +14,9 @@ With a `LowRankPrecision` this is L-RVGA (Lambert, Bonnabel & Bach 2023): exact 
 factor-analysis projection a block. Sampled expectations (its section 4.2): draws θ of the posterior meet
 a row only through xᵀθ ~ N(m, v), so K standard normals a row say the same as K ensemble samples of θ.
 
-Drift. A forgetting factor λ tempers the precision before every row, Σ⁻¹ ← λ Σ⁻¹. In a block this is
-one tempering by λⁿ, after which row j sees the covariance scaled by ρⱼ = λ^(rows after j): its site is
-taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion. Process noise q adds n q I to Σ before a block of n
-rows: exact for blocks of one row.
+Drift. Parameters that change have the prior as their stationary law (`drifts`). A block of n rows is one
+step of n rows' time, after which row j sees the covariance scaled by ρⱼ, the share of what it says that is
+left at the end of the block: its site is taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion.
 
 Predictors. A `Predictor` says what the rows are. Observations with several predictors, such as the classes
 of a softmax, have a vector ξ and a matrix γ each. A network f(θ, x) is linearised at the mean, where
@@ -46,11 +45,14 @@ from kalvi.gaussians import Updatable, View
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
+from kalvi.numerics.linalg import scale_rows
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
+from kalvi.rules import drifts
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
+from kalvi.rules.drifts import Drifting
 from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
 from kalvi.rules.recursion import BlockSites, Observations, find_sites
 from kalvi.rules.rvga_checks import check_labels, check_settings
@@ -70,6 +72,7 @@ class Streaming(eqx.Module):
     unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
     clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
     noise: LearnedNoise | None = None  # where the rule learns it
+    drifting: Drifting | None = None  # where the rule drifts
 
 
 class RVGA(StreamRule[Streaming]):
@@ -82,10 +85,11 @@ class RVGA(StreamRule[Streaming]):
     likelihood : Likelihood
     scheme : Scheme, default Implicit()
         How an observation updates the law of its predictors.
-    forgetting : float or None
-        The factor λ by which a row tempers what was known before it; None forgets nothing.
-    process_noise : float or None
-        What a row adds to the variance of every parameter.
+    drift : Drift, number or None
+        How the parameters change from row to row (`kalvi.drifts`); a number is that of `Geometric`, None
+        stands still.
+    forgetting, process_noise : float or None
+        The same as drift=Geometric(forgetting) and drift=RandomWalk(process_noise).
     block_size : int, default 16
         Rows that are absorbed at once; of a network, rows between two linearisations.
     samples : int or None
@@ -113,6 +117,7 @@ class RVGA(StreamRule[Streaming]):
     look_ahead: int = eqx.field(static=True, default=0)
     directions: int | None = eqx.field(static=True, default=None)
     learn_noise: bool = eqx.field(static=True, default=False)
+    drift: drifts.Drift | None = eqx.field(converter=drifts.as_drift, default=None)
 
     def __check_init__(self):
         need_same_outputs(self.predictor, self.likelihood)
@@ -124,7 +129,14 @@ class RVGA(StreamRule[Streaming]):
         if self.learn_noise:
             variance = Model(self.predictor, self.likelihood).noise_variance()
             noise = LearnedNoise(jnp.asarray(variance, zero.dtype), none)
-        return Streaming(prior, zero, zero, zero, none, none, noise)
+        drifting = drifts.start(self.drifts(), prior)
+        return Streaming(prior, zero, zero, zero, none, none, noise, drifting)
+
+    def drifts(self) -> tuple[drifts.Drift, ...]:
+        """Everything that changes the parameters between rows."""
+        walk = None if self.process_noise is None else drifts.RandomWalk(self.process_noise)
+        fade = None if self.forgetting is None else drifts.Geometric(self.forgetting)
+        return tuple(drift for drift in (walk, fade, self.drift) if drift is not None)
 
     def update(
         self, state: Streaming, batch: Batch, *, key: PRNGKeyArray | None = None
@@ -160,8 +172,23 @@ class RVGA(StreamRule[Streaming]):
         return jr.normal(key, (*rows, self.samples, *several), dtype)
 
     def _absorb(self, state: Streaming, block: "_Block") -> Streaming:
-        """The state after the block: all rows at once or, where that would lose digits, some one by one."""
-        state, block = self._drift(state, block)
+        """The state after the block; where times are uneven, part by part, so that each part is short."""
+        elapsed = block.elapsed if self.drifts() else None
+        if elapsed is None:
+            present = (block.weight > 0).astype(block.weight.dtype)
+            return self._learn(*self._drift(state, block, present))
+
+        def advance(carry):
+            state, left = carry
+            part, time = drifts.part_within(self.drifts(), state.drifting, elapsed, left)
+            now = block._replace(weight=jnp.where(part, block.weight, 0))
+            return self._learn(*self._drift(state, now, time)), left & ~part
+
+        start = state, jnp.ones_like(block.weight, bool)
+        return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), advance, start)[0]
+
+    def _learn(self, state: Streaming, block: "_Block") -> Streaming:
+        """The state after rows: all at once or, where that would lose digits, some one by one."""
         left, noise = block.weight > 0, state.noise if self.learn_noise else None
         squares = None if noise is None else jnp.zeros_like(noise.variance)
         progress = _Progress(state, left, squares)
@@ -178,19 +205,26 @@ class RVGA(StreamRule[Streaming]):
         learned = noise.after(progress.squares, jnp.any(left))
         return eqx.tree_at(lambda s: s.noise, progress.state, learned)
 
-    def _drift(self, state: Streaming, block: "_Block") -> tuple[Streaming, "_Block"]:
+    def _drift(
+        self, state: Streaming, block: "_Block", time: Float[Array, " b"]
+    ) -> tuple[Streaming, "_Block"]:
         """The state as the block's end will see it, and the discount of each row until then."""
-        present = (block.weight > 0).astype(block.weight.dtype)
-        n, q = jnp.sum(present), state.posterior
-        if self.process_noise is not None:
-            q = q.diffuse(n * self.process_noise)
-        keep = jnp.ones_like(n)
-        if self.forgetting is not None:
-            keep = self.forgetting**n
-            q = q.temper(keep)
-            block = block._replace(discount=self.forgetting ** (n - jnp.cumsum(present)))
-        faded = q, keep * state.rows, keep * state.innovations
-        return eqx.tree_at(lambda s: (s.posterior, s.rows, s.innovations), state, faded), block
+        all_drifts = self.drifts()
+        if not all_drifts:
+            return state, block
+        if state.drifting is None:
+            raise ValueError(
+                "the state was begun by a rule without drift; begin it by init of this one."
+            )
+        now = drifts.after(all_drifts, state.posterior, state.drifting, jnp.sum(time))
+        discount = drifts.share_left(all_drifts, jnp.sum(time) - jnp.cumsum(time))
+        seen = now.left * state.rows, now.left * state.innovations
+        state = eqx.tree_at(
+            lambda s: (s.posterior, s.drifting, s.rows, s.innovations),
+            state,
+            (now.posterior, now.drifting, *seen),
+        )
+        return state, block._replace(discount=discount)
 
     def _take(self, progress: "_Progress", block: "_Block") -> "_Progress":
         """Absorb the rows that are left, or the first of them, and say which are left then."""
@@ -285,7 +319,7 @@ class RVGA(StreamRule[Streaming]):
     ) -> Streaming:
         """Add what the predictions before each row taken said of its label."""
         sites = first.sites
-        var = _times(block.discount, sites.cov)
+        var = scale_rows(block.discount, sites.cov)
         surprise = jax.vmap(lambda j, *row: first.likelihood_of(j).log_predictive(*row))(
             jnp.arange(len(taken)), block.y, sites.mean, var, block.weight
         )
@@ -299,6 +333,7 @@ class RVGA(StreamRule[Streaming]):
             state.unsolved + jnp.sum(unsolved).astype(jnp.int32),
             state.clipped + jnp.sum(clipped).astype(jnp.int32),
             state.noise,
+            state.drifting,
         )
 
     def _innovations(self, block: "_Block", first: "_Seen", var: Array, weight: Array) -> Scalar:
@@ -320,6 +355,7 @@ class _Block(NamedTuple):
     x: Float[Array, "b ..."]
     y: Float[Array, "b *o"]
     weight: Float[Array, " b"]
+    elapsed: Float[Array, " b"] | None
     discount: Float[Array, " b"]
     draws: Array | None
 
@@ -364,10 +400,6 @@ def _first(keys: Any) -> PRNGKeyArray:
 def _limit(dtype: Any) -> float:
     """The largest γ xᵀΣx that a block of several rows may have."""
     return float(jnp.finfo(dtype).eps) ** -0.25
-
-
-def _times(share: Float[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:
-    return share.reshape(share.shape + (1,) * (a.ndim - 1)) * a
 
 
 def _where(taken: Bool[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:

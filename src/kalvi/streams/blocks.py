@@ -64,6 +64,13 @@ class Schedule(NamedTuple):
         most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
+    def at_most(self, rows: float) -> "Schedule":
+        """Blocks of at most so many rows."""
+        fitting = self.largest
+        while fitting > max(rows, 1):
+            fitting = fitting // 2
+        return self._replace(largest=fitting)
+
     def size(self, seen: int) -> int:
         """The size of the block that begins after `seen` rows: a power of two while blocks grow."""
         if not self.growing:
@@ -80,17 +87,20 @@ class Buffer(NamedTuple):
     """The rows of a stream that wait for their block to fill, and how many went before them."""
 
     seen: int = 0
-    waiting: tuple[Any, np.ndarray, np.ndarray] | None = None
+    waiting: tuple[Any, ...] | None = None
 
     def push(
         self,
-        rows: tuple[Any, np.ndarray, np.ndarray],
+        rows: tuple[Any, ...],
         schedule: Schedule,
         *,
         chunks: bool = True,
         **layout: Any,
     ) -> tuple[Iterator[Batch], "Buffer"]:
-        """The batches of the blocks that (x, y, weight) complete, and the buffer after them."""
+        """The batches of the blocks that rows complete, and the buffer after them.
+
+        Rows are x, y, weight and, where times are uneven, the time before each.
+        """
         room, n = schedule.size(self.seen) - self.count, rows[0].shape[0]
         if n < room:
             return iter(()), Buffer(self.seen, self._joined(rows))
@@ -129,7 +139,7 @@ class Buffer(NamedTuple):
         """How many rows wait."""
         return 0 if self.waiting is None else self.waiting[1].size
 
-    def _joined(self, rows: tuple[Any, np.ndarray, np.ndarray]) -> Any:
+    def _joined(self, rows: tuple[Any, ...]) -> Any:
         if self.waiting is None:
             return _part(rows, slice(None), copy=True)
         stack = sp.vstack if sp.issparse(rows[0]) or sp.issparse(self.waiting[0]) else np.vstack
@@ -139,13 +149,12 @@ class Buffer(NamedTuple):
 
 
 def _padded(rows: tuple, size: int, layout: dict[str, Any]) -> Batch:
-    x, y, weight = rows
-    return _batch(x, y, weight, size, **layout)
+    x, y, weight, *elapsed = rows
+    return _batch(x, y, weight, *elapsed, size=size, **layout)
 
 
-def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
-    x, y, weight = (array[which] for array in rows)
-    return (x.copy(), y.copy(), weight.copy()) if copy else (x, y, weight)
+def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, ...]:
+    return tuple(array[which].copy() if copy else array[which] for array in rows)
 
 
 def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
@@ -167,6 +176,7 @@ def array_batches(
     x: Any,
     y: np.ndarray,
     weight: np.ndarray | None = None,
+    elapsed: np.ndarray | None = None,
     *,
     block_size: int,
     chunks: bool = True,
@@ -185,7 +195,10 @@ def array_batches(
         left = n - start
         size = chunk if left >= chunk else part if left > block_size else block_size
         rows = slice(start, min(start + size, n))
-        yield _batch(x[rows], y[rows], weight[rows], size, intercept, dtype)
+        before = None if elapsed is None else elapsed[rows]
+        yield _batch(
+            x[rows], y[rows], weight[rows], before, size=size, intercept=intercept, dtype=dtype
+        )
         start += size
 
 
@@ -208,7 +221,8 @@ def whole_batch(
 ) -> Batch:
     """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
     step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
-    return _batch(x, y, weight, -(-x.shape[0] // step) * step, intercept, dtype)
+    size = -(-x.shape[0] // step) * step
+    return _batch(x, y, weight, size=size, intercept=intercept, dtype=dtype)
 
 
 def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
@@ -225,8 +239,13 @@ def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
     return padded
 
 
-def _batch(x, y, weight, size: int, intercept: bool, dtype) -> Batch:
-    n, padded = x.shape[0], _dense(x, size, intercept, dtype)
-    labels, weights = np.zeros(size, dtype), np.zeros(size, dtype)
-    labels[:n], weights[:n] = y, weight
-    return Batch(sharding.columns(padded), labels, weights)
+def _batch(x, y, weight, elapsed=None, *, size: int, intercept: bool, dtype) -> Batch:
+    padded = _dense(x, size, intercept, dtype)
+    numbers = (None if a is None else _filled(a, size, dtype) for a in (y, weight, elapsed))
+    return Batch(sharding.columns(padded), *numbers)
+
+
+def _filled(a: np.ndarray, size: int, dtype) -> np.ndarray:
+    filled = np.zeros(size, dtype)
+    filled[: len(a)] = a
+    return filled

@@ -50,7 +50,7 @@ class FileStream:
         self._open = lambda: open_source(data, choices, **files)
         source = self._open()
         sample = source.sample
-        taken = {choices.target, *([choices.weight] if choices.weight else [])}
+        taken = {choices.target, *choices.beside()}
         if absent := taken - set(sample.column_names):
             raise ValueError(
                 f"the data have no column '{absent.pop()}', but {sample.column_names}."

@@ -16,6 +16,7 @@ class Choices(NamedTuple):
     features: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     weight: str | None = None
+    time: str | None = None  # a column of times, by which coefficients drift
     classes: tuple[str, ...] = ()
     missing: str = "error"
     skip_unlabelled: bool = False
@@ -37,9 +38,14 @@ class Choices(NamedTuple):
         """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         if name == self.target:
             return "missing" if self.skip_unlabelled else "refuse"
-        if name != self.weight and not is_chosen(name, self.features, self.drop):
+        beside = name in self.beside()
+        if not beside and not is_chosen(name, self.features, self.drop):
             return "keep"
-        return "missing" if self.missing == "impute" and name != self.weight else "refuse"
+        return "missing" if self.missing == "impute" and not beside else "refuse"
+
+    def beside(self) -> tuple[str, ...]:
+        """The columns that say how rows count: their weights and times, where there are such."""
+        return tuple(name for name in (self.weight, self.time) if name)
 
     def encoder_settings(self, *, widens: bool) -> EncoderSettings:
         """The settings of the encoder; `widens` says whether new levels may add features."""

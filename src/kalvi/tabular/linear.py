@@ -70,9 +70,12 @@ class LinearModel(SupervisedModel):
         self.estimator.climb_to_optimum(x, y, sample_weight=weight)
         return self
 
+    def drifts(self) -> bool:
+        return bool(self.estimator.settings().drifts)
+
     def has_diagnosis(self) -> bool:
         """Whether there can be a diagnosis: a model that forgets has no exact posterior to compare with."""
-        return self.estimator.forgetting == 1 and self.estimator.process_noise == 0
+        return not self.drifts()
 
     def diagnosed(self) -> dict[str, Any] | None:
         sample = self.record.sample

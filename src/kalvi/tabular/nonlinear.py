@@ -50,6 +50,9 @@ class NonlinearModel(SupervisedModel):
         record = after.score(x[some], y[some], some)
         return self._replace(record=record._replace(in_sample=True, losses=None))
 
+    def drifts(self) -> bool:
+        return False
+
     def has_diagnosis(self) -> bool:
         return False
 

@@ -20,12 +20,14 @@ class Rows(NamedTuple):
     weight: np.ndarray
     encoder: Encoder
     unseen: dict[str, dict[str, int]]
+    time: np.ndarray | None = None
 
     def part(self, first: int, last: int) -> "Rows":
         """The rows from `first` up to `last`."""
         table = self.table[first:last]
         x, y, weight = (a[first:last] for a in (self.x, self.y, self.weight))
-        return self._replace(table=table, x=x, y=y, weight=weight)
+        time = None if self.time is None else self.time[first:last]
+        return self._replace(table=table, x=x, y=y, weight=weight, time=time)
 
 
 def joined(pieces: list[Rows], width: int) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -69,6 +71,23 @@ def weights(table: pa.Table, locate: RowLocator, name: str | None) -> np.ndarray
             f"{locate(row)}: the weight '{name}' is {weight[row]:g}; weights must be 0 or more."
         )
     return weight
+
+
+def times(table: pa.Table, locate: RowLocator, name: str | None) -> np.ndarray | None:
+    """The time of each row, in days where the column `name` holds dates."""
+    if name is None:
+        return None
+    if name not in table.column_names:
+        raise BadData(f"{locate(0)}: there is no column '{name}', which has the times of the rows.")
+    column = table[name]
+    if not (pa.types.is_floating(column.type) or pa.types.is_timestamp(column.type)):
+        raise BadData(f"{locate(0)}: the time '{name}' must be a column of numbers or of dates.")
+    found = column.to_numpy()
+    missing = ~np.isfinite(found) if pa.types.is_floating(column.type) else np.isnat(found)
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise BadData(f"{locate(row)}: the time '{name}' is missing; every row needs one.")
+    return found
 
 
 def _csr(x: Any, width: int) -> sp.csr_array:

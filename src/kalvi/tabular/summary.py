@@ -94,7 +94,7 @@ def drift_summary(record: Record) -> dict[str, Any] | None:
     if not found["sure"]:
         said += ", no more than chance explains."
     elif change > 0:
-        said += ": the stream may have changed; see forgetting (--set forgetting=0.999)."
+        said += ": the stream may have changed; see drift (--set drift=0.999)."
     else:
         said += ": the model is still learning, or the rows have become easier."
     return found | {"loss": loss, "words": said}

@@ -23,7 +23,7 @@ from kalvi.tabular.predictions import RowPredictions, Unseen
 from kalvi.tabular.progressive import block_size, padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.text import NAMES
-from kalvi.tabular.rows import Rows, check_columns, dense, weights
+from kalvi.tabular.rows import Rows, check_columns, dense, times, weights
 from kalvi.tabular.summary import all_warnings, record_summary, scores_absent
 from kalvi.tabular.table_model import RowModel
 from kalvi.tabular.target_predictions import (
@@ -98,6 +98,10 @@ class SupervisedModel(RowModel, SupervisedFields):
         """Predictions for the rows of x."""
 
     @abstractmethod
+    def drifts(self) -> bool:
+        """Whether coefficients change while rows arrive."""
+
+    @abstractmethod
     def has_diagnosis(self) -> bool:
         """Whether the Gaussian can be compared with the exact posterior."""
 
@@ -114,7 +118,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         """A model before its first row; types, units and levels are those of the source's sample."""
         sample = source.sample
         target = cls.choose_target(choices.target, sample[choices.target], choices.classes)
-        taken = {choices.target, *([choices.weight] if choices.weight else [])}
+        taken = {choices.target, *choices.beside()}
         kinds = kinds_of(sample.schema, choices.features, choices.drop, taken)
         settings = choices.encoder_settings(widens=cls.widens())
         encoder = Encoder.begin(kinds, sample, settings, lambda i: f"{source.name}, row {i + 1}")
@@ -123,7 +127,12 @@ class SupervisedModel(RowModel, SupervisedFields):
         if choices.diagnose and not begun.has_diagnosis():
             raise ValueError(
                 "--diagnose is for logistic, linear and poisson models that do not forget "
-                "(forgetting=1, process_noise=0); leave it out."
+                "(forgetting=1, process_noise=0, drift=None); leave it out."
+            )
+        if choices.time and not begun.drifts():
+            raise ValueError(
+                "--time is for logistic, linear and poisson models that drift; say how much of the past is "
+                "kept in a unit of time, or in a day where the column holds dates (--set drift=0.999)."
             )
         return begun._replace(notation=source.words(begun.columns()))
 
@@ -138,8 +147,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         )
 
     def columns(self) -> tuple[str, ...]:
-        weight = (self.choices.weight,) if self.choices.weight else ()
-        return (*self.encoder.columns(), self.target.name, *weight)
+        return (*self.encoder.columns(), self.target.name, *self.choices.beside())
 
     def types_beside_inputs(self) -> dict[str, str]:
         found = {self.choices.weight: "number"} if self.choices.weight else {}
@@ -154,7 +162,8 @@ class SupervisedModel(RowModel, SupervisedFields):
         y, there = self.target.read(table, locate, skip=self.choices.skip_unlabelled)
         weight = weights(table, locate, self.choices.weight) * there
         x, encoder, unseen = encoder.encode(table, locate, learn=True)
-        return Rows(table, x, y, weight, encoder, unseen)
+        time = times(table, locate, self.choices.time)
+        return Rows(table, x, y, weight, encoder, unseen, time)
 
     def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
         table = self._completed(table, locate)
@@ -218,11 +227,13 @@ class SupervisedModel(RowModel, SupervisedFields):
         return after._replace(record=record._replace(curve=curve))
 
     def _partial_fit(self, rows: Rows) -> None:
-        extra = {}
+        extra: dict[str, Any] = {}
         if isinstance(self.target, Classes):
             extra["classes"] = np.arange(len(self.target.labels))
         x = rows.x if self.widens() else dense(rows.x)
         x, y, weight = padded(x, rows.y, rows.weight)
+        if rows.time is not None:
+            extra["time"] = np.pad(rows.time, (0, len(y) - len(rows.time)), mode="edge")
         self.estimator.partial_fit(x, y, sample_weight=weight, **extra)
 
     def score(self, x: Any, y: np.ndarray, at: np.ndarray) -> Record:
@@ -362,7 +373,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         yield "the settings", encoder.settings == settings
         yield from integrity.encoder_rules(encoder)
         yield from integrity.notation_rules(self.notation, self.columns())
-        taken = {choices.target, choices.weight}
+        taken = {choices.target, *choices.beside()}
         yield "the columns", not taken & set(encoder.columns())
         expected = self.new_estimator(self.target, encoder.width, choices.parameters)
         yield "the estimator", type(estimator) is type(expected)

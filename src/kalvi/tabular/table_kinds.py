@@ -25,7 +25,11 @@ KINDS: dict[str, type[SupervisedModel]] = {
 
 def new_model(source: Source, choices: Choices) -> SupervisedModel:
     """A model before its first row, of the kind that the user chose or that suits the target."""
-    for role, name in (("target", choices.target), ("weight", choices.weight)):
+    for role, name in (
+        ("target", choices.target),
+        ("weight", choices.weight),
+        ("time", choices.time),
+    ):
         if name is not None and name not in source.sample.column_names:
             raise ValueError(
                 f"{source.files[0]} has no column '{name}' for the {role}; "

@@ -41,10 +41,10 @@ def draw_key(random_state: Any) -> PRNGKeyArray:
 
 def check_judged(settings: LinearSettings, n_draws: int) -> None:
     """Refuse to judge a model that forgets, and too few draws."""
-    if settings.forgetting != 1 or settings.process_noise != 0:
+    if settings.drifts:
         raise ValueError(
-            "diagnose needs forgetting=1 and process_noise=0; a model that forgets has no other posterior "
-            "to be compared with."
+            "diagnose needs forgetting=1, process_noise=0 and drift=None; a model that forgets has no "
+            "other posterior to be compared with."
         )
     if n_draws < FEWEST:
         raise ValueError(f"n_draws must be at least {FEWEST}; got {n_draws}.")

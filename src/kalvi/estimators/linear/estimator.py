@@ -22,6 +22,7 @@ from kalvi.estimators.input_checks import (
     require_consistent,
 )
 from kalvi.estimators.linear import diagnostics, refinement
+from kalvi.estimators.linear.clock import check_clock, checked_times
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum
 from kalvi.estimators.linear.restoring import restore_fit
@@ -59,6 +60,7 @@ class LinearEstimator(PickledInParts):
         fit_intercept=True,
         forgetting=1.0,
         process_noise=0.0,
+        drift=None,
         passes="auto",
         block_size="auto",
         dtype="float64",
@@ -74,6 +76,7 @@ class LinearEstimator(PickledInParts):
         self.fit_intercept = fit_intercept
         self.forgetting = forgetting
         self.process_noise = process_noise
+        self.drift = drift
         self.passes = passes
         self.block_size = block_size
         self.dtype = dtype
@@ -155,9 +158,10 @@ class LinearEstimator(PickledInParts):
         self.warn_of_problems()
         return self
 
-    def _learn_more(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
+    def _learn_more(self, x: Any, y: np.ndarray, sample_weight: Any, time: Any = None) -> Any:
         """Go on with the stream, or begin one, with checked rows."""
         rows = x, y, checked_weights(sample_weight, x)
+        times = None if time is None else checked_times(time, x.shape[0])
         with matching_precision(self.dtype):
             if "fit_" not in vars(self):
                 before = LinearFit.begin(self.settings(), self.family(), x.shape[1])
@@ -167,7 +171,8 @@ class LinearEstimator(PickledInParts):
                 before = self.fit_.with_parameters(self.settings(), self.family())
             if before.parameters is None:
                 before = replace(before, parameters=self._parameters())
-            self.fit_ = before.learn(rows)
+            check_clock(before, times)
+            self.fit_ = before.learn(rows, times)
         for problem in self.fit_.problems():
             _warn(problem)
         return self
@@ -233,7 +238,7 @@ class LinearEstimator(PickledInParts):
     def _check_climb(self, given: float) -> None:
         if not self.has_optimum():
             raise ValueError(
-                "only a model with forgetting=1, process_noise=0, a variational scheme "
+                "only a model with forgetting=1, process_noise=0, drift=None, a variational scheme "
                 f"({', '.join(VARIATIONAL)}) and rank other than 0 has an optimum to go on to."
             )
         seen = float(self.fit_.current.best.rows)

@@ -29,6 +29,7 @@ FIELDS = {
     "buffer_": "buffer",
     "_chosen": "member",
     "klprox_scale_": "klprox_scale",
+    "clock_": "clock",
     "_after_waiting": "with_waiting",
     "_unprojected": "without_projection",
 }
@@ -82,6 +83,7 @@ class LinearFit:
     optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
     member: int | None = None  # of the grid, if an ascent has gone on with it
     klprox_scale: Any = None  # the prior scale of a fit that began at the optimum
+    clock: float | None = None  # the time of the last row, where rows have times
     ahead: LookAhead | None = None  # what is known of the waiting rows
     with_waiting: Any = None  # of a file: the state after the waiting rows
     without_projection: Any = None  # of a file: the same for predictions
@@ -119,7 +121,12 @@ class LinearFit:
     def structure(self) -> dict[str, Any]:
         """The settings that must not change while a stream goes on."""
         given = self.settings
-        waits = {} if given.rank is None else {"block_size": given.block_size}
+        waits: dict[str, Any] = {}
+        if given.rank is not None:
+            waits = {
+                "block_size": given.block_size,
+                "rows of a block": self.stream.schedule.largest,
+            }
         sought = given.seeks_scale and self.klprox_scale is None
         return waits | {
             "rank": given.rank,
@@ -130,13 +137,20 @@ class LinearFit:
 
     # learning --------------------------------------------------------------------------------------
 
-    def learn(self, rows: Rows) -> "LinearFit":
+    def learn(self, rows: Rows, times: np.ndarray | None = None) -> "LinearFit":
         """The fit after further rows; those that fill no block of a low rank wait."""
+        clock = self.clock
+        if times is not None:
+            times = times[rows[2] > 0]
+            start = times[:1] if clock is None else [clock]
+            rows = (*drop_zero_weight(*rows), np.diff(np.concatenate([start, times])))
+            clock = float(times[-1]) if len(times) else clock
         state, buffer = self.stream.learn(self.state, self.buffer, drop_zero_weight(*rows))
         return replace(
             self,
             state=state,
             buffer=buffer,
+            clock=clock,
             optimum=None,
             member=None,
             with_waiting=None,
@@ -151,7 +165,8 @@ class LinearFit:
 
     def resumed(self) -> "LinearFit":
         """The fit ready to learn further rows."""
-        known, state = vars(self).get("_ahead", self.ahead), self.resumable(self.state)
+        known = vars(self).get("_ahead", self.ahead)
+        state = self.stream.anchored(self.resumable(self.state))
         if known is self.ahead and state is self.state:
             return self
         return replace(self, state=state, ahead=known)
@@ -176,6 +191,9 @@ class LinearFit:
         embed = _embed_each if self.on_grid else _embed
         posterior = run.call(embed, state.posterior, prior, places)
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
+        if state.drifting is not None:
+            ahead = state.drifting.ahead
+            state = eqx.tree_at(lambda s: s.drifting.ahead, wider.with_anchor(state), ahead)
         return replace(
             self,
             stream=wider,
@@ -344,12 +362,13 @@ class LinearFit:
         return predictor_laws(q, outputs, x, self.settings.layout)
 
 
-def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray) -> Rows:
+def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray, *elapsed: np.ndarray) -> Rows:
     """The rows that have a weight: others must not fill a block."""
+    rows = x, y, weight, *elapsed
     if np.all(weight > 0):
-        return x, y, weight
+        return rows
     which = np.flatnonzero(weight > 0)
-    return x[which], y[which], weight[which]
+    return tuple(array[which] for array in rows)
 
 
 def _to_dense(posterior: Any) -> Any:
@@ -368,9 +387,9 @@ def _widen_buffer(buffer: streams.Buffer, n_features: int) -> streams.Buffer:
     """The waiting rows with zeros for the new features."""
     if buffer.waiting is None:
         return buffer
-    x, y, weight = buffer.waiting
+    x, *others = buffer.waiting
     if sp.issparse(x):
         x = sp.csr_array((x.data, x.indices, x.indptr), shape=(x.shape[0], n_features))
     else:
         x = np.pad(x, [(0, 0), (0, n_features - x.shape[1])])
-    return buffer._replace(waiting=(x, y, weight))
+    return buffer._replace(waiting=(x, *others))

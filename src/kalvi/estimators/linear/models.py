@@ -25,10 +25,10 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         return self._learn_table(X, self._targets(y), sample_weight)
 
     @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None) -> "LinearRegressor":
-        """Learn from further rows."""
+    def partial_fit(self, X, y, sample_weight=None, time=None) -> "LinearRegressor":
+        """Learn from further rows; with `time`, numbers or dates, coefficients drift by what has passed."""
         X, y = self._check_rows(X, y, reset="fit_" not in vars(self))
-        return self._learn_more(X, self._targets(y), sample_weight)
+        return self._learn_more(X, self._targets(y), sample_weight, time)
 
     def predict(self, X, return_std: bool = False):
         """The mean of y and, if asked, its standard deviation, noise included."""
@@ -98,6 +98,7 @@ class LinearRegression(LinearRegressor):
         fit_intercept=True,
         forgetting=1.0,
         process_noise=0.0,
+        drift=None,
         passes="auto",
         block_size="auto",
         dtype="float64",
@@ -114,6 +115,7 @@ class LinearRegression(LinearRegressor):
             fit_intercept=fit_intercept,
             forgetting=forgetting,
             process_noise=process_noise,
+            drift=drift,
             passes=passes,
             block_size=block_size,
             dtype=dtype,
@@ -183,8 +185,13 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         return self._learn_table(X, self._targets(y), sample_weight)
 
     @all_or_nothing
-    def partial_fit(self, X, y, classes=None, sample_weight=None) -> "LogisticRegression":
-        """Learn from further rows; the first call needs all labels, in y or in `classes`."""
+    def partial_fit(
+        self, X, y, classes=None, sample_weight=None, time=None
+    ) -> "LogisticRegression":
+        """Learn from further rows; the first call needs all labels, in y or in `classes`.
+
+        With `time`, numbers or dates, coefficients drift by what has passed.
+        """
         first = "fit_" not in vars(self)
         X, y = self._check_rows(X, y, reset=first)
         if first:
@@ -193,7 +200,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             raise ValueError(
                 f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
             )
-        return self._learn_more(X, self._targets(y), sample_weight)
+        return self._learn_more(X, self._targets(y), sample_weight, time)
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, the uncertainty of the coefficients averaged over."""

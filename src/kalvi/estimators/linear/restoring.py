@@ -31,6 +31,8 @@ def restore_fit(
     found = Optimum(*optimum) if len(optimum) > 1 else None
     grid = settings.seeks_scale and kept["klprox_scale"] is None
     stream = LinearStream(settings, family, model.n_features_in_, on_grid=grid)
+    for name in ("state", "with_waiting", "without_projection"):  # older files know no drift
+        kept[name] = kept[name] and stream.anchored(kept[name])
     fit = LinearFit(stream, **kept, optimum=found)
     _check_sizes(model, fit, structure)
     return fit
@@ -56,10 +58,15 @@ def _check_sizes(model: Any, fit: LinearFit, structure: dict[str, Any]) -> None:
     full = unprojected is None or _alike_in_full(unprojected, state)
     require_consistent(full, model, "state_ and what predictions are made from")
     require_consistent(fit.buffer.seen >= 0, model, "rows seen")
+    timed = fit.clock is None or (isinstance(fit.clock, Real) and bool(np.isfinite(fit.clock)))
+    require_consistent(timed, model, "clock_")
     if fit.buffer.waiting is not None:
-        x, y, weight = fit.buffer.waiting
+        x, *numbers = fit.buffer.waiting
         rows = (x.shape[0],)
-        shapes = x.shape == (*rows, fit.n_features) and y.shape == rows and weight.shape == rows
+        each = len(numbers) == 2 + (fit.clock is not None)
+        shapes = (
+            x.shape == (*rows, fit.n_features) and all(a.shape == rows for a in numbers) and each
+        )
         require_consistent(shapes, model, "the rows that wait")
 
 

@@ -1,6 +1,7 @@
 """The parameters of a linear estimator as a fit uses them: priors, blocks and the rule of the stream."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from kalvi.estimators.constraints import (
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankPrecision, Updatable
 from kalvi.numerics import sharding
 from kalvi.numerics.namespaces import on_host
+from kalvi.rules.drifts import Drift, RandomWalk, as_drift
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx, Scheme
 
 PARAMETERS = """rank : int or None, default None
@@ -40,10 +42,14 @@ PARAMETERS = """rank : int or None, default None
         How a row updates the posterior; "implicit" is the optimal one.
     fit_intercept : bool, default True
     forgetting : float in (0, 1], default 1
-        Factor on the precision before each row; below 1 the past fades, with a memory of about
-        1/(1 − forgetting) rows.
+        The same as drift=kalvi.drifts.Geometric(forgetting).
     process_noise : float, default 0
-        Variance added to every coefficient before each row (applied block by block).
+        The same as drift=kalvi.drifts.RandomWalk(process_noise).
+    drift : Drift, float in (0, 1] or None
+        How the coefficients change from row to row (`kalvi.drifts`). A number is what a row keeps of the
+        past, whose memory is then about 1/(1 − drift) rows, while the prior takes the place of what fades
+        and no coefficient gets less certain than it was before the first row. None stands still. With
+        `partial_fit(..., time=)` it is what a unit of time keeps, or a day where times are dates.
     passes : "auto" or int, default "auto"
         Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
         one steps more towards the optimum of the variational bound, among Gaussians of that rank if
@@ -89,11 +95,16 @@ SCALE = Constraint(
     ),
     "It is a standard deviation.",
 )
+SHARE = number("a number in (0, 1]", lambda value: 0 < value <= 1)
 CONSTRAINTS = {
     "scheme": one_of(SCHEMES),
     "prior_scale": SCALE,
-    "forgetting": number("a number in (0, 1]", lambda value: 0 < value <= 1),
+    "forgetting": SHARE,
     "process_noise": number("a non-negative number", lambda value: value >= 0),
+    "drift": Constraint(
+        "None, a drift of kalvi.drifts or a number in (0, 1]",
+        lambda value: value is None or isinstance(value, Drift) or SHARE.allows(value),
+    ),
     "dtype": DTYPE,
     "passes": auto(integer(1)),
     "block_size": auto(integer(1)),
@@ -122,6 +133,7 @@ class LinearSettings:
     fit_intercept: Any
     forgetting: Any
     process_noise: Any
+    drift: Any
     passes: Any
     block_size: Any
     dtype: Any
@@ -140,8 +152,14 @@ class LinearSettings:
     @property
     def has_optimum(self) -> bool:
         """Whether the stream approaches the optimum of a bound, which further passes can reach."""
-        still = self.forgetting == 1 and self.process_noise == 0
-        return self.rank != 0 and self.scheme in VARIATIONAL and still
+        return self.rank != 0 and self.scheme in VARIATIONAL and not self.drifts
+
+    @cached_property
+    def drifts(self) -> tuple[Drift, ...]:
+        """What changes the coefficients from row to row."""
+        walk = RandomWalk(self.process_noise) if self.process_noise else None
+        given = (walk, as_drift(self.forgetting), as_drift(self.drift))
+        return tuple(drift for drift in given if drift is not None)
 
     def check_combinations(self, conjugate: bool, noise_scale: Any) -> None:
         """Refuse parameters that do not go together.
@@ -152,13 +170,13 @@ class LinearSettings:
         exact = conjugate and self.rank is None
         if self.passes not in ("auto", 1) and not exact and not self.has_optimum:
             raise ValueError(
-                f"passes={self.passes} needs forgetting=1, process_noise=0, a rank other than 0 and one "
-                f"of the schemes {schemes}; use passes='auto' or 1."
+                f"passes={self.passes} needs forgetting=1, process_noise=0, drift=None, a rank other "
+                f"than 0 and one of the schemes {schemes}; use passes='auto' or 1."
             )
         if self.method == "klprox" and not (self.has_optimum and self.rank is None):
             raise ValueError(
-                "method='klprox' needs rank=None, forgetting=1, process_noise=0 and one of the schemes "
-                f"{schemes}; use method='rvga' for others."
+                "method='klprox' needs rank=None, forgetting=1, process_noise=0, drift=None and one of "
+                f"the schemes {schemes}; use method='rvga' for others."
             )
         if self.prior is not None and not isinstance(self.prior, Gaussian):
             raise TypeError(

@@ -114,9 +114,9 @@ def _plain(value: Any) -> Any:
 def check_mergeable(model: LinearEstimator) -> None:
     """Refuse a model whose shards could not be put together."""
     settings = model.settings()
-    if settings.seeks_scale or settings.forgetting != 1 or settings.process_noise != 0:
+    if settings.seeks_scale or settings.drifts:
         raise ValueError(
-            "models to merge need a given prior_scale, forgetting=1 and process_noise=0."
+            "models to merge need a given prior_scale, forgetting=1, process_noise=0 and drift=None."
         )
     if model.get_params().get("noise_scale") == "auto":
         raise ValueError(

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from math import inf
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 from tqdm import tqdm
 
@@ -14,7 +16,9 @@ from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
 from kalvi.estimators.progress import with_progress
 from kalvi.predictors import linear_predictor
+from kalvi.rules import drifts
 from kalvi.rules.base import Batch, Rule
+from kalvi.rules.drifts import Drifting
 from kalvi.rules.grid import SideBySide, stack, take
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.streams import engines, run
@@ -22,8 +26,8 @@ from kalvi.streams import engines, run
 SINGLE_ROWS = 4
 """NumPy learns from so few rows of a full covariance one by one: that costs less than a padded block."""
 
-Rows = tuple[Any, np.ndarray, np.ndarray]
-"""x, y and the weights of some rows, checked."""
+Rows = tuple[Any, ...]
+"""x, y and the weights of some rows, checked, and the time before each where times are uneven."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +47,11 @@ class LinearStream:
             return streams.Schedule(int(given.block_size), growing=False)
         width = self.n_features + bool(given.fit_intercept)
         if given.rank is None:
-            return streams.Schedule.for_full_covariance(width, outputs)
-        itemsize = np.dtype(given.dtype).itemsize
-        return streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
+            schedule = streams.Schedule.for_full_covariance(width, outputs)
+        else:
+            itemsize = np.dtype(given.dtype).itemsize
+            schedule = streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
+        return schedule.at_most(min((drift.longest_block() for drift in given.drifts), default=inf))
 
     @cached_property
     def rule(self) -> Rule:
@@ -56,6 +62,7 @@ class LinearStream:
             SCHEMES[given.scheme],
             forgetting=None if given.forgetting == 1 else given.forgetting,
             process_noise=None if given.process_noise == 0 else float(given.process_noise),
+            drift=given.drift,
             block_size=self.schedule.largest,
             predictor=linear_predictor(self.family.likelihood.outputs),
         )
@@ -86,7 +93,27 @@ class LinearStream:
 
     def begin(self) -> Any:
         """The state before the first row."""
-        return run.begin(self.rule, self.prior())
+        return self.with_anchor(run.begin(self.rule, self.prior()))
+
+    def with_anchor(self, state: Any) -> Any:
+        """The state with the prior that coefficients drift to, of which most often variances will do."""
+        return eqx.tree_at(lambda s: s.drifting, state, self._drifting(), is_leaf=_is_none)
+
+    def anchored(self, state: Any) -> Any:
+        """The state as this stream goes on with it: anchored if it was not, where coefficients drift."""
+        kept = 0 if state.drifting is None else state.drifting.ahead.shape[-1]
+        return state if kept == len(self.settings.drifts) else self.with_anchor(state)
+
+    def _drifting(self) -> Drifting | None:
+        given, outputs = self.settings, self.family.likelihood.outputs
+        anchors = (
+            given.make_prior(scale, self.n_features, outputs, variances=True).anchor()
+            for scale in self.scales
+        )
+        kept = [drifts.start(given.drifts, anchor) for anchor in anchors if given.drifts]
+        if not kept:
+            return None
+        return stack(kept) if self.on_grid else kept[0]
 
     # learning --------------------------------------------------------------------------------------
 
@@ -164,6 +191,9 @@ class LinearStream:
         return take(state, self.best_index(state)) if self.on_grid else state
 
 
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
 def _part(rows: Rows, which: slice) -> Rows:
-    x, y, weight = rows
-    return x[which], y[which], weight[which]
+    return tuple(array[which] for array in rows)

@@ -84,7 +84,7 @@ class NetworkProblem(NamedTuple):
     def blocks(self, size: int, bar: tqdm | None = None) -> Iterator[Batch]:
         """All rows, `size` of them at a time; the last block is padded."""
         for first in range(0, len(self.batch.weight), size):
-            part = [a[first : first + size] for a in self.batch]
+            part = [a[first : first + size] for a in self.batch[:3]]
             short = size - len(part[2])
             yield Batch(*(jnp.pad(a, [(0, short)] + [(0, 0)] * (a.ndim - 1)) for a in part))
             if bar is not None:
@@ -97,7 +97,7 @@ class NetworkProblem(NamedTuple):
         for _ in range(many):
             few = len(real) < size
             which = real[rng.integers(0, len(real), size)] if few else rng.permutation(real)[:size]
-            yield Batch(*(a[which] for a in self.batch))
+            yield Batch(*(a[which] for a in self.batch[:3]))
 
     def progress(self, total: int, unit: str = " epochs") -> tqdm:
         """A progress bar, if it is wanted."""
