@@ -28,6 +28,7 @@ from kalvi.gaussians.base import (
     unchecked,
 )
 from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.draws import draw_terms
 from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal, times_vector
@@ -85,7 +86,7 @@ class LowRankCovariance(Gaussian):
 
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
-        common, own = _draw_terms(self.covariance, key, n)
+        common, own = draw_terms(self.covariance, key, n)
         return self.mean[None, :] + common + own
 
     @own_precision
@@ -196,7 +197,7 @@ class LowRankPrecision(Updatable):
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
-        common, own = _draw_terms(self.precision, key, n)
+        common, own = draw_terms(self.precision, key, n)
         forces = common + own
         moves = self._in_double(lambda covariance, f: covariance.matvec(f), forces.T)
         return self.mean[None, :] + moves.T
@@ -394,14 +395,3 @@ class LowRankPrecision(Updatable):
 
     def _sweep(self, visit: Callable, total: AnyArray, x: Block) -> AnyArray:
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
-
-
-def _draw_terms(
-    matrix: LowRankPlusDiagonal, key: PRNGKeyArray, n: int
-) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-    """Draws of N(0, F Fᵀ) and of N(0, diag), whose sums have the matrix as covariance."""
-    factor, diag = matrix.factor, matrix.diag
-    key_factor, key_diag = jr.split(key)
-    hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
-    noise = jr.normal(key_diag, (n, len(diag)), diag.dtype)
-    return hidden @ factor.T, noise * jnp.sqrt(diag)[None, :]

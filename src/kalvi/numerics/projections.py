@@ -304,7 +304,7 @@ def _rounds_little(target: ProjectionTarget) -> Bool[Array, ""]:
     most = max(DIFFERENCE / float(jnp.finfo(target.diag.dtype).eps), 1 / 4)
 
     def visit(total, read, wide, _, fresh):
-        z = _target_columns(target.scale, target.keep, *read, wide)
+        z = _target_columns(target.scale, target.keep, read[0], read[1], wide)
         return total + jnp.sum(jnp.where(z.squares() > most * z.diag, fresh, 0)), ()
 
     none = jnp.zeros((), target.diag.dtype)

@@ -108,18 +108,15 @@ class _Rounds(NamedTuple):
     mean: PerRow
     var: PerRow
     columns: Float[Array, "n n"]  # kᵢ[j] on and above the diagonal
-    step: PerRow
-    curvature: PerRow
-    solved: PerRow
-    clipped: PerRow
+    found: tuple[Array, ...]  # ξ, γ, and the flags of `BlockSites`
     off: Float[Array, ""]
     count: Int[Array, ""]
 
     def next_mean(self, mean: PerRow) -> PerRow:
         """The means that follow from the first ones, ξ taken as a linear function of them."""
-        above = jnp.triu(self.columns, 1)
-        shrink = _shrink(self.curvature, self.var)
-        target = mean + linalg.times_vector(above.T, self.step + shrink * self.mean)
+        above, (step, curvature, *_) = jnp.triu(self.columns, 1), self.found
+        shrink = _shrink(curvature, self.var)
+        target = mean + linalg.times_vector(above.T, step + shrink * self.mean)
         return jsl.solve_triangular(_upper(above, shrink), target, trans=1)
 
 
@@ -146,22 +143,24 @@ def find_together(
     places = jnp.arange(len(mean))
 
     def advance(past: _Rounds) -> _Rounds:
-        columns = _columns(cov, past.curvature)
+        columns = _columns(cov, past.found[1])
         var = jnp.maximum(jnp.diagonal(columns), 0)
         m = past._replace(columns=columns, var=var).next_mean(mean)
         moved = jnp.abs(m - past.mean) / size, jnp.abs(var - past.var) / (own + tiny)
         off = jnp.max(jnp.maximum(*moved))
-        return _Rounds(m, var, columns, *find(places, m, var), off, past.count + 1)
+        return _Rounds(m, var, columns, find(places, m, var), off, past.count + 1)
 
     def goes_on(past: _Rounds) -> Bool[Array, ""]:
         return (past.off > SETTLED * eps) & (past.count < MOST_ROUNDS)
 
     far, none = jnp.asarray(jnp.inf, mean.dtype), jnp.zeros((), jnp.int32)
-    start = _Rounds(mean, own, cov, *find(places, mean, own), far, none)
-    m, var, columns, step, curvature, *flags, off, _ = jax.lax.while_loop(goes_on, advance, start)
-    upper = _upper(columns, _shrink(curvature, var))
+    start = _Rounds(mean, own, cov, find(places, mean, own), far, none)
+    end = jax.lax.while_loop(goes_on, advance, start)
+    step, curvature, solved, clipped = end.found
+    upper = _upper(end.columns, _shrink(curvature, end.var))
     coefficient = jsl.solve_triangular(upper, step)
-    return BlockSites(m, var, step, coefficient, curvature, *flags), off <= SETTLED * eps
+    sites = BlockSites(end.mean, end.var, step, coefficient, curvature, solved, clipped)
+    return sites, end.off <= SETTLED * eps
 
 
 def _find_quick_site(scheme, likelihood_of, observed: Observations, j, m, v) -> tuple[Array, ...]:
