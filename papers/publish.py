@@ -25,7 +25,7 @@ TITLES = {
     "klprox": "KL-proximal inference",
     "silk": "SILK",
 }
-WIDTH, COLOURS = 1100, 96
+WIDTH, COLOURS = 1100, 255
 """Pixels and colours of a picture."""
 LARGEST_TABLE = 100_000
 """Bytes; longer tables are left to whoever makes them."""
@@ -65,9 +65,7 @@ def _copy(record: Record, source: Path, target: Path) -> None:
     with Image.open(source / f"{name}.png") as picture:
         small = picture.convert("RGB")
         small.thumbnail((WIDTH, 4 * WIDTH), Image.Resampling.LANCZOS)
-        small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(
-            target / f"{name}.png", optimize=True
-        )
+        small.quantize(COLOURS).save(target / f"{name}.png", optimize=True)
     record.write(target)
 
 

@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import shrinkage
 from kalvi.numerics import linalg
+from kalvi.numerics.loops import compact_loop
 from kalvi.numerics.platforms import platform
 from kalvi.numerics.rows import group_covariances
 from kalvi.rules.schemes import Scheme
@@ -84,21 +85,19 @@ def find_sites(
 ) -> BlockSites:
     """The sites of n observations one after the other, and what a structure absorbs of them all.
 
-    likelihood_of(j) is that of observation j. With one predictor an observation the recursion first uses
-    the scheme's quick search, and is done again with the thorough one where a row was not solved. On an
-    accelerator, where each of its many small steps waits for the one before, the first time is in rounds.
+    likelihood_of(j) is that of observation j. With one predictor an observation an accelerator, where every
+    small step of the recursion waits for the one before, first finds them in rounds by the scheme's quick
+    search, and one after the other where a row was not solved.
     """
     if mean.ndim == 2:
         return _find_vectors(scheme, likelihood_of, mean, cov, observed)
-    together = platform() != "cpu" and len(mean) > 1
-    if not together and (not scheme.searches or len(mean) == 1):
-        return _find_numbers(scheme, likelihood_of, mean, cov, observed, True)
-    first = find_together if together else _find_quickly
-    quick, settled = first(scheme, likelihood_of, mean, cov, observed)
+    if platform() == "cpu" or len(mean) == 1:
+        return _find_numbers(scheme, likelihood_of, mean, cov, observed)
+    quick, settled = find_together(scheme, likelihood_of, mean, cov, observed)
     return jax.lax.cond(
         settled & jnp.all((quick.solved == 1) | (observed.weight == 0)),
         lambda: quick,
-        lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed, True),
+        lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed),
     )
 
 
@@ -198,34 +197,37 @@ def _find_numbers(
     mean: PerRow,
     cov: Float[Array, "n n"],
     observed: Observations,
-    thorough: bool,
 ) -> BlockSites:
     """One predictor an observation."""
-    y, weight, discount = observed
 
     def visit(j, carry):
         columns, rows = carry
-        past = columns[:, j]
-        column = cov[j] - linalg.times_vector(columns.T, rows[:, 0] * past)
-        m = mean[j] + linalg.times_vector(rows[:, 1], past)
-        v = jnp.maximum(column[j], 0)
-        share = discount[j]
-        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=thorough)
+        past = _entry(columns, j, axis=1)
+        column = _entry(cov, j) - linalg.times_vector(columns.T, rows[:, 0] * past)
+        m = _entry(mean, j) + linalg.times_vector(rows[:, 1], past)
+        v = jnp.maximum(_entry(column, j), 0)
+        label, weight, share = (_entry(each, j) for each in observed)
+        site = scheme.site(likelihood_of(j), label, m, share * v, weight)
         step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
         shrink = _shrink(curvature, v)
         flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
         row = jnp.stack([shrink, step, curvature, m, v, *flags])
-        return columns.at[j].set(column), rows.at[j].set(row)
+        return _with_entry(columns, column, j), _with_entry(rows, row, j)
 
     empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
-    columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty, unroll=2)
+    columns, rows = compact_loop(len(mean), visit, empty)
     shrink, step, curvature, m, v, solved, clipped = rows.T
     coefficient = jsl.solve_triangular(_upper(columns, shrink), step)
     return BlockSites(m, v, step, coefficient, curvature, solved, clipped)
 
 
-def _find_quickly(scheme, likelihood_of, mean, cov, observed) -> tuple[BlockSites, Bool[Array, ""]]:
-    return _find_numbers(scheme, likelihood_of, mean, cov, observed, False), jnp.asarray(True)
+def _entry(a: Float[Array, "n *k"], j: Any, axis: int = 0) -> Float[Array, "*m"]:
+    return jax.lax.dynamic_index_in_dim(a, j, axis, keepdims=False)
+
+
+def _with_entry(a: Float[Array, "n k"], row: Float[Array, " k"], j: Any) -> Float[Array, "n k"]:
+    """The rows with another in place of row j."""
+    return jax.lax.dynamic_update_index_in_dim(a, row, j, 0)
 
 
 def _find_vectors(

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.estimators.binary_factorization.entries import Axes, ReadEntries
 from kalvi.estimators.binary_factorization.locations import (
@@ -27,6 +29,7 @@ from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import (
     Moments,
     Neighbours,
+    Posterior,
     Side,
     Silk,
     bridge,
@@ -47,6 +50,13 @@ class Wanted(NamedTuple):
     index: Any
     locations: Any
     groups: Any
+
+
+class FactorDraws(NamedTuple):
+    """Draws of the factors, one after the other."""
+
+    rows: Float[np.ndarray, "n r k"]
+    cols: Float[np.ndarray, "n c k"]
 
 
 class FittedSide(NamedTuple):
@@ -133,12 +143,27 @@ class MatrixFit:
         """The precision of the fit, whatever the parameter is now."""
         return np.dtype(self.silk.rows.posterior.mean.dtype)
 
-    def predict(self, rows: Wanted, cols: Wanted) -> np.ndarray:
-        """Probabilities that entries are 1; side by side if numbers of both are given."""
+    def predict(self, rows: Wanted, cols: Wanted, z: float | None = None) -> np.ndarray:
+        """Probabilities that entries are 1; side by side if numbers of both are given.
+
+        z: their quantiles, so many deviations of the logit from the median.
+        """
         predict = predict_matrix if rows.index is None or cols.index is None else predict_pairs
         with matching_precision(self.dtype):
             u, v = self.rows.moments(*rows), self.cols.moments(*cols)
-            return predict(u, v, self.silk.rows.posterior.adds_mean)
+            return predict(u, v, self.silk.rows.posterior.adds_mean, z)
+
+    def sample(self, n_samples: int, key: PRNGKeyArray) -> FactorDraws:
+        """Draws of the factors of both sides, in the user's order."""
+        with matching_precision(self.dtype):
+            sides = zip((self.rows, self.cols), jr.split(key), strict=True)
+            drawn = [
+                np.asarray(run.call(_draws, side.side.posterior, key, n_samples))[
+                    :, side.axis.location_numbers
+                ]
+                for side, key in sides
+            ]
+        return FactorDraws(*drawn)
 
     def factors_at(
         self, side: FittedSide, locations: Any, groups: Any
@@ -182,6 +207,11 @@ class MatrixFit:
     def parts(self) -> dict[str, Any]:
         """The fit as a file or a pickle has it."""
         return dict(zip(PARTS, (self.silk, self.axes, self.history, self.converged), strict=True))
+
+
+def _draws(posterior: Posterior, key: PRNGKeyArray, n: int) -> Float[Array, "n r k"]:
+    noise = jr.normal(key, (n, *posterior.mean.shape), posterior.mean.dtype)
+    return jax.vmap(lambda one: posterior.draw(one))(noise)
 
 
 def _moments(side: Side) -> Moments:

@@ -1,10 +1,13 @@
 """What was learned of a binary matrix, by the names that users know."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.random as jr
 import numpy as np
 
-from kalvi.estimators.binary_factorization.fit import MatrixFit
+from kalvi.estimators.binary_factorization.fit import FactorDraws, MatrixFit, Wanted
+from kalvi.estimators.binary_factorization.ideal_points import deviations_of, table_of
+from kalvi.estimators.input_checks import seed_of
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.rules.silk import Silk
@@ -91,6 +94,44 @@ class LearnedFactors(PickledInParts):
     def n_sweeps_(self) -> int:
         """How many sweeps were made."""
         return len(self.elbo_history_) - 1
+
+    def predict_interval(
+        self, rows=None, cols=None, *, level: float = 0.95
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of intervals that hold the probabilities with this probability.
+
+        Of the whole matrix, of some rows or columns, or of entries side by side, as in `predict_proba`.
+        """
+        z, fit = deviations_of(level), self._fitted("predict_interval")
+        wanted = Wanted(rows, None, None), Wanted(cols, None, None)
+        return fit.predict(*wanted, -z), fit.predict(*wanted, z)
+
+    def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> FactorDraws:
+        """Draws of the factors of `rows` and of `cols`, arrays of shape (n_samples, rows, factors).
+
+        A draw of the probabilities is the logistic function of `rows[i] @ cols[i].T`.
+        """
+        return self._fitted("sample_posterior").sample(n_samples, jr.key(seed_of(random_state)))
+
+    def ideal_points(
+        self, side: str = "row", *, names=None, anchors=None, level: float = 0.95
+    ) -> Any:
+        """The factors of the rows (side "row") or columns ("col") as a tidy table, with intervals.
+
+        A data frame with a line for each of them and each factor: name, group, factor, mean, std, low and
+        high. names are by default the columns of the data frame that was fitted, or numbers. Signs and
+        rotations of factors mean nothing to the model: anchors fix them, a dictionary of names and where
+        they are to be, such as {"Kennedy": -1, "Helms": 1}, at least one more of them than factors. The
+        factors are moved by the linear map that brings the means of the anchors closest to there. Needs
+        pandas.
+        """
+        fitted = self._fitted("ideal_points")
+        if side not in ("row", "col"):
+            raise ValueError(f"side must be 'row' or 'col'; got {side!r}.")
+        if names is None and side == "col":
+            names = getattr(self, "feature_names_in_", None)
+        chosen = fitted.rows if side == "row" else fitted.cols
+        return table_of(chosen, names, anchors, level)
 
     @property
     def converged_(self) -> bool:
