@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from kalvi.gaussians import Dense
 from kalvi.numerics import sharding
+from kalvi.numerics.linalg import times_vector
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows, SparseInputs
 from kalvi.numerics.sparse_rows import SparseRows
@@ -38,11 +39,11 @@ class Linear(OneLinear):
     """f = xᵀθ."""
 
     def values(self, theta: Parameters, x: Rows) -> PerObservation:
-        return x @ theta
+        return x @ theta if isinstance(x, SparseRows) else times_vector(x, theta)
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
         rows = SparseInputs(x) if isinstance(x, SparseRows) else DenseRows(x)
-        return Linearised(x @ theta, rows)
+        return Linearised(self.values(theta, x), rows)
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = x @ prior.mean
