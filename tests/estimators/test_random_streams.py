@@ -1,7 +1,8 @@
 """A campaign of random streams: whatever comes, predictions are finite and every equation is solved.
 
-Columns are collinear, of scales from 1e-6 to 1e6, separable, or levels that vanish and return; coefficients
-stand still, drift or jump; models have any rank, precision, drift and prior scale.
+Columns are collinear, of scales from 1e-6 to 1e6 (of counts, whose rate is an exponential, 1e-2 to 1e2),
+separable, or levels that vanish and return; coefficients stand still, drift or jump; models have any rank,
+precision, drift and prior scale.
 """
 
 import warnings
@@ -14,20 +15,20 @@ import kalvi
 ROWS, COLUMNS = 240, 6
 
 
-def columns(rng):
+def columns(rng, widest):
     """Rows of one of several unpleasant kinds."""
     kind = rng.integers(0, 5)
     x = rng.normal(size=(ROWS, COLUMNS))
     if kind == 1:  # collinear
         x[:, 3:] = x[:, :3] + 10.0 ** rng.integers(-12, -2) * x[:, 3:]
     elif kind == 2:  # of every scale
-        x *= 10.0 ** rng.integers(-6, 7, COLUMNS)
+        x *= 10.0 ** rng.integers(-widest, widest + 1, COLUMNS)
     elif kind == 3:  # levels beside a constant, all but one of which vanish for long
         level = rng.integers(0, COLUMNS - 1, ROWS)
         level[ROWS // 4 : -ROWS // 4] = 0
         x = np.column_stack([np.eye(COLUMNS - 1)[level], np.ones(ROWS)])
     elif kind == 4:  # rare and huge
-        x = np.where(rng.random(x.shape) < 0.02, 1e4 * x, 0.0)
+        x = np.where(rng.random(x.shape) < 0.02, 10.0 ** (widest - 2) * x, 0.0)
     return x
 
 
@@ -68,7 +69,7 @@ def go_through(seed):
     """One stream, predicted piece by piece before it is learned."""
     rng = np.random.default_rng(seed)
     model = random_model(rng)
-    x = columns(rng)
+    x = columns(rng, 2 if isinstance(model, kalvi.PoissonRegression) else 6)
     y = labels(rng, x, model)
     more = {"classes": [0, 1]} if isinstance(model, kalvi.LogisticRegression) else {}
     cuts = np.unique(rng.integers(1, ROWS, 4))
