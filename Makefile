@@ -55,13 +55,9 @@ format: .venv/dev.stamp
 bench: .venv-bench/bench.stamp
 	.venv-bench/bin/python -m benchmarks $(ARGS)
 
+# every figure and table at full size, the shortest first; after a stop it goes on where it was
 reproduce: .venv/papers.stamp
-	$(BIN)/python -m papers rvga --force $(ARGS)
-	$(BIN)/python -m papers lrvga --force $(ARGS)
-	$(BIN)/python -m papers factor_analysis --force $(ARGS)
-	$(BIN)/python -m papers vifa --force $(ARGS)
-	$(BIN)/python -m papers klprox --force $(ARGS)
-	$(BIN)/python -m papers silk --force $(ARGS)
+	$(BIN)/python -m papers all --resume $(ARGS)
 
 # the pages with the pictures of the gallery, then every code block of every page and docstring
 docs: .venv/docs.stamp .venv/dev.stamp

@@ -15,7 +15,7 @@ from kalvi.numerics.projections import Projection, ProjectionTarget
 class LoFi(Projection):
     """Truncation by singular values in the plain metric."""
 
-    def start(self, target: ProjectionTarget) -> projections._Start:
+    def start(self, target: ProjectionTarget) -> projections._FirstIterate:
         """W₁ = W̃ V_p, ψ₁ = ψ + diag(W̃ Q Qᵀ W̃ᵀ)."""
         plain = projections.gram(target.factor, jnp.ones_like(target.diag), target.x)
         mixed = linalg.scale_blocks_transposed(target.scale, plain.mixed.T).T
@@ -25,7 +25,7 @@ class LoFi(Projection):
         vectors = jnp.linalg.eigh(jnp.block([[plain.factor, mixed], [mixed.T, rows]]))[1]
         dropped, kept = jnp.split(vectors, [target.x.shape[0]], axis=1)
         shared = jnp.zeros(kept.shape[1], kept.dtype)
-        return projections._Start(kept, shared, dropped, jnp.asarray(False))
+        return projections._FirstIterate(kept, shared, dropped, jnp.asarray(False))
 
     def steps(self, target: ProjectionTarget) -> int:
         return 0

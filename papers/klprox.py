@@ -6,6 +6,7 @@ numbers, and the picture.
 
 from collections.abc import Callable
 
+from papers.klprox_steps import steps_table
 from papers.klprox_table2 import table_2
 from papers.klprox_table3 import figure_1, table_3
 from papers.results import Result
@@ -14,4 +15,5 @@ FIGURES: dict[int | str, Callable[[bool], Result]] = {
     "1": figure_1,
     "table2": table_2,
     "table3": table_3,
+    "steps": steps_table,
 }

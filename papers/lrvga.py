@@ -11,7 +11,7 @@ from papers.lrvga_cost import table_1, table_2
 from papers.lrvga_covariance import figure_1
 from papers.lrvga_linear import figure_2
 from papers.lrvga_mirror import figure_5
-from papers.lrvga_ranks import figure_3
+from papers.lrvga_ranks import figure_3, figure_3b
 from papers.lrvga_sampling import figure_4, table_3
 from papers.results import Result
 
@@ -19,6 +19,7 @@ FIGURES: dict[int | str, Callable[[bool], Result]] = {
     1: figure_1,
     2: figure_2,
     3: figure_3,
+    "3b": figure_3b,
     4: figure_4,
     5: figure_5,
     "table1": table_1,

@@ -21,6 +21,7 @@ class History(NamedTuple):
 
     times: np.ndarray
     values: np.ndarray  # a row of them where several things were measured
+    last: Any = None  # the state at the end
 
     @property
     def final(self) -> float:
@@ -44,18 +45,25 @@ def whole(x: np.ndarray, y: np.ndarray | None = None, block: int = 1) -> Batch:
 
 
 def follow(
-    rule: Rule, prior: Any, batch: Batch, measure: Measure, *, block: int = 1, key: Any = None
+    rule: Rule,
+    prior: Any,
+    batch: Batch,
+    measure: Measure,
+    *,
+    block: int = 1,
+    key: Any = None,
+    times: int = TIMES,
 ) -> History:
-    """What `measure` says of the state before the rows and at `TIMES` times, blocks one by one."""
+    """What `measure` says of the state before the rows and at so many times, blocks one by one."""
     n = len(batch.y) // block
-    moments = np.unique(np.geomspace(1, n, TIMES).astype(int))
+    moments = np.unique(np.geomspace(1, n, times).astype(int))
     state = strong(rule.init(prior))
     values = [measure(state)]
     for start, stop in pairwise(np.array([0, *moments])):
         reach = jnp.asarray(start), jnp.asarray(stop)
         state = run.call(_advance, rule, state, batch, reach, key, block)
         values.append(measure(state))
-    return History(np.array([0, *moments]) * block, np.array(values))
+    return History(np.array([0, *moments]) * block, np.array(values), state)
 
 
 def strong(tree: Any) -> Any:
@@ -81,8 +89,8 @@ def follow_growing(
         times.append(float(state.rows))
         values.append(measure(state))
 
-    run.fit(rule, prior, _batches(x, y, schedule), after_block=record)
-    return History(np.array(times), np.array(values))
+    last = run.fit(rule, prior, _batches(x, y, schedule), after_block=record)
+    return History(np.array(times), np.array(values), last)
 
 
 def _batches(x: np.ndarray, y: np.ndarray, schedule: Schedule) -> Iterator[Batch]:

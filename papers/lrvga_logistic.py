@@ -24,6 +24,7 @@ from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import Scheme
 from kalvi.rules.vga import vga
 from kalvi.streams import Schedule, run
+from papers.lrvga_as_coded import MirrorProxAsCoded
 from papers.lrvga_data import SEED, Rows, logistic_rows
 from papers.lrvga_history import History, follow, follow_growing, whole
 
@@ -62,6 +63,7 @@ class Problem(NamedTuple):
     rows: Rows
     batch: Batch
     std: float
+    seed: int = SEED
 
     @property
     def dim(self) -> int:
@@ -83,7 +85,7 @@ class Problem(NamedTuple):
 
     def low_rank(self, rank: int, spread: float, projection: Projection | None) -> LowRankPrecision:
         """The prior with factors drawn from N(0, spread²), as the authors' scripts start EM."""
-        factor = spread * jr.normal(jr.key(SEED), (self.dim, rank))
+        factor = spread * jr.normal(jr.key(self.seed), (self.dim, rank))
         diag = jnp.full(self.dim, self.std**-2)
         return LowRankPrecision(jnp.zeros(self.dim), factor, diag, projection)
 
@@ -93,8 +95,15 @@ class Problem(NamedTuple):
         """One pass, a row at a time."""
         likelihood = PROBIT if samples is None else ACCURATE
         rule = RVGA(likelihood, scheme, block_size=1, samples=samples)
-        key = None if samples is None else jr.key(SEED)
+        key = None if samples is None else jr.key(self.seed)
         return follow(rule, prior, self.batch, self.divergence, key=key)
+
+    def stream_as_coded(
+        self, prior: LowRankPrecision, samples: int | None = None, extra_covariance: bool = False
+    ) -> History:
+        """One pass of mirror prox as the authors' scripts run it."""
+        rule = MirrorProxAsCoded(samples, extra_covariance, jr.key(self.seed))
+        return follow(rule, prior, self.batch, self.divergence)
 
     def growing(self, scheme: Scheme, rank: int, largest: int) -> History:
         """One pass of the library's default: growing blocks and the eigen projection."""
@@ -111,16 +120,20 @@ class References(NamedTuple):
     best: float  # the optimum over all Gaussians
 
 
-def problem(d: int, n: int, exponent: float, std: float) -> Problem:
+def problem(d: int, n: int, exponent: float, std: float, seed: int = SEED) -> Problem:
     """Two classes d^−exponent apart."""
-    rows = logistic_rows(d, n, d**-exponent)
-    return Problem(rows, whole(*rows), std)
+    rows = logistic_rows(d, n, d**-exponent, seed=seed)
+    return Problem(rows, whole(*rows), std, seed)
+
+
+def mode(p: Problem) -> Dense:
+    """Laplace's approximation."""
+    return run.call(laplace, ACCURATE, p.dense_prior(), p.batch).posterior
 
 
 def references(p: Problem, scheme: Scheme) -> References:
     """Laplace, one pass of full R-VGA, and from there the best Gaussian."""
-    prior = p.dense_prior()
-    newton = run.call(laplace, ACCURATE, prior, p.batch).posterior
+    prior, newton = p.dense_prior(), mode(p)
     full = run.fit(RVGA(PROBIT, scheme, block_size=32), prior, [p.batch]).posterior
     assert isinstance(full, Dense)
     best = run.call(_best, ACCURATE, prior, p.batch, full)

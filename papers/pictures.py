@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from sklearn.isotonic import isotonic_regression
 
 from kalvi.plots import CLASSES, COLOURS, DASHES, DIVERGING, FAINT, INK, panel
 from kalvi.plots.house import Number
@@ -13,6 +14,8 @@ from kalvi.plots.house import Number
 RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
 """For methods that differ by a number, in its order."""
 MARKS = ("#0b5fa5", "#c1272d")
+FLATTENING = 5000.0
+"""A curve that rises so many times above the median height of a panel's curves would flatten them."""
 
 
 @panel
@@ -26,26 +29,59 @@ def kl_curves(
     ylabel: str = "nats above the best Gaussian",
     colours: Mapping[str, str] | None = None,
     xscale: str = "linear",
+    bars: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Divergences over observations on a logarithmic scale; `levels` are horizontal lines.
 
-    Every curve may have `times` of its own; `colours` are for names that have none.
+    Every curve may have `times` of its own, and `bars`, its standard errors; `colours` are for names that
+    have none.
     """
     ends, colours = [], COLOURS | dict(colours or {})
     own = times if isinstance(times, Mapping) else dict.fromkeys(curves, times)
+    shown = {name: own[name] > 0 if xscale == "log" else slice(None) for name in curves}
     for name, values in curves.items():
+        here, at = shown[name], own[name]
         look = {"color": colours.get(name, INK), "dashes": DASHES.get(name, ()), "label": name}
-        axes.plot(own[name], values, **look)
+        axes.plot(at[here], values[here], **look)
+        if bars and name in bars:
+            error = {"ecolor": look["color"], "fmt": "none", "elinewidth": 1.2, "capsize": 2}
+            axes.errorbar(at[here], values[here], bars[name][here], **error)
         ends.append((float(values[-1]), name))
     for name, value in (levels or {}).items():
         axes.axhline(value, color=colours.get(name, INK), dashes=DASHES.get(name, (4, 2)), lw=1.6)
         ends.append((value, name))
     axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log", xscale=xscale)
-    axes.set_xlim(min(t[0] for t in own.values()), max(t[-1] for t in own.values()))
+    drawn = {name: own[name][shown[name]] for name in curves}
+    axes.set_xlim(min(t[0] for t in drawn.values()), max(t[-1] for t in drawn.values()))
     axes.grid(axis="y", color=FAINT, lw=0.6)
-    drawn = np.concatenate([*curves.values(), [value for value, _ in ends]])
-    axes.set_ylim(bottom=drawn[drawn > 0].min() / 1.6)
+    if xscale == "log":
+        _plain_decades(axes)
+    visible = {name: curves[name][shown[name]] for name in curves}
+    _limit_heights(axes, visible, [value for value, _ in ends])
     _label_ends(axes, ends, colours)
+
+
+def _plain_decades(axes: Axes) -> None:
+    """Labels of the horizontal axis that do not overlap, however few decades it spans."""
+    low, high = axes.get_xlim()
+    if high / low < 200:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _limit_heights(axes: Axes, curves: Mapping[str, np.ndarray], ends: Sequence[float]) -> None:
+    """Room for all curves, but for one that would flatten the others: its height is written down."""
+    drawn = np.concatenate([*curves.values(), ends])
+    axes.set_ylim(bottom=drawn[drawn > 0].min() / 1.6)
+    tops = {name: float(np.max(values)) for name, values in curves.items()}
+    usual = FLATTENING * float(np.median(list(tops.values())))
+    over = {name: top for name, top in tops.items() if top > usual}
+    if over and len(tops) > 3:
+        axes.set_ylim(top=usual / FLATTENING * 3)
+        words = ", ".join(f"{name} reaches {top:.2g}" for name, top in over.items())
+        look = {"transform": axes.transAxes, "fontsize": 9, "va": "top", "ha": "right"}
+        axes.text(0.99, 0.99, words, color=INK, **look)
 
 
 @panel
@@ -108,6 +144,29 @@ def surface(
 
 
 @panel
+def heights(
+    axes: Axes,
+    a: np.ndarray,
+    b: np.ndarray,
+    values: np.ndarray,
+    bound: np.ndarray,
+    *,
+    marks: Mapping[str, tuple[Number, Number]] | None = None,
+    title: str = "",
+) -> None:
+    """Contours of a function of the plane, and dashed those of its bound at the same heights."""
+    levels = np.quantile(values, np.linspace(0.05, 0.95, 9))
+    axes.contour(a, b, values, levels=levels, colors=COLOURS["explicit"], linewidths=1.4)
+    axes.contour(
+        a, b, bound, levels=levels, colors=COLOURS["QKF"], linewidths=1.4, linestyles="dashed"
+    )
+    for name, point in (marks or {}).items():
+        axes.plot(*point, "o", ms=7, color=INK, mec="white", zorder=5)
+        _note(axes, name, point, INK, xytext=(7, 6), textcoords="offset points")
+    axes.set(title=title, xlabel="θ₁", ylabel="θ₂")
+
+
+@panel
 def bands(
     axes: Axes,
     steps: np.ndarray,
@@ -136,17 +195,26 @@ def bands(
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, str]], colours: Mapping[str, str]) -> None:
-    """Names at the right edge, pushed apart so that none overlap."""
+    """Names at the right edge, apart from each other and as near to their lines as that allows."""
     low, high = np.log10(axes.get_ylim())
-    apart = 0.075 * (high - low)
-    places: list[float] = []
-    for value, name in sorted(ends):
-        place = np.log10(max(value, 10**low))
-        place = max(place, places[-1] + apart) if places else place
-        places.append(place)
-        where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        colour = colours.get(name, INK)
-        _note(axes, name, (1.0, 10**place), colour, xytext=(5, 0), va="center", **where)
+    steps = 0.062 * (high - low) * np.arange(len(ends))
+    ends = sorted(ends)
+    wanted = np.array([np.log10(np.clip(value, 10**low, 10**high)) for value, _ in ends])
+    places = isotonic_regression(wanted - steps, y_min=low, y_max=high - steps[-1]) + steps
+    look = {"textcoords": ("axes fraction", "data"), "xycoords": ("axes fraction", "data")}
+    for (value, name), place in zip(ends, places, strict=True):
+        colour, at = colours.get(name, INK), (1.0, float(np.clip(value, 10**low, 10**high)))
+        leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 0, "shrinkB": 0}
+        _note(
+            axes,
+            name,
+            at,
+            colour,
+            xytext=(1.035, 10**place),
+            va="center",
+            arrowprops=leader,
+            **look,
+        )
 
 
 def _note(axes: Axes, text: str, at: Sequence[float] | np.ndarray, colour: str, **look) -> None:

@@ -35,14 +35,49 @@ def posterior_grid(
 def log_evidence(
     x: np.ndarray, y: np.ndarray, setting: Setting, best: Gaussian, points: int = 301
 ) -> float:
-    """log Z by the trapezoid rule in the whitened coordinates of the best Gaussian.
+    """log Z by the trapezoid rule in the whitened coordinates of the best Gaussian."""
+    theta, cell = _lattice(best, points)
+    return float(np.logaddexp.reduce(log_joint(x, y, setting, theta)) + cell)
 
-    The integrand is smooth and vanishes at the edges, so the rule converges faster than any power.
+
+def divergences(
+    x: np.ndarray, y: np.ndarray, setting: Setting, best: Gaussian, q: Gaussian
+) -> dict[str, float]:
+    """KL(q ‖ p), KL(p ‖ q) and Jensen–Shannon's divergence of a Gaussian from the posterior p, in nats.
+
+    Expectations under p are sums over the grid of `log_evidence`, those under q over one of its own.
     """
-    mean, cov = best
+    log_z = log_evidence(x, y, setting, best)
+
+    def logs(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return log_joint(x, y, setting, theta) - log_z, _log_normal(theta, *q)
+
+    (at_p, cell_p), (at_q, cell_q) = _lattice(best, 301), _lattice(q, 301)
+    (p_here, q_here), (p_there, q_there) = logs(at_p), logs(at_q)
+    share_p, share_q = np.exp(p_here + cell_p), np.exp(q_there + cell_q)
+    half = np.log(0.5)
+    from_p = share_p @ (p_here - np.logaddexp(p_here, q_here) - half)
+    from_q = share_q @ (q_there - np.logaddexp(p_there, q_there) - half)
+    return {
+        "left KL": float(share_q @ (q_there - p_there)),
+        "right KL": float(share_p @ (p_here - q_here)),
+        "JS": float(0.5 * from_p + 0.5 * from_q),
+    }
+
+
+def _lattice(gaussian: Gaussian, points: int) -> tuple[np.ndarray, float]:
+    """A grid in a Gaussian's whitened coordinates, and the logarithm of the volume of its cells.
+
+    A smooth integrand that vanishes at the edges: the trapezoid rule converges faster than any power.
+    """
+    mean, cov = gaussian
     root = np.linalg.cholesky(cov)
     z = np.linspace(-REACH, REACH, points)
     theta = mean + np.stack(np.meshgrid(z, z), axis=-1).reshape(-1, 2) @ root.T
-    heights = log_joint(x, y, setting, theta)
-    cell = 2 * np.log(z[1] - z[0]) + np.log(np.linalg.det(root))
-    return float(np.logaddexp.reduce(heights) + cell)
+    return theta, float(2 * np.log(z[1] - z[0]) + np.log(np.linalg.det(root)))
+
+
+def _log_normal(theta: np.ndarray, mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    away = theta - mean
+    square = np.einsum("ni,ij,nj->n", away, np.linalg.inv(cov), away)
+    return -0.5 * square - np.log(2 * np.pi) - 0.5 * np.log(np.linalg.det(cov))

@@ -83,14 +83,14 @@ def _few(rows: list[dict[str, Any]]) -> Claim:
     found = _at(rows, "exact, combined")
     numbers = {f"seed {i}": n for i, n in enumerate(found)}
     text = f"At ρ d = {RATES[1]} exact solves, combined, arrive within {GOAL} sweeps (median)"
-    return Claim(text, numbers, float(np.median(found)) <= GOAL)
+    return Claim(text, numbers, float(np.median(found)) <= GOAL, ours=True)
 
 
 def _many(rows: list[dict[str, Any]]) -> Claim:
     numbers = {name: float(np.median(_at(rows, name))) for name in SOLVERS}
     text = "There Jacobi steps take ten times as many sweeps, of whatever length (median)"
     least = min(numbers["Jacobi, c = 2/3"], numbers["Jacobi, best c"])
-    return Claim(text, numbers, least > 10 * numbers["exact"])
+    return Claim(text, numbers, least > 10 * numbers["exact"], ours=True)
 
 
 def _draw(gaps: dict[float, Gaps], title: str) -> plots.Figure:

@@ -23,11 +23,13 @@ from papers.silk_gibbs import gibbs
 
 SHAPE, K, RATES, SHARE = (400, 300), 4, (0.02, 0.1), 0.3
 QUICK_SHAPE = (80, 60)
-SWEEPS, BURN_IN, STEPS, SEEDS = 2000, 500, 10_000, 3
+SWEEPS, BURN_IN, STEPS, SEEDS = 2000, 500, 10_000, 5
 GAIN = 0.1
 """Nats: a fit ends where five sweeps gain less."""
 ADAM = (0.01, 0.03)
 NEAR = 0.001
+SAME = 0.0005
+"""Nats of log loss that make no difference."""
 GIBBS, AUTO_NORMAL, TRUTH = "Gibbs", "AutoNormal", "truth"
 GOAL = 5
 
@@ -49,7 +51,8 @@ def figure_2(quick: bool) -> Result:
         for name, run in found.items()
     ]
     claims = [_as_good(rows), _faster(rows), _smooth(rows)]
-    title = f"A hidden corner of {SHAPE[0]} × {SHAPE[1]} entries"
+    rows_of, columns = QUICK_SHAPE if quick else SHAPE
+    title = f"A hidden corner of a {rows_of} × {columns} matrix, mean of {len(runs)}"
     return Result(2, title, rows, claims, partial(_draw, runs, rows, title))
 
 
@@ -110,32 +113,33 @@ def _as_good(rows: list[dict[str, Any]]) -> Claim:
         for b in rows
         if a["method"] == COUPLED and b["method"] == GIBBS and a["seed"] == b["seed"]
     ]
-    error = float(np.std(apart, ddof=1) / np.sqrt(len(apart))) if len(apart) > 1 else 0.002
-    numbers |= {"coupled − Gibbs": float(np.mean(apart)), "its standard error": error}
+    error = float(np.std(apart, ddof=1) / np.sqrt(len(apart))) if len(apart) > 1 else np.nan
+    mean = float(np.mean(apart))
+    numbers |= {"coupled − Gibbs": mean, "its standard error": error}
     text = (
-        "The loss of the coupled posterior is that of Gibbs sampling (within two standard errors)"
+        "The loss of the coupled posterior is that of Gibbs sampling (within two errors or .0005)"
     )
-    return Claim(text, numbers, float(np.mean(apart)) < 2 * error)
+    return Claim(text, numbers, abs(mean) < max(2 * error, SAME), ours=True)
 
 
 def _faster(rows: list[dict[str, Any]]) -> Claim:
     numbers = {f"{m}, s": _mean(rows, m, "seconds") for m in (CHAINS, COUPLED, GIBBS)}
     if not any(row["method"] == AUTO_NORMAL for row in rows):
         return Claim("kalvi is faster than Gibbs sampling", numbers,
-                     numbers[f"{COUPLED}, s"] < numbers[f"{GIBBS}, s"])  # fmt: skip
+                     numbers[f"{COUPLED}, s"] < numbers[f"{GIBBS}, s"], ours=True)  # fmt: skip
     numbers |= {f"{AUTO_NORMAL}, s": _mean(rows, AUTO_NORMAL, "seconds")}
     ratio = numbers[f"{AUTO_NORMAL}, s"] / numbers[f"{COUPLED}, s"]
     text = f"kalvi is {GOAL} times faster than AutoNormal with a lower loss (coupled)"
     lower = _mean(rows, COUPLED, "log loss") < _mean(rows, AUTO_NORMAL, "log loss")
     numbers |= {"ratio": ratio, f"loss, {AUTO_NORMAL}": _mean(rows, AUTO_NORMAL, "log loss")}
-    return Claim(text, numbers, ratio > GOAL and lower)
+    return Claim(text, numbers, ratio > GOAL and lower, ours=True)
 
 
 def _smooth(rows: list[dict[str, Any]]) -> Claim:
     names = (MEAN_FIELD, CHAINS, COUPLED, "no smoothness")
     numbers = {m: _mean(rows, m, "log loss") for m in names}
     text = "Without smoothness the loss is higher (by 0.003 nats or more)"
-    return Claim(text, numbers, numbers["no smoothness"] > numbers[COUPLED] + 0.003)
+    return Claim(text, numbers, numbers["no smoothness"] > numbers[COUPLED] + 0.003, ours=True)
 
 
 def _draw(runs: list[dict[str, Run]], rows: list[dict[str, Any]], title: str) -> plots.Figure:

@@ -70,7 +70,9 @@ def better(rows: list[dict[str, Any]], matrix: Matrix, fits: dict[str, Fit], wha
     numbers = {row["method"]: row["log loss"] for row in rows}
     numbers |= {"standard error": paired_error(matrix, fits)}
     text = f"{what}: smoothness lowers the log loss of what is hidden (by two standard errors)"
-    return Claim(text, numbers, numbers[NONE] - numbers[SMOOTH] > 2 * numbers["standard error"])
+    return Claim(
+        text, numbers, numbers[NONE] - numbers[SMOOTH] > 2 * numbers["standard error"], ours=True
+    )
 
 
 def paired_error(matrix: Matrix, fits: dict[str, Fit]) -> float:
@@ -87,7 +89,7 @@ def calibrated(rows: list[dict[str, Any]], what: str) -> Claim:
     """The claim that probabilities mean what they say."""
     numbers = {row["method"]: row["calibration error"] for row in rows}
     text = f"{what}: probabilities are calibrated (expected calibration error below 0.02)"
-    return Claim(text, numbers, numbers[SMOOTH] < 0.02)
+    return Claim(text, numbers, numbers[SMOOTH] < 0.02, ours=True)
 
 
 def reliability(matrix: Matrix, found: Fit, title: str) -> partial:
@@ -128,7 +130,7 @@ def figure_5(quick: bool) -> Result:
     rows = scores(matrix, fits)
     what = "Votes in the Senate"
     claims = [better(rows, matrix, fits, what), calibrated(rows, what)]
-    title = "Hidden votes of senators, 1947–2008"
+    title = f"Hidden votes of senators, {_size(matrix)} roll calls × senators"
 
     def draw() -> plots.Figure:
         pair, served = strongest(fits[SMOOTH], 2), matrix.seen.any(axis=0)
@@ -161,12 +163,16 @@ def figure_6(quick: bool) -> Result:
     rows = scores(matrix, fits)
     what = "Spikes"
     claims = [better(rows, matrix, fits, what), calibrated(rows, what)]
-    title = "Spikes of auditory cells after sounds, millisecond by millisecond"
+    title = f"Spikes of auditory cells after sounds, {_size(matrix)} trials × milliseconds"
 
     def draw() -> plots.Figure:
         return _spikes(matrix, fits, rows, f"6. {title}")
 
     return Result(6, title, rows, claims, draw)
+
+
+def _size(matrix: Matrix) -> str:
+    return "{} × {}".format(*matrix.x.shape)
 
 
 def _spikes(

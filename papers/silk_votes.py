@@ -72,7 +72,7 @@ def figure_4(quick: bool) -> Result:
     rows = scores(votes.static, found)
     what = "Forecasts of United Nations votes"
     claims = [better(rows, votes.static, found, what), calibrated(rows, what)]
-    title = "Votes of every other country in the last tenth of the sessions"
+    title = f"Votes of every other country in the last tenth of {len(votes.static.x)} roll calls' sessions"
     return Result(4, title, rows, claims, partial(_draw, votes, moving, rows, f"4. {title}"))
 
 

@@ -146,3 +146,14 @@ def test_double_precision_and_pickling_whatever_the_global_setting():
 def test_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("method", "numbers"),
+    [("swa", 1), ("swag", 7), ("fa", 23), ("online_em", 35)],
+)
+def test_what_is_kept_is_what_the_docstring_says(method, numbers):
+    """Per parameter: 1, rank + 2, rank + 18 and 3 rank + 20, here for rank 5."""
+    collector = kalvi.networks.Collector(method, rank=5).collect(np.zeros(400, np.float32))
+    kept = sum(leaf.size for leaf in jax.tree.leaves(collector._state) if hasattr(leaf, "size"))
+    assert kept == pytest.approx(400 * numbers, abs=40)  # counters, and p x p sums of online EM

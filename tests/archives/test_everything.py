@@ -39,7 +39,7 @@ from kalvi.rules.base import Rule
 from kalvi.rules.factor_analysis import gradient, online, recursive
 from kalvi.rules.klprox import rule as klprox
 from kalvi.rules.revisit import SumPass
-from kalvi.rules.silk import posteriors, stochastic
+from kalvi.rules.silk import expected, posteriors, stochastic
 from kalvi.rules.silk import rule as silk
 from kalvi.rules.vifa import rule as descent
 from tests.archives.older.cases import file_of
@@ -104,6 +104,7 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     vifa.VIFA: lambda: vifa.VIFA(_model(), 20),
     vifa.PrecisionVI: lambda: vifa.PrecisionVI(_model(), 20),
     silk.SILK: lambda: silk.SILK(),
+    expected.ExpectedSILK: lambda: expected.ExpectedSILK(),
     stochastic.StochasticSILK: lambda: stochastic.StochasticSILK(2, 2),
     # states
     rvga.Streaming: lambda: rvga.RVGA(Bernoulli()).init(_dense()),
@@ -121,6 +122,7 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     training.TrainingState: lambda: training.Training(_model(), 20).init(THETA),
     descent.Descent: lambda: vifa.VIFA(_model(), 20).init(_covariance()),
     silk.SILKState: lambda: silk.SILK().init(_silk()),
+    expected.ExpectedSILKState: lambda: expected.ExpectedSILK().init(_silk()),
     stochastic.StochasticSILKState: lambda: stochastic.StochasticSILK(2, 2).init(_silk()),
     # estimators, fitted by an older version; `estimators/test_saving.py` has those of today
     kalvi.LinearRegression: lambda: kalvi.load(file_of("linear")),

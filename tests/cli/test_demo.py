@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import json
 import sys
 from importlib.metadata import version
 
@@ -34,29 +35,84 @@ def test_help_names_the_commands():
     assert "reproduce" in text
 
 
+QUICK_NOTE = "quick run: smaller problems than the paper's, no verdict on it"
+
+
+def claims(folder):
+    with open(folder / "claims.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_reproduce_one_figure(tmp_path):
-    result = run("reproduce", "rvga", 12, "--quick", "--out", tmp_path)
+    result = run("reproduce", "rvga", 12, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "3 of 3 claims held" in result.output
     folder = tmp_path / "rvga"
     assert sorted(p.name for p in folder.iterdir()) == [
-        "claims_12.csv",
+        "claims.csv",
         "figure_12.csv",
+        "figure_12.json",
         "figure_12.png",
     ]
-    with open(folder / "claims_12.csv", newline="") as file:
-        assert [row["verdict"] for row in csv.DictReader(file)] == ["held"] * 3
+    assert [row["verdict"] for row in claims(folder)] == ["held"] * 3
     assert (folder / "figure_12.png").read_bytes().startswith(b"\x89PNG")
+    record = json.loads((folder / "figure_12.json").read_text())
+    assert record["run"] == "full" and record["seconds"] > 0 and "cores" in record["machine"]
 
 
-def test_reproduce_all_figures(tmp_path, monkeypatch):
-    experiments = importlib.import_module("papers.rvga")
-    monkeypatch.setattr(experiments, "FIGURES", {n: experiments.FIGURES[n] for n in (1, 2)})
-    result = run("reproduce", "rvga", "--quick", "--out", tmp_path)
+def test_a_quick_run_says_so_and_gives_no_verdict(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("kalvi.plots.save", lambda figure, path: drawn.append(figure))
+    result = run("reproduce", "rvga", 12, "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "3 of 4 claims held" in result.output
-    assert (tmp_path / "rvga" / "claims.csv").is_file()
-    assert len(list((tmp_path / "rvga").iterdir())) == 5
+    assert QUICK_NOTE in result.output and "claims held" not in result.output
+    assert drawn[0].get_supxlabel() == QUICK_NOTE
+    assert {row["verdict"] for row in claims(tmp_path / "rvga")} == {"quick run"}
+    with open(tmp_path / "rvga" / "figure_12.csv", newline="") as file:
+        assert {row["run"] for row in csv.DictReader(file)} == {"quick"}
+
+
+def test_reproduce_all_figures_and_resume(tmp_path, monkeypatch):
+    made = []
+
+    def counted(number):
+        figure = experiments.FIGURES[number]
+        return lambda quick: made.append(number) or figure(quick)
+
+    experiments = importlib.import_module("papers.rvga")
+    monkeypatch.setattr(experiments, "FIGURES", {n: counted(n) for n in (1, 2)})
+    monkeypatch.setattr(papers, "PAPERS", {"rvga": "papers.rvga"})
+    for arguments in (["rvga", "1"], ["all", "--resume"], ["rvga", "--resume", "--quick"]):
+        result = CliRunner().invoke(papers.reproduce, [*arguments, "--out", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+    assert made == [1, 2]
+    assert len(claims(tmp_path / "rvga")) == 5
+    assert len(list((tmp_path / "rvga").iterdir())) == 7
+
+
+def test_a_quick_run_does_not_count_as_done(tmp_path):
+    arguments = ["rvga", "1", "--out", str(tmp_path)]
+    for more in (["--quick"], ["--resume"]):
+        result = CliRunner().invoke(papers.reproduce, [*arguments, *more])
+        assert result.exit_code == 0, result.output
+    assert {row["verdict"] for row in claims(tmp_path / "rvga")} <= {"held", "refuted"}
+
+
+def test_how_long_is_left():
+    assert papers._left([600.0, 300.0], 2.0) == ", about 30 min left"
+    assert papers._left([600.0, None], 0.5) == ", about 5 min left and 1 of unknown length"
+    assert papers._left([None], 1.0) == ""
+
+
+def test_a_stop_keeps_what_was_made(tmp_path, monkeypatch):
+    def stopped(quick):
+        raise KeyboardInterrupt
+
+    experiments = importlib.import_module("papers.rvga")
+    monkeypatch.setattr(experiments, "FIGURES", {12: experiments.FIGURES[12], 13: stopped})
+    result = CliRunner().invoke(papers.reproduce, ["rvga", "--out", str(tmp_path)])
+    assert "stopped; what was made is kept, and --resume makes the rest." in result.output
+    assert (tmp_path / "rvga" / "figure_12.json").is_file()
 
 
 @pytest.mark.slow(reason="compiles the demo and draws it")
@@ -88,9 +144,8 @@ def test_a_table_that_is_not_there(tmp_path):
 def test_reproduce_a_table(tmp_path):
     result = run("reproduce", "lrvga", "table3", "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "2 of 2 claims held" in result.output
     names = sorted(p.name for p in (tmp_path / "lrvga").iterdir())
-    assert names == ["claims_table3.csv", "table3.csv", "table3.png"]
+    assert names == ["claims.csv", "table3.csv", "table3.json", "table3.png"]
 
 
 def test_a_paper_that_is_not_there():

@@ -28,7 +28,8 @@ HOLES = np.where(SEEN, X, np.nan)
 
 
 def model(**settings):
-    settings = {"row_locations": LOCATIONS, "col_locations": "unordered"} | settings
+    usual = {"row_locations": LOCATIONS, "col_locations": "unordered", "bound": "polya_gamma"}
+    settings = usual | settings
     return kalvi.BinaryFactorization(K, random_state=0, **settings)
 
 

@@ -64,13 +64,18 @@ def test_roots_and_solves():
     assert_close(solved, np.linalg.solve(cov, v), 1e-12)
 
 
+def shrunk_root(root, x, scale):
+    rows = x @ root
+    return linalg.shrink_root(root, rows, rows @ rows.T, scale)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 5, 9])
 def test_shrink_root_adds_precision(rows):
     rng = np.random.default_rng(rows)
     root, x = rng.normal(size=(5, 5)), rng.normal(size=(rows, 5))
     curvature = np.exp(rng.normal(size=rows))
     curvature[0] = 0.0
-    shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.sqrt(curvature))
+    shrunk = shrunk_root(jnp.asarray(root), jnp.asarray(x), jnp.sqrt(curvature))
     precision = np.linalg.inv(root @ root.T) + x.T @ np.diag(curvature) @ x
     assert_close(shrunk @ shrunk.T, np.linalg.inv(precision), 1e-10)
 
@@ -87,7 +92,7 @@ def test_block_diagonal_products_and_the_roots_they_shrink():
     assert_close(
         linalg.scale_blocks_transposed(jnp.asarray(blocks), jnp.asarray(x)), whole.T @ x, 1e-14
     )
-    shrunk = linalg.shrink_root(jnp.asarray(root), jnp.asarray(x @ root), jnp.asarray(blocks))
+    shrunk = shrunk_root(jnp.asarray(root), jnp.asarray(x), jnp.asarray(blocks))
     precision = np.linalg.inv(root @ root.T) + x.T @ whole @ whole.T @ x
     assert_close(shrunk @ shrunk.T, np.linalg.inv(precision), 1e-10)
 
@@ -113,15 +118,15 @@ def test_semidefinite_root_of_regular_singular_and_badly_scaled_matrices():
 
 def test_shrink_root_of_no_curvature_is_the_root_itself():
     rng = np.random.default_rng(3)
-    root, rows = jnp.asarray(rng.normal(size=(4, 4))), jnp.asarray(rng.normal(size=(2, 4)))
-    np.testing.assert_array_equal(linalg.shrink_root(root, rows, jnp.zeros(2)), root)
+    root, x = jnp.asarray(rng.normal(size=(4, 4))), jnp.asarray(rng.normal(size=(2, 4)))
+    np.testing.assert_array_equal(shrunk_root(root, x, jnp.zeros(2)), root)
 
 
 def test_shrink_root_stays_positive_where_subtraction_fails():
     # prior variance 1e6, noise 1e-6, float32: the subtractive update loses every digit of 1e-6
     root = jnp.eye(2, dtype=jnp.float32) * 1e3
     x = jnp.asarray([[1.0, 1.0]], jnp.float32)
-    shrunk = linalg.shrink_root(root, x @ root, jnp.asarray([1e3], jnp.float32))
+    shrunk = shrunk_root(root, x, jnp.asarray([1e3], jnp.float32))
     along = np.sum((np.asarray(x, np.float64) @ np.asarray(shrunk, np.float64)) ** 2)
     assert 0 < along < 1e-2  # exactly 1e-6; float32 roots know it to (1e3 · 6e-8)² at best
 

@@ -10,10 +10,11 @@ import pytest
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Laplace, Poisson
-from kalvi.rules.klprox import LatentPrior, klprox
+from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.vga import vga
 from kalvi.streams import run
+from papers import klprox_steps
 from papers.klprox_fixed import Start, fixed
 from tests import problems
 from tests.problems import batch
@@ -184,3 +185,14 @@ def test_a_fixed_step_need_not_converge():
     assert best.converged
     assert np.sum(np.diff(found.elbo) < 0) > 20
     assert best.elbo - np.max(found.elbo[-20:]) > 1
+
+
+def test_ways_to_the_optimum_are_counted():
+    """On a made-up case: every way arrives, smaller steps later, and nothing ends above the optimum."""
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(12, 12))
+    case = klprox_steps.Case("made up", Bernoulli(), root @ root.T / 6, np.arange(12) % 2 * 1.0)
+    found = klprox_steps.ways(case, 200)
+    assert all(np.isfinite(way.iterations) for way in found.values())
+    assert found["β = 0.25, B"].iterations > found["β = 1, B"].iterations
+    assert all(abs(way.end) < 1e-3 for way in found.values())

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
+import scipy.stats
 from scipy.special import expit
 
 from papers import rvga, rvga_scalar
 from papers.rvga_data import SETTINGS, Setting, two_classes
 from papers.rvga_filters import compare
-from papers.rvga_plane import log_evidence
+from papers.rvga_plane import divergences, log_evidence
 
 # final KL (Z = 1) of the authors' code on the stored rows by quadrature, to the digits printed:
 # implicit, explicit, EKF, QKF, Laplace, best Gaussian
@@ -58,17 +59,16 @@ LAPLACE_RTOL = 4e-4
 SOLVER = 2e-4  # and their implicit equations are solved to residuals of 3e-4
 REFUTED = {
     1: ["The two may be used indifferently"],
-    4: ["The explicit scheme runs second"],
-    9: ["R-VGA beats the batch Laplace approximation (σ₀ = 1)"],
+    4: ["The explicit scheme runs second in most experiments"],
     13: [
-        "Fixed-point iterations do not converge at ν₀ = 1 ",
-        "Fixed-point iterations do not converge at ν₀ = 5 ",
+        "Fixed-point iterations oscillate and do not converge at ν₀ = 1 ",
+        "Fixed-point iterations oscillate and do not converge at ν₀ = 5 ",
     ],
-    14: ["R-VGA outperforms", "The explicit scheme runs second"],
-    15: ["The batch Laplace covariance is accurate"],
-    16: ["The batch Laplace covariance is accurate"],
+    14: ["The explicit scheme runs second in most experiments"],
+    15: ["The batch Laplace covariance is considered accurate"],
+    16: ["The batch Laplace covariance is considered accurate"],
 }
-"""What the numbers do not bear out, with quick=True and the stored rows."""
+"""What holds on no draw of the rows, with quick=True and the stored rows first."""
 
 
 LONG = pytest.mark.slow(reason="compiles and runs every method in up to a hundred dimensions")
@@ -98,7 +98,7 @@ def test_final_divergences_are_the_authors(data, number):
 )
 def test_claims_on_the_stored_rows(data, number):
     result = rvga.FIGURES[number](True)
-    refuted = [claim.text for claim in result.claims if not claim.held]
+    refuted = [claim.text for claim in result.claims if claim.verdict == "refuted"]
     assert len(refuted) == len(REFUTED.get(number, []))
     assert all(
         text.startswith(start) for text, start in zip(refuted, REFUTED.get(number, []), strict=True)
@@ -111,6 +111,7 @@ def test_claims_on_the_stored_rows(data, number):
 )
 def test_figures_from_generated_rows(monkeypatch, number):
     monkeypatch.delenv("KALVI_DATA", raising=False)
+    rvga._draws.cache_clear()
     result = rvga.FIGURES[number](True)
     assert result.number == number
     assert all(np.isfinite(list(claim.numbers.values())).all() for claim in result.claims)
@@ -118,8 +119,7 @@ def test_figures_from_generated_rows(monkeypatch, number):
         assert {row["rows"] for row in result.table} == {"generated"}
         lowest = min(row["above_best_gaussian"] for row in result.table)
         assert lowest == 0  # nothing beats the best Gaussian
-        kept = [claim for claim in result.claims if claim.text.startswith("R-VGA outperforms")]
-        assert all(claim.held for claim in kept)
+    rvga._draws.cache_clear()
     figure = result.draw()
     assert len(figure.axes) >= 1
     plt.close(figure)
@@ -139,6 +139,29 @@ def test_true_divergences_are_positive_and_log_z_agrees_with_quadrature():
     z, _ = scipy.integrate.dblquad(joint, -30, 30, -30, 30, epsabs=1e-13, epsrel=1e-10)
     assert log_z == pytest.approx(np.log(z), abs=1e-8)
     assert min(c.finals().values()) + log_z > 0
+
+
+def test_divergences_of_the_plane_against_quadrature():
+    """A posterior that is nearly Gaussian: all three from dense quadrature on one grid."""
+    setting = Setting("", 0, 2, 12, 2.0, 1.0, 5, 1.0)
+    c = compare(setting)
+    best, q = ((c.paths[m].mean[-1], c.paths[m].cov[-1]) for m in ("best Gaussian", "EKF"))
+    found = divergences(c.x, c.y, setting, best, q)
+    a = np.linspace(-9, 9, 901)
+    theta = np.stack(np.meshgrid(a, a), axis=-1)
+    joint = expit((2 * c.y - 1) * (theta @ c.x.T)).prod(axis=-1) * np.exp(-0.5 * (theta**2).sum(-1))
+    p = joint / joint.sum()
+    other = scipy.stats.multivariate_normal(*q).pdf(theta)
+    other /= other.sum()
+    half = (p + other) / 2
+
+    def kl(one, two):
+        return float(np.sum(one * np.log(np.maximum(one, 1e-300) / np.maximum(two, 1e-300))))
+
+    expected = {"left KL": kl(other, p), "right KL": kl(p, other)}
+    expected["JS"] = (kl(p, half) + kl(other, half)) / 2
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1e-6), name
 
 
 def test_two_classes_follow_the_recipe():

@@ -4,6 +4,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
 from kalvi.rules.general import (
@@ -18,6 +19,7 @@ from kalvi.rules.general import (
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import Explicit
 from kalvi.streams import run
+from kalvi.streams.datasets import two_classes
 from tests import laws, oracles, problems
 
 FORMS = [SecondOrder(), FirstOrder(), ZerothOrder()]
@@ -90,6 +92,28 @@ def test_printed_left_factor_is_wrong(form):
     before, after = np.linalg.inv(q.cov), np.linalg.inv(new.cov)
     np.testing.assert_allclose(after, before - after @ cross, rtol=1e-7)
     assert not np.allclose(after, before - before @ cross, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(f, marks=pytest.mark.slow(reason="compiles an ascent of each form"))
+        for f in FORMS[1:]
+    ]
+    + FORMS[:1],
+    ids=name,
+)
+def test_a_wide_and_wrong_prior_is_no_trap(form):
+    """Where plain iteration cycles, two thousand nats away (σ₀ = 100, |μ₀| = 10)."""
+    x, y = two_classes(2, 100, 2.0, 2.0, 10)
+    rows, prior = problems.batch(x, y), Dense(np.full(2, 50**0.5), 1e4 * np.eye(2))
+    state = run.fit(GeneralRVGA(logistic, form, GaussHermite(50)), prior, [rows])
+    scalar = run.fit(RVGA(Bernoulli()), prior, [rows]).posterior
+    ours, theirs = (
+        float(metrics.elbo(q, prior, Bernoulli(), rows)) for q in (state.posterior, scalar)
+    )
+    assert abs(ours - theirs) < 0.2  # the nodes are far apart beside the slope of σ at first
+    assert int(state.unsolved) <= 2
 
 
 def test_sampling_is_close_and_repeatable():

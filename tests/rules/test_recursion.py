@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
-from kalvi.likelihoods import Bernoulli, Normal, Probit
+from kalvi.likelihoods import Bernoulli, Normal, Poisson, Probit
 from kalvi.likelihoods.sites import Expected
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 from kalvi.predictors import MultiLinear, OffsetLinear, linear_predictor
+from kalvi.rules.recursion import Observations, find_sites
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx
 from tests import oracles
@@ -55,6 +56,15 @@ def rows_of_every_kind(observed):
     p = task(observed, 9)
     p.x[4] = 0
     return p
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Normal(), Poisson()])
+def test_rows_of_one_predictor_are_one_task_of_a_cpu(likelihood):
+    def sites(mean, cov):
+        observed = Observations(mean, mean, mean)
+        return find_sites(Implicit(), lambda j: likelihood, mean, cov, observed)
+
+    assert "xla_cpu_small_call" in jax.jit(sites).lower(jnp.ones(16), jnp.eye(16)).as_text()
 
 
 # blocks and weights ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +20,10 @@ class DaskPieces(NamedTuple):
 def dask() -> Any:
     """Dask, which is an optional dependency."""
     try:
-        return import_module("dask")
+        import dask.array
     except ImportError as error:
         raise ImportError("kalvi.distributed.fit needs Dask: pip install 'kalvi[dask]'.") from error
+    return dask
 
 
 def read_collection(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
@@ -33,11 +33,13 @@ def read_collection(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Da
             f"X must be a Dask array, data frame or bag; got {type(x).__name__}. Make one of it "
             "(dask.array.from_array(X, chunks=(100_000, -1))), or use the model's partial_fit."
         )
-    if isinstance(x, import_module("dask.array").Array):
+    if isinstance(x, dask().array.Array):
         return _of_array(x, y, weight, to_rows)
-    if isinstance(x, import_module("dask.bag").Bag):
+    from dask import bag, dataframe
+
+    if isinstance(x, bag.Bag):
         return _of_bag(x, y, weight, to_rows)
-    if isinstance(x, import_module("dask.dataframe").DataFrame):
+    if isinstance(x, dataframe.DataFrame):
         return _of_frame(x, y, weight, to_rows)
     raise TypeError(f"X must be a Dask array, data frame or bag; got {type(x).__name__}.")
 
@@ -63,7 +65,7 @@ def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPiec
 
 def _beside(name: str, column: Any, x: Any) -> list[Any]:
     """A column, cut into the chunks of the rows of x."""
-    array = import_module("dask.array")
+    array = dask().array
     known = not any(np.isnan(size) for size in x.chunks[0])
     if not isinstance(column, array.Array):
         column = np.asarray(column)

@@ -117,12 +117,14 @@ class Dense(Updatable):
 
     def view(self, x: Block) -> View:
         rows = x @ self.root
+        cov = rows @ rows.T
 
         def absorb(coefficients: PerRow, curvature: Curvature) -> "Dense":
             mean = self.mean + self.root @ (rows.T @ coefficients)
-            return Dense.from_root(mean, linalg.shrink_root(self.root, rows, scale_of(curvature)))
+            root = linalg.shrink_root(self.root, rows, cov, scale_of(curvature))
+            return Dense.from_root(mean, root)
 
-        return View(x @ self.mean, rows @ rows.T, absorb)
+        return View(x @ self.mean, cov, absorb)
 
     def absorb_exactly(self, x: Block, coefficients: PerRow, curvature: PerRow) -> Updatable:
         return self.view(x).absorb(coefficients, curvature)

@@ -6,11 +6,13 @@ implicit   the search for the optimal site
 scalar     one predictor: Normal, Bernoulli, Probit, Poisson, Laplace, StudentT
 logistic   the Gaussian integrals of the logistic function, accurate or as the paper has them
 vector     several predictors: Softmax, MultiNormal
+correlated several numbers with correlated noise: CorrelatedNormal
 custom     made of a log-probability (Custom), or of draws (Sampled)
 projected  several predictors along a few directions (Projected)
 """
 
 from kalvi.likelihoods.base import Likelihood
+from kalvi.likelihoods.correlated import CorrelatedNormal
 from kalvi.likelihoods.custom import Custom
 from kalvi.likelihoods.logistic import InverseProbit, ScaleMixture
 from kalvi.likelihoods.scalar import Bernoulli, Laplace, Normal, Poisson, Probit, StudentT
@@ -18,6 +20,7 @@ from kalvi.likelihoods.vector import MultiNormal, Softmax
 
 __all__ = [
     "Bernoulli",
+    "CorrelatedNormal",
     "Custom",
     "InverseProbit",
     "Laplace",

@@ -13,7 +13,8 @@ convex when log p is concave in f. With g = E[∂ log p], γ = −E[∂² log p]
     J_t = t − √v₀ w g,        J_r = r − 1/r + r v₀ w γ,        J_tt = 1 + v₀ w γ,
     J_tr = r v₀^{3/2} w γ′,   J_rr = 1 + 1/r² + v₀ w γ + 2 r² v₀² w ∂γ/∂v.
 
-Levenberg–Marquardt steps of a fixed number: one is taken only if J falls, and damped more if not.
+Levenberg–Marquardt steps: one is taken only if J falls, and damped more if not. Where the equations hold
+to half of the digits, one step more gives the others and ends the search.
 
 For several predictors the equations, in the coordinates of a root of V, are those of a variational bound
 with one observation, which `natural_gradient` climbs.
@@ -24,11 +25,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg, natural_gradient
 from kalvi.numerics.expectations import panels
+from kalvi.numerics.loops import search
 from kalvi.numerics.namespaces import Scalar
 
 Vector = Float[Array, " c"]
@@ -61,6 +63,12 @@ class _Point(NamedTuple):
     hess: tuple[Scalar, Scalar, Scalar]
     curvature: Scalar
 
+    def is_solved(self) -> Bool[Array, ""]:
+        """Whether the equations hold to half of the digits."""
+        first, second = (jnp.abs(slope) for slope in self.grad)
+        off = jnp.maximum(first / (1 + jnp.abs(self.t)), second * self.r)
+        return off < jnp.sqrt(jnp.finfo(off.dtype).eps)
+
 
 def solve_implicit(
     expect: Callable[[Scalar, Scalar], Expected],
@@ -88,22 +96,21 @@ def solve_implicit(
         j_rr = 1 + 1 / r**2 + growth + 2 * weight * (r * var) ** 2 * spread
         return _Point(t, r, height, grad, (1 + growth, j_tr, j_rr), curvature)
 
-    def advance(_, state):
-        here, damping = state
+    def advance(state):
+        here, damping, _ = state
         there = at(*_damped_newton(here, damping))
         slack = 4 * jnp.finfo(mean.dtype).eps * jnp.abs(here.height)
         better = there.height <= here.height + slack
         finite = jnp.isfinite(there.grad[0] + there.grad[1] + sum(there.hess))
-        here = jax.tree.map(lambda a, b: jnp.where(better & finite, a, b), there, here)
-        return here, jnp.where(better & finite, damping / 8, 4 * damping + 1e-3)
+        new = jax.tree.map(lambda a, b: jnp.where(better & finite, a, b), there, here)
+        return new, jnp.where(better & finite, damping / 8, 4 * damping + 1e-3), here.is_solved()
 
     start = _start(at, jnp.stack([jnp.zeros_like(mean), (peak - mean) / std]))
-    here, _ = jax.lax.fori_loop(
-        0, STEPS if thorough else QUICK_STEPS, advance, (start, jnp.zeros_like(mean))
-    )
-    off = jnp.maximum(jnp.abs(here.grad[0]) / (1 + jnp.abs(here.t)), jnp.abs(here.grad[1]) * here.r)
+    most = STEPS if thorough else QUICK_STEPS
+    state = start, jnp.zeros_like(mean), jnp.asarray(False)
+    here, _, _ = search(lambda state: ~state[2], advance, state, most)
     # t/√v₀ rather than w g: the mean that follows is then as good as t, also where v₀ γ is enormous
-    return Site(here.t / std, weight * here.curvature, off < jnp.sqrt(jnp.finfo(mean.dtype).eps))
+    return Site(here.t / std, weight * here.curvature, here.is_solved())
 
 
 def _damped_newton(here: _Point, damping: Scalar) -> tuple[Scalar, Scalar]:
@@ -155,24 +162,28 @@ def solve_poisson(
 
     low, high = balance(mean + gain * y), balance(mean + gain * y + var / 2)
 
-    def narrow(_, state):
-        low, high, tau = state
+    def imbalance(tau):
+        """h(τ), the size of its terms, and g e^τ."""
         grown = jnp.exp(log_gain + tau)
         value = tau + grown - var / (2 * (1 + grown)) - mean - gain * y
+        return value, 1 + jnp.abs(tau) + grown + var + jnp.abs(mean) + gain * y, grown
+
+    def narrow(state):
+        low, high, tau, _ = state
+        value, size, grown = imbalance(tau)
         low, high = jnp.where(value < 0, tau, low), jnp.where(value < 0, high, tau)
         move = tau - value / (1 + grown + var * grown / (2 * (1 + grown) ** 2))
-        return low, high, jnp.where((move < low) | (move > high), (low + high) / 2, move)
+        new = jnp.where((move < low) | (move > high), (low + high) / 2, move)
+        return low, high, new, jnp.abs(value) <= eps**0.75 * size  # the step gives the other digits
 
-    steps = STEPS if thorough else QUICK_STEPS
-    tau = jax.lax.fori_loop(0, steps, narrow, (low, high, high))[2]
-    grown = jnp.exp(log_gain + tau)
-    value = tau + grown - var / (2 * (1 + grown)) - mean - gain * y
-    scale = jnp.abs(tau) + grown + var + jnp.abs(mean) + gain * y
+    eps, most = float(jnp.finfo(var.dtype).eps), STEPS if thorough else QUICK_STEPS
+    start = low, high, high, jnp.asarray(False)
+    tau = search(lambda state: ~state[3], narrow, start, most)[2]
+    value, size, grown = imbalance(tau)
     rate, shift = jnp.exp(tau), tau - var / (2 * (1 + grown)) - mean
     # where the site outweighs the prior, τ knows the new mean better than y − e^τ does
     step = jnp.where(grown > 1, shift / jnp.maximum(var, tiny), weight * (y - rate))
-    solved = jnp.abs(value) <= 100 * jnp.finfo(var.dtype).eps * (1 + scale)
-    return Site(step, weight * rate, solved)
+    return Site(step, weight * rate, jnp.abs(value) <= 100 * eps * size)
 
 
 def solve_implicit_vector(

@@ -18,8 +18,8 @@ The implicit R-VGA step (eqs. 64-66, with a weight ω) asks for the (m, v) that 
 The root is unique. It is mirrored so that m ≥ 0 (S(−m) = 1 − S(m)) and sought in u = m/Ω, Ω² = v + β²,
 where S and ΩG hardly depend on v: given b = ω v₀ ΩG/β the second equation is a cubic in Ω/β with one
 root above 1, and the first is a scalar equation in u, solved by Newton steps on the logarithm right of
-the root, where S decays like a Gaussian, and plain ones left of it. All loops have fixed lengths. Rows
-of an ordinary variance are solved by Newton's method from the explicit step, without that search.
+the root, where S decays like a Gaussian, and plain ones left of it. Rows of an ordinary variance are
+solved by Newton's method from the explicit step, and need no search.
 """
 
 from abc import abstractmethod
@@ -33,6 +33,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float
 
+from kalvi.numerics.loops import search
 from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of, scipy_of
 
 Values = Float[AnyArray, "*n"]
@@ -88,42 +89,45 @@ class LogisticIntegrals(eqx.Module):
         """E σ(−a) alone, of any number of margins."""
 
     @abstractmethod
-    def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
-        """m and v, close enough for Newton's method to converge, from any start."""
+    def _near(self, step: "_Step", far: Bool[Array, ""]) -> tuple[Scalar, Scalar]:
+        """m and v, close enough for Newton's method to converge, from any start; no search if not `far`."""
 
     def implicit(
         self, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
     ) -> Margin:
         """The implicit step from the margin's present law; Newton's method alone if not thorough."""
         step = _mirror(mean, var, weight)
-        near = self._near(step) if thorough else self._explicit(step)
-        return self._polish(step, NEWTON_STEPS, *near)
+        point = self._polish(step, step.start, step.var, explicitly=True)
+        if thorough:
+            far = ~_is_solved(point)
+            point = jax.lax.cond(
+                far,
+                lambda: self._polish(step, *self._near(step, far), explicitly=False),
+                lambda: point,
+            )
+        return _unmirror(step, point)
 
-    def _explicit(self, step: "_Step") -> tuple[Scalar, Scalar]:
-        """m and v after the explicit step."""
-        tail = self.tail(step.start, step.var)
-        growth = 1 + step.gain * tail.slope
-        return step.start + step.gain * tail.value / growth, step.var / growth
+    def _polish(self, step: "_Step", m: Scalar, v: Scalar, *, explicitly: bool) -> "_Point":
+        """Newton's method from m and v until the equations hold; the first step may be the explicit one."""
+        zero = jnp.zeros_like(m)
 
-    def _polish(self, step: "_Step", steps: int, m: Scalar, v: Scalar) -> Margin:
-        m, v = jax.lax.fori_loop(0, steps, lambda _, point: self._newton(step, *point), (m, v))
-        tail = self.tail(m, v)
-        return _unmirror(
-            step, tail.value, tail.slope, _residual(step, m, v, tail.value, tail.slope)
-        )
+        def advance(point: _Point) -> _Point:
+            m, v, *_ = point
+            tail = self.tail(m, v)
+            new_m, new_v = _newton(step, m, v, tail)
+            if explicitly:
+                first = point.off == jnp.inf
+                explicit_m, explicit_v = _explicit(step, tail)
+                new_m, new_v = (
+                    jnp.where(first, explicit_m, new_m),
+                    jnp.where(first, explicit_v, new_v),
+                )
+            value = tail.value - tail.slope * (new_m - m) + tail.value_by_var * (new_v - v)
+            slope = tail.slope - tail.bend * (new_m - m) + tail.slope_by_var * (new_v - v)
+            return _Point(new_m, new_v, value, slope, _residual(step, m, v, tail.value, tail.slope))
 
-    def _newton(self, step: "_Step", m: Scalar, v: Scalar) -> tuple[Scalar, Scalar]:
-        """One Newton step on m − start − gain S = 0 and v (1 + gain G) − v₀ = 0."""
-        tail = self.tail(m, v)
-        growth = 1 + step.gain * tail.slope
-        f1 = m - step.start - step.gain * tail.value
-        f2 = v * growth - step.var
-        j12 = -step.gain * tail.value_by_var
-        j21 = -step.gain * v * tail.bend
-        j22 = growth + step.gain * v * tail.slope_by_var
-        scale = 1 / (growth * j22 - j12 * j21)
-        new_v = v - (growth * f2 - j21 * f1) * scale
-        return m - (f1 * j22 - j12 * f2) * scale, jnp.clip(new_v, v / 4, step.var)
+        start = _Point(m, v, zero, zero, zero + jnp.inf)
+        return search(lambda point: ~_is_solved(point), advance, start, NEWTON_STEPS + 1)
 
 
 class InverseProbit(LogisticIntegrals):
@@ -146,8 +150,8 @@ class InverseProbit(LogisticIntegrals):
             slope * (1 - k * mean * tanh) * k_by_var,
         )
 
-    def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
-        u, omega, slope = _solve_tail(_logistic_tail, step, TAIL_STEPS, _start(step))
+    def _near(self, step: "_Step", far: Bool[Array, ""]) -> tuple[Scalar, Scalar]:
+        u, omega, slope = _solve_tail(_logistic_tail, step, far, TAIL_STEPS, _start(step))
         return u * omega, step.var / (1 + step.gain * slope)
 
 
@@ -166,9 +170,9 @@ class ScaleMixture(LogisticIntegrals):
         value = self.value(mean, var)
         return Tail(value, jnp.sum(density), bend, bend / 2, twist / 2)  # ∂/∂v = ½ ∂²/∂m²
 
-    def _near(self, step: "_Step") -> tuple[Scalar, Scalar]:
-        u, omega, _ = _solve_tail(_normal_tail, step, TAIL_STEPS, _start(step))
-        u, omega, slope = _solve_tail(self._scaled_tail, step, LAGGED_STEPS, (u, omega, omega))
+    def _near(self, step: "_Step", far: Bool[Array, ""]) -> tuple[Scalar, Scalar]:
+        u, omega, _ = _solve_tail(_normal_tail, step, far, TAIL_STEPS, _start(step))
+        u, omega, slope = _solve_tail(self._scaled_tail, step, far, LAGGED_STEPS, (u, omega, omega))
         return u * omega, step.var / (1 + step.gain * slope)
 
     def _scaled_tail(self, u: Scalar, omega: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -212,6 +216,19 @@ class _Step(NamedTuple):
     right: Array  # whether it was not mirrored
 
 
+class _Point(NamedTuple):
+    """Where a search goes next, S and G there to first order, and how far the equations were off before.
+
+    Where they hold to half of the digits, the next step and the first order give the others.
+    """
+
+    m: Scalar
+    v: Scalar
+    tail: Scalar  # S
+    slope: Scalar  # G
+    off: Scalar  # infinite before the first step
+
+
 def _mirror(mean: Scalar, var: Scalar, weight: Scalar) -> _Step:
     gain = weight * var
     middle = mean + gain / 2
@@ -219,9 +236,32 @@ def _mirror(mean: Scalar, var: Scalar, weight: Scalar) -> _Step:
     return _Step(jnp.where(right, mean, -mean - gain), gain, var, jnp.abs(middle), right)
 
 
-def _unmirror(step: _Step, tail: Scalar, slope: Scalar, off: Scalar) -> Margin:
-    tolerance = 500 * jnp.finfo(tail.dtype).eps
-    return Margin(jnp.where(step.right, tail, 1 - tail), slope, off < tolerance)
+def _is_solved(point: _Point) -> Bool[Array, ""]:
+    return point.off < float(jnp.finfo(point.tail.dtype).eps) ** 0.5
+
+
+def _unmirror(step: _Step, point: _Point) -> Margin:
+    tail = jnp.where(step.right, point.tail, 1 - point.tail)
+    return Margin(tail, point.slope, _is_solved(point))
+
+
+def _explicit(step: _Step, tail: Tail) -> tuple[Scalar, Scalar]:
+    """m and v after the explicit step."""
+    growth = 1 + step.gain * tail.slope
+    return step.start + step.gain * tail.value / growth, step.var / growth
+
+
+def _newton(step: _Step, m: Scalar, v: Scalar, tail: Tail) -> tuple[Scalar, Scalar]:
+    """One Newton step on m − start − gain S = 0 and v (1 + gain G) − v₀ = 0."""
+    growth = 1 + step.gain * tail.slope
+    f1 = m - step.start - step.gain * tail.value
+    f2 = v * growth - step.var
+    j12 = -step.gain * tail.value_by_var
+    j21 = -step.gain * v * tail.bend
+    j22 = growth + step.gain * v * tail.slope_by_var
+    scale = 1 / (growth * j22 - j12 * j21)
+    new_v = v - (growth * f2 - j21 * f1) * scale
+    return m - (f1 * j22 - j12 * f2) * scale, jnp.clip(new_v, v / 4, step.var)
 
 
 def _residual(step: _Step, m: Scalar, v: Scalar, tail: Scalar, slope: Scalar) -> Scalar:
@@ -251,6 +291,7 @@ def _start(step: _Step) -> tuple[Scalar, Scalar, Scalar]:
 def _solve_tail(
     scaled_tail: Callable[[Scalar, Scalar], tuple[Scalar, Scalar, Scalar]],
     step: _Step,
+    far: Bool[Array, ""],
     steps: int,
     point: tuple[Scalar, Scalar, Scalar],
 ) -> tuple[Scalar, Scalar, Scalar]:
@@ -260,7 +301,7 @@ def _solve_tail(
     """
     tiny = jnp.finfo(step.gain.dtype).tiny
 
-    def advance(_, point):
+    def advance(point):
         u, omega, _ = point
         value, density, density_slope = scaled_tail(u, omega)
         slope = density / omega
@@ -279,7 +320,7 @@ def _solve_tail(
         move = jnp.where((travel > reach) & (reach > tiny), logarithmic, plain)
         return jnp.where(u < move, u / 2, jnp.minimum(u - move, 2 * u + 1)), omega, slope
 
-    return jax.lax.fori_loop(0, steps, advance, point)
+    return search(lambda _: far, advance, point, steps)
 
 
 def _cubic(b: Scalar, n: Scalar) -> Scalar:

@@ -110,7 +110,7 @@ class Softmax(Unbounded):
         average = weights @ p
         gradient = jnp.where(others, -average, jnp.sum(jnp.where(others, average, 0)))
         curvature = _laplacian(p.T @ linalg.scale_rows(weights, p)) / width
-        return Expected(width * (weights @ log_p[:, y.astype(int)]), gradient, curvature)
+        return Expected(width * (weights @ _of_class(log_p, y)), gradient, curvature)
 
     def implicit(
         self, y: Label, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
@@ -130,7 +130,7 @@ class Softmax(Unbounded):
         self, y: Label, mean: Vector, var: Matrix, weight: Scalar | float = 1.0
     ) -> Scalar:
         log_p, weights, _ = self._spread(mean, var)
-        return weight * jax.nn.logsumexp(log_p[:, y.astype(int)], b=weights)
+        return weight * jax.nn.logsumexp(_of_class(log_p, y), b=weights)
 
     def _spread(
         self, mean: Vectors, var: Matrices
@@ -147,6 +147,11 @@ class Softmax(Unbounded):
         f = mean[..., None, :] + (points @ root.swapaxes(-1, -2)) @ basis.T
         scaled = f / width[..., None, None]
         return scipy_of(scaled).special.log_softmax(scaled, axis=-1), weights, width
+
+
+def _of_class(values: Float[Array, "n c"], y: Label) -> Float[Array, " n"]:
+    """The column of the class."""
+    return jax.lax.dynamic_index_in_dim(values, y.astype(int), axis=1, keepdims=False)
 
 
 class MultiNormal(Unbounded):

@@ -238,11 +238,12 @@ def root_logdet(root: Float[Array, "d d"]) -> Float[Array, ""]:
 def shrink_root(
     root: Float[Array, "d d"],
     rows: Float[Array, "b d"],
+    products: Float[Array, "b b"],
     scale: Float[Array, " b"] | Float[Array, "n c c"],
 ) -> Float[Array, "d d"]:
-    """The root of ((R Rᵀ)⁻¹ + Xᵀ S Sᵀ X)⁻¹, given rows = X R and S as in `scale_blocks`."""
+    """The root of ((R Rᵀ)⁻¹ + Xᵀ S Sᵀ X)⁻¹, given rows = X R, rows rowsᵀ and S as in `scale_blocks`."""
     a = scale_blocks_transposed(scale, rows)
-    gram = a @ a.T
+    gram = scale_blocks_transposed(scale, scale_blocks_transposed(scale, products).T)
     identity = identity_like(gram)
     # the c rows of a block may be far more alike than rows of different observations
     lower = (cholesky if scale.ndim == 1 else steady_cholesky)(identity + gram)

@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from kalvi.numerics.platforms import is_traced_for_numpy
 from kalvi.system.forks import refuse_inherited_backend
 
 if TYPE_CHECKING:  # checkers would have the libraries told apart in every formula
@@ -32,6 +33,9 @@ Setting = Values
 """A number of a rule that a program computes with: a new value makes no new program."""
 
 T = TypeVar("T")
+
+WRITTEN_OUT = 8
+"""Programs for NumPy have loops of up to so many steps written out: indices are then numbers."""
 
 
 def is_jax(*values: Any) -> bool:
@@ -79,7 +83,7 @@ def as_array(value: Any) -> AnyArray:
 
 def repeat(n: int, step: Callable[[Any, T], T], start: T) -> T:
     """step(n − 1, … step(1, step(0, start))), as a loop of JAX if the start is made of its arrays."""
-    if is_jax(start):
+    if is_jax(start) and not (is_traced_for_numpy() and n <= WRITTEN_OUT):
         return jax.lax.fori_loop(0, n, step, start)
     for i in range(n):
         start = step(i, start)

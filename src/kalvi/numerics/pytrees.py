@@ -12,7 +12,6 @@ without a copy.
 """
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -208,7 +207,8 @@ def _restore_leaf(leaf: Leaf, part: Any, traced: bool) -> Any:
     part = np.asarray(part).reshape(leaf.shape)
     if leaf.numpy:
         return part.astype(leaf.dtype)
-    torch = import_module("torch")
+    import torch  # pyright: ignore[reportMissingImports]
+
     return torch.from_numpy(part.copy()).to(dtype=getattr(torch, leaf.dtype), device=leaf.device)
 
 

@@ -77,18 +77,19 @@ def compose(
     title: str = "",
     size: tuple[Number, Number] | None = None,
 ) -> Figure:
-    """A figure of rows of panels, each a function that takes `axes`; rows may differ in length."""
+    """A figure of rows of panels, each a function that takes `axes`; rows of one length are aligned."""
     n_rows, n_columns = len(panels), max(map(len, panels))
     size = size or (4.2 * n_columns, 3.9 * n_rows)
     with style():
         figure = plt.figure(figsize=size)
         figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-        outer = figure.add_gridspec(n_rows, 1)
+        even = all(len(row) == n_columns for row in panels)
+        grid = figure.add_gridspec(n_rows, n_columns if even else 1)
         for i, row in enumerate(panels):
-            inner = outer[i].subgridspec(1, len(row))
+            cells = grid if even else grid[i].subgridspec(1, len(row))
             for j, draw in enumerate(row):
                 if draw is not None:
-                    draw(axes=figure.add_subplot(inner[j]))
+                    draw(axes=figure.add_subplot(cells[i, j] if even else cells[j]))
         if title:
             figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
     return figure

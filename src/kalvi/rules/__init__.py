@@ -49,6 +49,7 @@ SILK: document 004, "Scaleable inference for logistic Kalmans" (2019).
 |        | 7: first guess                              | `silk.start`                       |
 |        | 9: interface (table in the package)         | `silk`                             |
 |        | sweeps; random pieces                       | `silk.SILK`, `silk.StochasticSILK` |
+|        | 3.2 without the bound                       | `silk.ExpectedSILK`                |
 """
 
 from importlib import import_module

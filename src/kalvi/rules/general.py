@@ -13,8 +13,11 @@ parameters the implicit scheme is the fixed point of
 
     P⁻¹ ← P₀⁻¹ − H(μ, P),        P⁻¹μ ← P₀⁻¹μ₀ + g(μ, P) − H(μ, P) μ,
 
-started at the previous Gaussian: one iteration is the explicit scheme, several approach the implicit
-one. A step that would lose positive definiteness is halved until it does not.
+and the maximum of E[log p] − KL(q ‖ N(μ₀, P₀)). One iteration from the previous Gaussian is the explicit
+scheme, its step halved while it would lose positive definiteness. Plain iteration need not converge: under
+a wide prior it cycles, far from the optimum. The implicit scheme is therefore an ascent of that bound
+(`numerics.natural_gradient`), in coordinates where the previous Gaussian is N(0, I), which accepts no step
+that lowers it.
 """
 
 from abc import abstractmethod
@@ -31,6 +34,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from kalvi.gaussians import Dense, Gaussian
 from kalvi.numerics import expectations, linalg
 from kalvi.numerics.namespaces import Scalar
+from kalvi.numerics.natural_gradient import WhitenedSums, climb_gaussian
 from kalvi.rules.base import Batch, StreamRule
 
 Vector = Float[Array, " d"]
@@ -38,8 +42,13 @@ Matrix = Float[Array, "d d"]
 LogLikelihood = Callable[[Vector, Float[Array, " i"], Scalar], Scalar]
 
 HALVINGS = 12
-SETTLED = 1e-3
-"""An iteration that still moves the mean by more posterior standard deviations than this is not settled."""
+TOLERANCE = 1e-18
+"""Nats: the ascent of a row ends where its squared natural-gradient norm is less."""
+SETTLED = 1e-6
+"""A row whose squared norm is still more than this is not settled."""
+ROUGHNESS = 0.1
+"""The bound and its gradient come from the same points but agree only up to their error; a step that
+lowers the norm may lower the bound by this share of it."""
 
 
 class Points(eqx.Module):
@@ -137,13 +146,13 @@ class GeneralRVGA(StreamRule[GeneralRVGAState]):
     log_likelihood : callable (theta, x, y) -> log p(y | x, theta)
     form : SecondOrder(), FirstOrder() or ZerothOrder()
     points : SigmaPoints(), Sampling(pairs) or GaussHermite(order)
-    iterations : 1 is the explicit scheme; several approach the implicit one
+    iterations : 1 is the explicit scheme; with more, the implicit one, found in at most as many
     """
 
     log_likelihood: LogLikelihood
     form: Form = SecondOrder()
     points: Points = SigmaPoints()
-    iterations: int = eqx.field(static=True, default=10)
+    iterations: int = eqx.field(static=True, default=50)
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> GeneralRVGAState:
         return GeneralRVGAState(prior.to_dense(), jnp.zeros((), jnp.int32))
@@ -171,33 +180,55 @@ class GeneralRVGA(StreamRule[GeneralRVGAState]):
         weights: Float[Array, " n"],
     ) -> GeneralRVGAState:
         q0 = state.posterior
-        precision = q0.precision.to_dense()
-        shift = precision @ q0.mean
 
         def log_prob(theta):
             return row.weight * self.log_likelihood(theta, row.x, row.y)
 
-        def advance(_, carry):
-            q, now, _, _ = carry
-            gradient, hessian = self.form.derivatives(log_prob, q, z, weights)
-            hessian = (hessian + hessian.T) / 2
-            target = precision - hessian, shift + gradient - hessian @ q.mean
-            new, natural, found = _towards(now, target)
-            moved = jnp.max(jnp.abs(new.mean - q.mean) / jnp.sqrt(jnp.sum(new.root**2, axis=1)))
-            q = jax.tree.map(lambda a, b: jnp.where(found, a, b), new, q)
-            return q, natural, found, moved
-
-        start = (q0, (precision, shift), jnp.asarray(True), jnp.zeros((), q0.mean.dtype))
-        q, _, found, moved = jax.lax.fori_loop(0, self.iterations, advance, start)
+        absorb = self._explicit if self.iterations == 1 else self._implicit
+        q, solved = absorb(q0, log_prob, z, weights)
         present = row.weight > 0
-        solved = found & ((moved < SETTLED) | (self.iterations == 1))
         posterior = jax.tree.map(lambda a, b: jnp.where(present, a, b), q, q0)
         return GeneralRVGAState(posterior, state.unsolved + (present & ~solved).astype(jnp.int32))
+
+    def _explicit(self, q0, log_prob, z, weights) -> tuple[Dense, Bool[Array, ""]]:
+        """One step from the previous Gaussian."""
+        precision = q0.precision.to_dense()
+        gradient, hessian = self.form.derivatives(log_prob, q0, z, weights)
+        hessian = (hessian + hessian.T) / 2
+        shift = precision @ q0.mean
+        target = precision - hessian, shift + gradient - hessian @ q0.mean
+        return _towards((precision, shift), target)
+
+    def _implicit(self, q0, log_prob, z, weights) -> tuple[Dense, Bool[Array, ""]]:
+        """The ascent, u being the parameters in units of the previous Gaussian."""
+
+        def whitened(u):
+            return log_prob(q0.mean + q0.root @ u)
+
+        def visit(mean, root):
+            q = Dense.from_root(mean, root)
+            gradient, hessian = self.form.derivatives(whitened, q, z, weights)
+            fit = weights @ jax.vmap(whitened)(mean[None, :] + z @ root.T)
+            return WhitenedSums(fit, gradient, -(hessian + hessian.T) / 2)
+
+        eye = linalg.identity_like(q0.root)
+        best, _, _ = climb_gaussian(
+            visit,
+            eye,
+            jnp.zeros_like(q0.mean),
+            rows=jnp.ones((), q0.mean.dtype),
+            tolerance=TOLERANCE,
+            max_passes=self.iterations,
+            roughness=ROUGHNESS,
+        )
+        root = linalg.root_from_precision(best.precision)
+        q = Dense.from_root(q0.mean + q0.root @ best.mean, q0.root @ root)
+        return q, best.gap <= jnp.maximum(SETTLED, best.floor)
 
 
 def _towards(
     now: tuple[Matrix, Vector], target: tuple[Matrix, Vector]
-) -> tuple[Dense, tuple[Matrix, Vector], Bool[Array, ""]]:
+) -> tuple[Dense, Bool[Array, ""]]:
     """A step towards the target in natural parameters, as long as the precision stays positive definite."""
     lengths = 0.5 ** jnp.arange(HALVINGS, dtype=now[1].dtype)
 
@@ -209,4 +240,4 @@ def _towards(
     found = jnp.any(finite) & jnp.all(jnp.isfinite(shift))
     precision, shift = jax.tree.map(lambda a, b: jnp.where(found, a, b), (precision, shift), now)
     root = linalg.root_from_precision(precision)
-    return Dense.from_root(root @ (root.T @ shift), root), (precision, shift), found
+    return Dense.from_root(root @ (root.T @ shift), root), found

@@ -28,6 +28,8 @@ from jaxtyping import Array, Bool, Float
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import shrinkage
 from kalvi.numerics import linalg
+from kalvi.numerics.loops import compact_loop
+from kalvi.numerics.platforms import platform
 from kalvi.numerics.rows import group_covariances
 from kalvi.rules.schemes import Scheme
 
@@ -79,12 +81,12 @@ def find_sites(
 ) -> BlockSites:
     """The sites of n observations one after the other, and what a structure absorbs of them all.
 
-    likelihood_of(j) is that of observation j. With one predictor an observation the recursion first uses
-    the scheme's quick search, and is done again with the thorough one where a row was not solved.
+    likelihood_of(j) is that of observation j. With one predictor an observation an accelerator first uses
+    the scheme's quick search, and repeats the recursion with the thorough one where a row was not solved.
     """
     if mean.ndim == 2:
         return _find_vectors(scheme, likelihood_of, mean, cov, observed)
-    if not scheme.searches or len(mean) == 1:
+    if platform() == "cpu" or not scheme.searches or len(mean) == 1:
         return _find_numbers(scheme, likelihood_of, mean, cov, observed, True)
     quick = _find_numbers(scheme, likelihood_of, mean, cov, observed, False)
     return jax.lax.cond(
@@ -103,27 +105,35 @@ def _find_numbers(
     thorough: bool,
 ) -> BlockSites:
     """One predictor an observation."""
-    y, weight, discount = observed
 
     def visit(j, carry):
         columns, rows = carry
-        past = columns[:, j]
-        column = cov[j] - (rows[:, 0] * past) @ columns
-        m, v = mean[j] + rows[:, 1] @ past, jnp.maximum(column[j], 0)
-        share = discount[j]
-        site = scheme.site(likelihood_of(j), y[j], m, share * v, weight[j], thorough=thorough)
+        past = _entry(columns, j, axis=1)
+        column = _entry(cov, j) - (rows[:, 0] * past) @ columns
+        m, v = _entry(mean, j) + rows[:, 1] @ past, jnp.maximum(_entry(column, j), 0)
+        label, weight, share = (_entry(each, j) for each in observed)
+        site = scheme.site(likelihood_of(j), label, m, share * v, weight, thorough=thorough)
         step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
         shrink = curvature / (1 + curvature * v)
         flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
         row = jnp.stack([shrink, step, curvature, m, v, *flags])
-        return columns.at[j].set(column), rows.at[j].set(row)
+        return _with_entry(columns, column, j), _with_entry(rows, row, j)
 
     empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
-    columns, rows = jax.lax.fori_loop(0, len(mean), visit, empty, unroll=2)
+    columns, rows = compact_loop(len(mean), visit, empty)
     shrink, step, curvature, m, v, solved, clipped = rows.T
     upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
     coefficient = jsl.solve_triangular(upper, step)
     return BlockSites(m, v, step, coefficient, curvature, solved, clipped)
+
+
+def _entry(a: Float[Array, "n *k"], j: Any, axis: int = 0) -> Float[Array, "*m"]:
+    return jax.lax.dynamic_index_in_dim(a, j, axis, keepdims=False)
+
+
+def _with_entry(a: Float[Array, "n k"], row: Float[Array, " k"], j: Any) -> Float[Array, "n k"]:
+    """The rows with another in place of row j."""
+    return jax.lax.dynamic_update_index_in_dim(a, row, j, 0)
 
 
 def _find_vectors(

@@ -2,9 +2,9 @@
 
 Formulas are written once, and the arrays they are given say who computes (`run`). This file says where a
 job's arrays should be. What NumPy learns from a row costs some fifty times what a compiled program does,
-and a program costs what NumPy needs for some ten thousand rows. So the first rows of a stream are NumPy's,
-and so are calls of a few rows later on; all others are compiled. The choice depends on counts alone, never
-on a clock: the same rows in the same calls give the same bits.
+and a program costs, the first time, what NumPy needs for some ten thousand rows. So the first rows of a
+stream are NumPy's, and so are calls of a few rows later on; all others are compiled. The choice depends on
+counts alone, never on a clock: the same rows in the same calls give the same bits.
 """
 
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from kalvi.numerics.namespaces import is_array, is_jax, on_device, on_host
 
 Tree = TypeVar("Tree")
 
-FIRST_ROWS = 2**14
+FIRST_ROWS = 2**12
 """NumPy learns from so many rows of a stream with one predictor and one prior, before a program does."""
 FEW_ROWS = 64
 """Calls of so many rows are NumPy's, whenever they come."""

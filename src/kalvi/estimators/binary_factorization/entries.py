@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int, Int8
+from scipy.special import betaln
 
 from kalvi.estimators.binary_factorization.locations import SortedAxis
 from kalvi.estimators.input_checks import refuse_lazy
@@ -27,10 +28,15 @@ Axes = tuple[SortedAxis, SortedAxis]
 
 
 class ReadEntries(NamedTuple):
-    """The observed entries, in the order of the places, and the sum of their weights."""
+    """The observed entries, in the order of the places, and the weights of all of them and of the ones."""
 
     observed: Observed
     total: float
+    ones: float
+
+    def constant_evidence(self) -> float:
+        """The log evidence of one unknown probability for all entries."""
+        return float(betaln(self.ones + 1, self.total - self.ones + 1))
 
 
 class _Whole(NamedTuple):
@@ -88,19 +94,21 @@ def read_entries(
     dtype = np.dtype(dtype)
     if sp.issparse(X) and _is_list(X, unstored):
         found = _read_stored(X, mask, weight, dtype)
-        seen, total = len(found.sign), found.weight
+        seen = len(found.sign)
     else:
         found = _read_whole(X, mask, weight, shape, dtype)
-        seen, total = int(np.count_nonzero(found.sign)), found.weight
+        seen = int(np.count_nonzero(found.sign))
     if not seen:
         raise ValueError(
             f"X must have at least one observed entry; all {shape[0] * shape[1]} are missing, "
             "masked or of weight 0."
         )
-    total = float(seen if total is None else total.sum(dtype=np.float64))
-    if seen < FEW * shape[0] * shape[1]:
-        return ReadEntries(found.as_list(axes), total)
-    return ReadEntries(found.as_table(axes), total)
+    if found.weight is None:
+        sums = seen, (seen + found.sign.sum(dtype=np.int64)) / 2
+    else:
+        sums = found.weight.sum(dtype=float), found.weight.sum(where=found.sign > 0, dtype=float)
+    few = seen < FEW * shape[0] * shape[1]
+    return ReadEntries(found.as_list(axes) if few else found.as_table(axes), *map(float, sums))
 
 
 def shape_of(X: Any) -> tuple[int, int]:

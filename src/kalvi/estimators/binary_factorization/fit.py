@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.estimators.binary_factorization.entries import Axes, ReadEntries
 from kalvi.estimators.binary_factorization.locations import (
     UNORDERED,
     SortedAxis,
+    group_numbers,
     locations_as_numbers,
     on_device,
 )
@@ -26,6 +29,7 @@ from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import (
     Moments,
     Neighbours,
+    Posterior,
     Side,
     Silk,
     bridge,
@@ -33,7 +37,26 @@ from kalvi.rules.silk import (
     log_likelihood,
 )
 from kalvi.rules.silk.model import double_sum
+from kalvi.rules.silk.priors import ROUGHEST
 from kalvi.streams import run
+
+NEAR_EDGE = 0.9
+"""Rates above this share of the highest that is searched are at the edge."""
+
+
+class Wanted(NamedTuple):
+    """Which rows or columns are asked for: by number, or at new locations; all if neither."""
+
+    index: Any
+    locations: Any
+    groups: Any
+
+
+class FactorDraws(NamedTuple):
+    """Draws of the factors, one after the other."""
+
+    rows: Float[np.ndarray, "n r k"]
+    cols: Float[np.ndarray, "n c k"]
 
 
 class FittedSide(NamedTuple):
@@ -53,7 +76,19 @@ class FittedSide(NamedTuple):
         """Posterior standard deviations, in the user's order."""
         return np.sqrt(np.asarray(self.side.posterior.var))[self.axis.location_numbers]
 
-    def moments(self, index: Any, locations: Any) -> Moments:
+    def complaints(self) -> list[str]:
+        """What looks like a poor optimum: repeated observations of groups with no smoothness at all."""
+        prior = self.side.prior
+        least = np.asarray(prior.gaps).min(initial=np.inf)
+        if self.axis.groups is None or np.asarray(prior.rate)[0] * least < NEAR_EDGE * ROUGHEST:
+            return []
+        return [
+            f"the strongest factor of the {self.name}s has a correlation length of "
+            f"{2 / float(prior.rate[0]):.3g}, shorter than every gap: either the groups do not persist, "
+            "or the optimum is poor. Try a start= from a fit of the groups, or fewer factors."
+        ]
+
+    def moments(self, index: Any, locations: Any, groups: Any) -> Moments:
         """The moments of some of the user's rows, or at new locations; of all rows if neither."""
         if locations is None:
             at = self.axis.location_numbers
@@ -61,10 +96,10 @@ class FittedSide(NamedTuple):
             return run.call(_moments, self.side).at(jnp.asarray(at))
         if index is not None:
             raise ValueError(f"give {self.name}s or {self.name}_locations, not both.")
-        return self.moments_at(locations)[0]
+        return self.moments_at(locations, groups)[0]
 
-    def moments_at(self, locations: Any) -> tuple[Moments, Float[Array, "t k"]]:
-        """Moments and variances at new locations."""
+    def moments_at(self, locations: Any, groups: Any) -> tuple[Moments, Float[Array, "t k"]]:
+        """Moments and variances at new locations, of these groups if there are groups."""
         parameter = f"{self.name}_locations"
         if not self.side.ordered:
             raise ValueError(
@@ -74,9 +109,12 @@ class FittedSide(NamedTuple):
         new = locations_as_numbers(parameter, locations)
         if not len(new):
             raise ValueError(f"{parameter} must hold at least one location; got none.")
+        chains = group_numbers(f"{self.name}_groups", groups, self.axis, len(new))
         size = 1 << (len(new) - 1).bit_length()  # few sizes to compile
-        padded = np.pad(new, (0, size - len(new)), mode="edge")
-        near = find_neighbours(self.axis.places.locations, padded, self.side.prior.mean.dtype)
+        padded, chains = (np.pad(a, (0, size - len(new)), mode="edge") for a in (new, chains))
+        known, dtype = self.axis.places, self.side.prior.mean.dtype
+        of_chains = None if known.chain is None else (known.chain, chains)
+        near = find_neighbours(known.locations, padded, dtype, of_chains)
         law, var = run.call(_moments_between, self.side, near)
         return law.at(jnp.arange(len(new))), var[: len(new)]
 
@@ -105,18 +143,34 @@ class MatrixFit:
         """The precision of the fit, whatever the parameter is now."""
         return np.dtype(self.silk.rows.posterior.mean.dtype)
 
-    def predict(self, rows: Any, cols: Any, row_locations: Any, col_locations: Any) -> np.ndarray:
-        """Probabilities that entries are 1; side by side if both rows and cols are given."""
-        predict = predict_matrix if rows is None or cols is None else predict_pairs
-        with matching_precision(self.dtype):
-            u = self.rows.moments(rows, row_locations)
-            v = self.cols.moments(cols, col_locations)
-            return predict(u, v, self.silk.rows.posterior.adds_mean)
+    def predict(self, rows: Wanted, cols: Wanted, z: float | None = None) -> np.ndarray:
+        """Probabilities that entries are 1; side by side if numbers of both are given.
 
-    def factors_at(self, side: FittedSide, locations: Any) -> tuple[np.ndarray, np.ndarray]:
+        z: their quantiles, so many deviations of the logit from the median.
+        """
+        predict = predict_matrix if rows.index is None or cols.index is None else predict_pairs
+        with matching_precision(self.dtype):
+            u, v = self.rows.moments(*rows), self.cols.moments(*cols)
+            return predict(u, v, self.silk.rows.posterior.adds_mean, z)
+
+    def sample(self, n_samples: int, key: PRNGKeyArray) -> FactorDraws:
+        """Draws of the factors of both sides, in the user's order."""
+        with matching_precision(self.dtype):
+            sides = zip((self.rows, self.cols), jr.split(key), strict=True)
+            drawn = [
+                np.asarray(run.call(_draws, side.side.posterior, key, n_samples))[
+                    :, side.axis.location_numbers
+                ]
+                for side, key in sides
+            ]
+        return FactorDraws(*drawn)
+
+    def factors_at(
+        self, side: FittedSide, locations: Any, groups: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations of the factors of a side at new locations."""
         with matching_precision(self.dtype):
-            law, var = side.moments_at(locations)
+            law, var = side.moments_at(locations, groups)
             return np.asarray(law.mean), np.sqrt(np.asarray(var))
 
     def mean_log_likelihood(self, entries: ReadEntries) -> float:
@@ -138,9 +192,26 @@ class MatrixFit:
             found, converged = transform_rows(self.silk, entries.observed, layout, how)
         return np.asarray(found.rows.posterior.mean)[rows.location_numbers], converged
 
+    def complaints(self, entries: ReadEntries) -> list[str]:
+        """What looks like a poor optimum, and what to do about it."""
+        found, elbo, constant = [], float(self.history[-1]), entries.constant_evidence()
+        if elbo < constant:
+            found.append(
+                f"the bound, {elbo:.0f}, is below the log evidence of one probability for all entries, "
+                f"{constant:.0f}: either the factors explain nothing, or the optimum is "
+                "poor. Try fewer factors, a start= from another fit, or row_groups= where rows are of "
+                "the same people again."
+            )
+        return found + [text for side in (self.rows, self.cols) for text in side.complaints()]
+
     def parts(self) -> dict[str, Any]:
         """The fit as a file or a pickle has it."""
         return dict(zip(PARTS, (self.silk, self.axes, self.history, self.converged), strict=True))
+
+
+def _draws(posterior: Posterior, key: PRNGKeyArray, n: int) -> Float[Array, "n r k"]:
+    noise = jr.normal(key, (n, *posterior.mean.shape), posterior.mean.dtype)
+    return jax.vmap(lambda one: posterior.draw(one))(noise)
 
 
 def _moments(side: Side) -> Moments:

@@ -25,6 +25,7 @@ class SortedAxis(NamedTuple):
     places: Locations  # of the sorted rows
     # the user's rows in the order of the places; None: as they are
     order: Int[np.ndarray, " r"] | None
+    groups: np.ndarray | None = None  # the names of the chains of the places; None: one chain
 
     @property
     def n(self) -> int:
@@ -56,23 +57,76 @@ def on_device(rows: SortedAxis, cols: SortedAxis, dtype: str) -> Layout:
     return rows.places.on_device(dtype), cols.places.on_device(dtype)
 
 
-def sort_axis(name: str, given: Any, n: int, ties: str) -> SortedAxis:
-    """The locations of n rows (or columns), `given` as the parameter `name`, in rising order."""
-    if given is None:
-        return SortedAxis(group_locations(np.arange(n, dtype=float)), None)
-    if isinstance(given, str) and given == UNORDERED:
-        return SortedAxis(unordered_locations(n), None)
-    locations = locations_as_numbers(name, given)
-    if len(locations) != n:
-        what = name.split("_")[0] + ("s" if name.startswith("row") else "umns")
+def sort_axis(name: str, given: Any, n: int, ties: str, groups: Any = None) -> SortedAxis:
+    """The locations of n rows (or columns), `given` as the parameter `name`, in rising order.
+
+    groups: who or what each row is of; only rows of one group are smooth along their locations.
+    """
+    unordered = isinstance(given, str) and given == UNORDERED
+    if groups is not None and unordered:
         raise ValueError(
-            f"{name} must hold one location for each of the {n} {what}; got {len(locations)}."
+            f"{_groups_of(name)} need {name}, numbers or dates or None for the order of the matrix; "
+            f"got {given!r}."
         )
-    order = np.argsort(locations, kind="stable")
+    if unordered:
+        return SortedAxis(unordered_locations(n), None)
+    locations = np.arange(n, dtype=float) if given is None else locations_as_numbers(name, given)
+    _check_length(name, "location", len(locations), n)
+    names, chains = None, None
+    if groups is not None:
+        names, chains = np.unique(_group_names(_groups_of(name), groups, n), return_inverse=True)
+    order = np.lexsort((locations,) if chains is None else (locations, chains))
     if np.array_equal(order, np.arange(n)):
         order = None
     rising = locations if order is None else locations[order]
-    return SortedAxis(group_locations(separate_ties(rising) if ties == "spread" else rising), order)
+    if order is not None and chains is not None:
+        chains = chains[order]
+    spread = separate_ties(rising, chains) if ties == "spread" else rising
+    return SortedAxis(group_locations(spread, chains), order, names)
+
+
+def group_numbers(parameter: str, given: Any, axis: SortedAxis, n: int) -> Int[np.ndarray, " t"]:
+    """The chains of n new locations, by the names of their groups."""
+    if (given is None) != (axis.groups is None):
+        need = "are needed where those of fit were given, and only there"
+        raise ValueError(f"{parameter} {need}.")
+    if given is None or axis.groups is None:
+        return np.zeros(n, int)
+    wanted = _group_names(parameter, given, n)
+    found = np.minimum(np.searchsorted(axis.groups, wanted), len(axis.groups) - 1)
+    unknown = np.flatnonzero(axis.groups[found] != wanted)
+    if unknown.size:
+        raise ValueError(
+            f"{parameter} must be groups of fit; {wanted[unknown[0]].item()!r} is none of its "
+            f"{len(axis.groups)}. For new rows use transform."
+        )
+    return found
+
+
+def _group_names(parameter: str, given: Any, n: int) -> np.ndarray:
+    """Names of groups, whole numbers or texts."""
+    names = np.asarray(given)
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        names = names.astype(str)
+    if names.ndim != 1 or names.dtype.kind not in "biuU":
+        raise ValueError(
+            f"{parameter} must be an array of whole numbers or of texts; got {names.dtype} of shape "
+            f"{names.shape}."
+        )
+    _check_length(parameter, "group", len(names), n)
+    return names
+
+
+def _check_length(parameter: str, what: str, found: int, n: int) -> None:
+    if found != n:
+        side = "rows" if parameter.startswith("row") else "columns"
+        raise ValueError(
+            f"{parameter} must hold one {what} for each of the {n} {side}; got {found}."
+        )
+
+
+def _groups_of(locations: str) -> str:
+    return locations.replace("_locations", "_groups")
 
 
 def locations_as_numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:

@@ -1,6 +1,6 @@
 """Smooth binary matrix factorisation as a scikit-learn estimator."""
 
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import warn
 
 import jax.random as jr
@@ -17,39 +17,34 @@ from kalvi.estimators.binary_factorization.entries import (
     read_entries,
     shape_of,
 )
-from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, fit_of
-from kalvi.estimators.binary_factorization.locations import on_device, sort_axis
+from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, Wanted, fit_of
+from kalvi.estimators.binary_factorization.learned import LearnedFactors
+from kalvi.estimators.binary_factorization.locations import SortedAxis, on_device, sort_axis
 from kalvi.estimators.binary_factorization.parameters import (
     check_piece,
     first_n_factors,
     make_settings,
     sort_guess,
 )
+from kalvi.estimators.binary_factorization.starts import best_start
 from kalvi.estimators.binary_factorization.sweeps import (
     SweepResult,
     SweepSettings,
     climb,
     climb_by_pieces,
-    guess_factors,
+    climb_expected,
     select_n_factors,
     take_guess,
 )
 from kalvi.estimators.decorators import all_or_nothing
 from kalvi.estimators.input_checks import seed_of
-from kalvi.estimators.pickling import PickledInParts
-from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.silk import Observed, Silk
+from kalvi.rules.silk import Observed
+
+REMEDY = "raise max_sweeps or tol."
 
 
-class Smoothness(NamedTuple):
-    """Correlation lengths of the factors, in units of the locations."""
-
-    rows: np.ndarray
-    cols: np.ndarray
-
-
-class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledInParts):
+class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LearnedFactors):
     """A binary matrix as a few factors of its rows and columns that vary smoothly along their order.
 
     An entry is 1 with probability σ(⟨uᵣ, α_c⟩). Each factor is a Gaussian process along the locations of
@@ -66,11 +61,19 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     row_locations, col_locations : None, array or "unordered", default None
         Where the rows and columns are: numbers or dates in any order. None is the order of the matrix,
         0, 1, 2, …; "unordered" has no smoothness along that side.
+    row_groups, col_groups : None or array, default None
+        Who or what each row (or column) is of, by name or number, where the same people or places come
+        again at other locations: factors are smooth along the locations of one group, and independent
+        between groups.
     posterior : {"chains", "mean_field", "coupled"}, default "chains"
         What the posterior may correlate: each factor along its locations, nothing at all (faster, and
         too sure of smooth factors), or everything of one side.
     solver : {"exact", "jacobi", "jacobi_search"}, default "exact"
         How a sweep finds the means; the others take a damped step, of a fixed or of the best length.
+    bound : {"expected", "polya_gamma"}, default "expected"
+        What the fit ends with. "polya_gamma" is the bound of the paper, quick and loose where
+        probabilities are near 0 or 1: priors become narrow and predictions too cautious. "expected" goes
+        on from its optimum with the expected log-likelihood itself, the logits taken as Gaussian.
     ties : {"share", "spread"}, default "share"
         Rows at one location share their factors, or are drawn apart evenly up to the next location.
     unstored : {None, "zero", "missing"}, default None
@@ -86,7 +89,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         At most; with batch_size, passes' worth of pieces.
     tol : float, default 1e-5
         The fit ends where five sweeps raise the bound by less than this many nats for each number in
-        the factors, of which there are (rows + columns) × factors; 0 goes on to `max_sweeps`.
+        the factors, of which there are (rows + columns) × factors; 0 goes on to `max_sweeps`. Sweeps with
+        bound="expected" end at a gain a hundred times larger.
     dtype : {"float64", "float32"}, default "float64"
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
@@ -133,7 +137,6 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
 
     fit_parts = PARTS
     n_features_in_: int
-    fit_: MatrixFit
 
     def __init__(
         self,
@@ -141,8 +144,11 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         *,
         row_locations=None,
         col_locations=None,
+        row_groups=None,
+        col_groups=None,
         posterior="chains",
         solver="exact",
+        bound="expected",
         ties="share",
         unstored=None,
         max_factors=None,
@@ -156,8 +162,11 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         self.n_factors = n_factors
         self.row_locations = row_locations
         self.col_locations = col_locations
+        self.row_groups = row_groups
+        self.col_groups = col_groups
         self.posterior = posterior
         self.solver = solver
+        self.bound = bound
         self.ties = ties
         self.unstored = unstored
         self.max_factors = max_factors
@@ -173,54 +182,69 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         """Learn from a matrix of 0, 1 and NaN (missing); y is ignored.
 
         mask is True where an entry was observed. An entry of weight w counts as w entries. start is a first
-        guess of the factors of the rows and of the columns, two arrays, such as those of another fit; None
-        takes singular vectors, which know little of matrices whose rows share hardly any columns.
+        guess of the factors of the rows and of the columns, two arrays, such as those of another fit. None
+        takes singular vectors, which know little of matrices whose rows share hardly any columns; with
+        groups, it also tries factors that do not change within a group, and goes on from the better.
         """
         settings, X = make_settings(self.get_params()), self._check_matrix(X, reset=True)
         shape = shape_of(X)
         n_factors = first_n_factors(self.get_params(), shape)
-        rows = sort_axis("row_locations", self.row_locations, shape[0], self.ties)
-        axes = rows, sort_axis("col_locations", self.col_locations, shape[1], self.ties)
+        axes = self._rows(shape[0]), self._cols(shape[1])
         with matching_precision(settings.dtype):
             entries = self._read(X, mask, weight, axes, settings.dtype)
             check_piece(settings, entries.observed, n_factors)
             found = self._climb(entries.observed, axes, n_factors, settings, start)
         self.fit_ = MatrixFit(found.silk, axes, found.history, found.converged)
         if not found.converged:
-            _warn(f"the bound still rose after {self.n_sweeps_} sweeps")
+            _warn(f"the bound still rose after {self.n_sweeps_} sweeps; {REMEDY}")
+        for complaint in self.fit_.complaints(entries):
+            _warn(complaint)
         return self
 
     def fit_transform(self, X, y=None, *, mask=None, weight=None, start=None) -> np.ndarray:
         """Fit, and the factors of the rows."""
         return self.fit(X, y, mask=mask, weight=weight, start=start).row_factors_
 
-    def transform(self, X, *, row_locations=None, mask=None, weight=None) -> np.ndarray:
+    def transform(
+        self, X, *, row_locations=None, row_groups=None, mask=None, weight=None
+    ) -> np.ndarray:
         """The factors of the rows of another matrix with the same columns, given theirs and the priors.
 
-        row_locations are needed where those of `fit` were given and the number of rows has changed.
+        row_locations and row_groups are needed where those of `fit` were given and the number of rows has
+        changed.
         """
         check_is_fitted(self)
         settings, X = make_settings(self.get_params()), self._check_matrix(X, reset=False)
-        given = self.row_locations if row_locations is None else row_locations
-        rows = sort_axis("row_locations", given, shape_of(X)[0], self.ties)
+        rows = self._rows(shape_of(X)[0], row_locations, row_groups)
         with matching_precision(self.fit_.dtype):
             entries = self._read(X, mask, weight, (rows, self.fit_.axes[1]), self.fit_.dtype)
         found, converged = self.fit_.transform(entries, rows, settings)
         if not converged:
-            _warn(f"the factors of the rows still moved after {settings.max_sweeps} sweeps")
+            _warn(
+                f"the factors of the rows still moved after {settings.max_sweeps} sweeps; {REMEDY}"
+            )
         return found
 
     def predict_proba(
-        self, rows=None, cols=None, *, row_locations=None, col_locations=None
+        self,
+        rows=None,
+        cols=None,
+        *,
+        row_locations=None,
+        col_locations=None,
+        row_groups=None,
+        col_groups=None,
     ) -> np.ndarray:
         """Probabilities that entries are 1, averaged over the posterior of the factors.
 
         Of the whole matrix; of some rows or some columns of it; of entries, if both rows and cols are
         given, which are then taken side by side; or of rows or columns at new locations, between the
-        known ones or beyond.
+        known ones or beyond, of these groups if there are groups.
         """
         check_is_fitted(self)
-        return self.fit_.predict(rows, cols, row_locations, col_locations)
+        return self.fit_.predict(
+            Wanted(rows, row_locations, row_groups), Wanted(cols, col_locations, col_groups)
+        )
 
     def score(self, X, y=None, *, mask=None, weight=None) -> float:
         """The mean log predictive probability of observed entries of the matrix that was fitted.
@@ -241,90 +265,18 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
         return self.fit_.mean_log_likelihood(entries)
 
     def factors_at(
-        self, *, row_locations=None, col_locations=None
+        self, *, row_locations=None, col_locations=None, row_groups=None, col_groups=None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations of the factors at new locations of rows, or of columns."""
+        """Means and standard deviations of the factors at new locations of rows, or of columns.
+
+        With groups: those that each location is of.
+        """
         check_is_fitted(self)
         if (row_locations is None) == (col_locations is None):
             raise ValueError("factors_at needs row_locations or col_locations, one of them.")
         if col_locations is None:
-            return self.fit_.factors_at(self.fit_.rows, row_locations)
-        return self.fit_.factors_at(self.fit_.cols, col_locations)
-
-    @property
-    def posterior_(self) -> Silk:
-        """The factors of both sides, rows and columns sorted by location."""
-        return self._fitted("posterior_").silk
-
-    @property
-    def row_factors_(self) -> np.ndarray:
-        """Posterior means of the factors of the rows."""
-        return self._fitted("row_factors_").rows.factors
-
-    @property
-    def col_factors_(self) -> np.ndarray:
-        """Posterior means of the factors of the columns."""
-        return self._fitted("col_factors_").cols.factors
-
-    @property
-    def row_stds_(self) -> np.ndarray:
-        """Posterior standard deviations of the factors of the rows."""
-        return self._fitted("row_stds_").rows.stds
-
-    @property
-    def col_stds_(self) -> np.ndarray:
-        """Posterior standard deviations of the factors of the columns."""
-        return self._fitted("col_stds_").cols.stds
-
-    @property
-    def row_prior_(self) -> OrnsteinUhlenbeck:
-        """The learned prior of the factors of the rows."""
-        return self._fitted("row_prior_").silk.rows.prior
-
-    @property
-    def col_prior_(self) -> OrnsteinUhlenbeck:
-        """The learned prior of the factors of the columns."""
-        return self._fitted("col_prior_").silk.cols.prior
-
-    @property
-    def row_rates_(self) -> np.ndarray:
-        """How fast the correlations of the factors of the rows fall."""
-        return np.asarray(self.row_prior_.rate)
-
-    @property
-    def col_rates_(self) -> np.ndarray:
-        """How fast the correlations of the factors of the columns fall."""
-        return np.asarray(self.col_prior_.rate)
-
-    @property
-    def smoothness_(self) -> Smoothness:
-        """Correlation lengths of the factors."""
-        return Smoothness(2 / self.row_rates_, 2 / self.col_rates_)
-
-    @property
-    def n_factors_(self) -> int:
-        """How many factors there are."""
-        return len(self.row_prior_.mean)
-
-    @property
-    def elbo_history_(self) -> np.ndarray:
-        """The bound at the start and after every sweep."""
-        return self._fitted("elbo_history_").history
-
-    @property
-    def elbo_(self) -> float:
-        """The bound on the log evidence."""
-        return float(self.elbo_history_[-1])
-
-    @property
-    def n_sweeps_(self) -> int:
-        """How many sweeps were made."""
-        return len(self.elbo_history_) - 1
-
-    @property
-    def converged_(self) -> bool:
-        """Whether the sweeps ended because they gained little."""
-        return self._fitted("converged_").converged
+            return self.fit_.factors_at(self.fit_.rows, row_locations, row_groups)
+        return self.fit_.factors_at(self.fit_.cols, col_locations, col_groups)
 
     @property
     def _n_features_out(self) -> int:
@@ -335,12 +287,11 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
     ) -> SweepResult:
         """Sweeps from a first guess: the user's, or one by singular vectors."""
         seed = seed_of(self.random_state)
-        layout = on_device(*axes, settings.dtype)
         if start is None:
-            first = guess_factors(observed, layout, n_factors, settings, jr.key(seed))
+            first = best_start(observed, axes, n_factors, settings, jr.key(seed))
         else:
             guess = sort_guess(start, axes, n_factors, settings.dtype)
-            first = take_guess(guess, layout, settings)
+            first = take_guess(guess, on_device(*axes, settings.dtype), settings)
         with tqdm(unit=" sweeps", disable=not self.verbose) as bar:
 
             def tell(elbo: float) -> None:
@@ -350,7 +301,18 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
             if settings.piece is not None:
                 return climb_by_pieces(first, observed, settings, jr.key(seed + 1), tell)
             to_optimum = select_n_factors if self.n_factors == "auto" else climb
-            return to_optimum(first, observed, settings, tell)
+            found = to_optimum(first, observed, settings, tell)
+            if settings.bound == "polya_gamma":
+                return found
+            return climb_expected(found, observed, settings, tell)
+
+    def _rows(self, n: int, locations: Any = None, groups: Any = None) -> SortedAxis:
+        given = self.row_locations if locations is None else locations
+        groups = self.row_groups if groups is None else groups
+        return sort_axis("row_locations", given, n, self.ties, groups)
+
+    def _cols(self, n: int) -> SortedAxis:
+        return sort_axis("col_locations", self.col_locations, n, self.ties, self.col_groups)
 
     def _check_matrix(self, X, *, reset: bool) -> Any:
         """X as it is, its columns counted and named."""
@@ -374,4 +336,4 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pic
 
 
 def _warn(complaint: str) -> None:
-    warn(f"{complaint}; raise max_sweeps or tol.", ConvergenceWarning, stacklevel=4)
+    warn(complaint, ConvergenceWarning, stacklevel=4)

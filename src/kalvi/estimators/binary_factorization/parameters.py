@@ -9,7 +9,12 @@ from jaxtyping import Array
 
 from kalvi.estimators.binary_factorization.entries import UNSTORED, Axes
 from kalvi.estimators.binary_factorization.locations import TIES
-from kalvi.estimators.binary_factorization.sweeps import FAMILIES, SOLVERS, SweepSettings
+from kalvi.estimators.binary_factorization.sweeps import (
+    BOUNDS,
+    FAMILIES,
+    SOLVERS,
+    SweepSettings,
+)
 from kalvi.estimators.constraints import (
     DTYPE,
     NON_NEGATIVE,
@@ -34,6 +39,7 @@ def _is_piece(value: Any) -> bool:
 CONSTRAINTS: dict[str, Constraint] = {
     "posterior": one_of(FAMILIES, quoted=True),
     "solver": one_of(SOLVERS, quoted=True),
+    "bound": one_of(BOUNDS, quoted=True),
     "ties": one_of(TIES, quoted=True),
     "unstored": one_of(UNSTORED, quoted=True),
     "dtype": DTYPE,
@@ -63,6 +69,7 @@ def make_settings(given: Mapping[str, Any]) -> SweepSettings:
         tol=float(given["tol"]),
         dtype=np.dtype(given["dtype"]).name,
         piece=piece,
+        bound=given["bound"],
     )
 
 

@@ -9,26 +9,33 @@ from jaxtyping import Array, Float, Int
 
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks
 from kalvi.rules.silk import Moments, paired_probabilities, probabilities
+from kalvi.rules.silk.predict import paired_quantiles, quantiles
 from kalvi.streams import run
 
 BLOCK = 2**18
 """Entries predicted at once."""
 
 
-def predict_matrix(rows: Moments, cols: Moments, adds_mean: bool) -> Float[np.ndarray, "r c"]:
-    """P(x = 1) of all pairs, some rows at a time."""
+def predict_matrix(
+    rows: Moments, cols: Moments, adds_mean: bool, z: float | None = None
+) -> Float[np.ndarray, "r c"]:
+    """P(x = 1) of all pairs, some rows at a time; or the quantile z deviations from the median."""
+    ask, more = (probabilities, ()) if z is None else (quantiles, (z,))
     n, width = len(rows.mean), len(cols.mean)
     if n * width == 0:
         return np.empty((n, width), rows.mean.dtype)
     return _in_blocks(
-        lambda index: run.call(probabilities, rows.at(index), cols, adds_mean),
+        lambda index: run.call(ask, rows.at(index), cols, adds_mean, *more),
         n,
         min(n, max(BLOCK // width, 1)),
     )
 
 
-def predict_pairs(rows: Moments, cols: Moments, adds_mean: bool) -> Float[np.ndarray, " e"]:
-    """P(x = 1) of rows and columns side by side."""
+def predict_pairs(
+    rows: Moments, cols: Moments, adds_mean: bool, z: float | None = None
+) -> Float[np.ndarray, " e"]:
+    """The same of rows and columns side by side."""
+    ask, more = (paired_probabilities, ()) if z is None else (paired_quantiles, (z,))
     n = len(rows.mean)
     if n != len(cols.mean):
         raise ValueError(
@@ -38,7 +45,7 @@ def predict_pairs(rows: Moments, cols: Moments, adds_mean: bool) -> Float[np.nda
     if n == 0:
         return np.zeros(0, rows.mean.dtype)
     return _in_blocks(
-        lambda index: run.call(paired_probabilities, rows.at(index), cols.at(index), adds_mean),
+        lambda index: run.call(ask, rows.at(index), cols.at(index), adds_mean, *more),
         n,
         min(1 << (n - 1).bit_length(), BLOCK),
     )

@@ -16,6 +16,7 @@ from kalvi.rules.silk import (
     Chains,
     Coupled,
     Exact,
+    ExpectedSILK,
     Jacobi,
     MeanField,
     MeanSolver,
@@ -26,6 +27,7 @@ from kalvi.rules.silk import (
     start_from_factors,
     statistics,
 )
+from kalvi.rules.silk.expected import expected
 from kalvi.rules.silk.model import double_sum
 from kalvi.rules.silk.new_rows import fit_rows, side_from_prior
 from kalvi.rules.silk.posteriors import Family
@@ -42,8 +44,11 @@ SOLVERS: dict[str, MeanSolver] = {
     "jacobi": Jacobi(),
     "jacobi_search": Jacobi(None),
 }
+BOUNDS = ("expected", "polya_gamma")
 FINER = 500
 """Factors of other rows are found to a gain so much smaller: given the columns they are found soon."""
+ROUGHER = 100
+"""Sweeps with expectations end at a gain so much larger: they gain ever less for long."""
 WINDOW = 5
 """Sweeps whose gain says whether to go on: an accelerated sweep may gain nothing and the next one much."""
 FEWEST = 16
@@ -61,6 +66,7 @@ class SweepSettings(NamedTuple):
     tol: float = 1e-5  # nats a number of the factors, over five sweeps
     dtype: str = "float64"
     piece: tuple[int, int] | None = None  # rows and columns of a stochastic step
+    bound: str = "polya_gamma"
 
 
 class SweepResult(NamedTuple):
@@ -106,6 +112,24 @@ def climb(
     return found._replace(silk=run.call(sort_factors, found.silk))
 
 
+def climb_expected(
+    found: SweepResult, observed: Observed, settings: SweepSettings, tell: Tell = _silent
+) -> SweepResult:
+    """From an optimum of the Pólya–Gamma bound to that of the bound that it bounds."""
+    enough = ROUGHER * settings.tol * sum(observed.shape) * len(found.silk.rows.prior.mean)
+    left = max(settings.max_sweeps - len(found.history) + 1, 1)
+    rule = ExpectedSILK(SOLVERS[settings.solver])
+    state, history, converged = run.copied(rule.init(found.silk)), [], False
+    while len(history) < left and not converged:
+        state = run.advance(rule, state, observed)
+        history.append(state.elbo)
+        tell(history[-1])
+        converged = len(history) > WINDOW and history[-1] - history[-1 - WINDOW] < enough
+    silk = run.call(sort_factors, state.best.silk)
+    history = np.concatenate([found.history, history])
+    return SweepResult(silk, history, bool(converged and found.converged))
+
+
 def sweep(
     rule: SILK, first: Silk, observed: Observed, enough: float, most: int, tell: Tell = _silent
 ) -> SweepResult:
@@ -133,7 +157,9 @@ def climb_by_pieces(
     """
     piece = settings.piece or table.shape
     rows, cols = (min(most, n) for most, n in zip(piece, table.shape, strict=True))
-    rule = StochasticSILK(rows, cols, solver=SOLVERS[settings.solver])
+    rule = StochasticSILK(
+        rows, cols, solver=SOLVERS[settings.solver], expected=settings.bound == "expected"
+    )
     steps = math.ceil(table.shape[0] / rows) * math.ceil(table.shape[1] / cols)
     state, history, noise, converged = rule.init(first), [], [], False
     while len(history) < settings.max_sweeps and not converged:
@@ -147,13 +173,13 @@ def climb_by_pieces(
         old, new = history[-2 * WINDOW : -WINDOW], history[-WINDOW:]
         spread = math.sqrt(sum(noise[-2 * WINDOW :])) / WINDOW
         converged = len(old) == WINDOW and sum(new) - sum(old) < WINDOW * spread
-    history.append(bound(state.silk, table))
+    history.append(bound(state.silk, table, settings.bound))
     return SweepResult(run.call(sort_factors, state.silk), np.array(history), bool(converged))
 
 
-def bound(silk: Silk, observed: Observed) -> float:
+def bound(silk: Silk, observed: Observed, kind: str = "polya_gamma") -> float:
     """The bound, summed in float64 whatever the dtype."""
-    loss, *divergences = run.call(_bound, silk, observed)
+    loss, *divergences = run.call(_bound, silk, observed, kind)
     return double_sum(loss) - sum(map(float, divergences))
 
 
@@ -191,7 +217,7 @@ def transform_rows(
     """The factors of other rows, given the columns and the priors."""
     values = observed.shape[0] * len(silk.rows.prior.mean)
     tolerance = jnp.asarray(settings.tol / FINER * values, settings.dtype)
-    limits = tolerance, jnp.asarray(settings.max_sweeps)
+    limits = tolerance, jnp.asarray(settings.max_sweeps), settings.bound
     found, converged = run.call(_transform_rows, silk, observed, layout, *limits)
     return found, bool(converged)
 
@@ -214,8 +240,9 @@ def _take_guess(u: Array, v: Array, layout: Layout, posterior: str) -> Silk:
     return start_from_factors(u, v, *layout, FAMILIES[posterior])
 
 
-def _bound(silk: Silk, observed: Observed) -> tuple[Array, Array, Array]:
-    return statistics(silk, observed).loss, silk.rows.kl(), silk.cols.kl()
+def _bound(silk: Silk, observed: Observed, kind: str) -> tuple[Array, Array, Array]:
+    ask = expected if kind == "expected" else statistics
+    return ask(silk, observed).loss, silk.rows.kl(), silk.cols.kl()
 
 
 def _transform_rows(
@@ -224,7 +251,8 @@ def _transform_rows(
     layout: Layout,
     tolerance: jax.Array,
     max_rounds: jax.Array,
+    bound: str,
 ):
     family = silk.rows.posterior.independent  # of the fit, whatever the parameter is now
     new = Silk(side_from_prior(silk.rows, layout[0], family), silk.cols)
-    return fit_rows(new, observed, tolerance, max_rounds)
+    return fit_rows(new, observed, tolerance, max_rounds, unbounded=bound == "expected")

@@ -14,6 +14,8 @@ from kalvi.streams import engines, run
 
 Moments = tuple[np.ndarray, np.ndarray]
 """Means and variances."""
+MOST_BY_NUMPY = 2**14
+"""NumPy makes predictions of so many rows of y from those of the function."""
 
 
 @runtime_checkable
@@ -57,7 +59,7 @@ def _per_point(function: Callable, likelihood: Likelihood, *columns: np.ndarray)
     """function(likelihood, columns) for any number of points, a block at a time."""
     table = np.column_stack(columns)
     blocks = padded_blocks(table, rows_at_once(len(table)))
-    by_numpy = len(table) <= engines.FIRST_ROWS
+    by_numpy = len(table) <= MOST_BY_NUMPY
     found = predict_in_blocks(
         lambda block: run.call(function, likelihood, *engines.placed(block, by_numpy).T),
         blocks,

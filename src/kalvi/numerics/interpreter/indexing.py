@@ -88,6 +88,16 @@ class GatherPlan:
         fills = given["mode"] == GatherScatterMode.FILL_OR_DROP
         return cls(windows, order, fills, given["fill_value"])
 
+    def place(self, shape: Axes, index: np.ndarray, axis: int) -> np.ndarray:
+        """The index of one axis of an array, in the shape of index and window."""
+        places, window = self.windows.places(shape, self.windows.clipped(shape, index))
+        return np.broadcast_to(places[axis], index.shape[:-1] + window).copy()
+
+    def place_shape(self, outer: Axes) -> Axes:
+        """The shape of index and window."""
+        gone = {*self.windows.gone, *self.windows.batching}
+        return outer + tuple(size for i, size in enumerate(self.windows.sizes) if i not in gone)
+
     def __call__(self, array: np.ndarray, index: np.ndarray) -> np.ndarray:
         clipped = self.windows.clipped(array.shape, index)
         places, window = self.windows.places(array.shape, clipped)
@@ -178,7 +188,24 @@ class ScatterPlan:
 def _gather(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     aval, given = equation.outvars[0].aval, equation.params
     plan = GatherPlan.of(given, tuple(aval.shape))
+    array, index = operands
+    if index.depth == 0 and array.shape and not plan.fills:
+        return [_pick(writer, plan, aval, array, index)]
     return [_call(writer, plan, aval, operands)]
+
+
+def _pick(writer: Writer, plan: GatherPlan, aval: Any, array: Value, index: Value) -> Value:
+    """The windows at indices that never change: where they are is found once."""
+    indices, places = writer.whole(index), []
+    for axis in range(len(array.shape)):
+        text = f"{writer.helper(plan)}.place({array.shape}, {writer.as_array(index)}, {axis})"
+        shape = plan.place_shape(index.shape[:-1])
+        places.append(writer.set(text, shape, np.int64, [indices]))
+    array = writer.whole(array)
+    texts = ", ".join(writer.as_array(place) for place in places)
+    text = f"{array.text}[{texts}].transpose({plan.order})"
+    text = f"{text}.item()" if aval.shape == () else text
+    return writer.set(text, tuple(aval.shape), aval.dtype, [array, *places])
 
 
 @rule("scatter", *COMBINED, takes_entries=True)

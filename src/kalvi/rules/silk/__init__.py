@@ -22,6 +22,7 @@ a few factors of its rows and columns, which vary smoothly along the locations o
 """
 
 from kalvi.rules.silk.entries import Entries, list_entries
+from kalvi.rules.silk.expected import ExpectedSILK, ExpectedSILKState
 from kalvi.rules.silk.interpolation import Bridge, Neighbours, bridge, find_neighbours
 from kalvi.rules.silk.locations import (
     DeviceLocations,
@@ -58,6 +59,8 @@ __all__ = [
     "DeviceLocations",
     "Entries",
     "Exact",
+    "ExpectedSILK",
+    "ExpectedSILKState",
     "Jacobi",
     "Locations",
     "MeanField",

@@ -22,6 +22,9 @@ from kalvi.rules.silk.priors import LEAST_VARIANCE, limits
 RIDGE = 1e-10
 """Keeps the least squares solvable when sweeps repeat; it changes the way, not the optimum."""
 
+FORGOTTEN = 100.0
+"""Half a rate times a gap at which neighbours say nothing of the rate; the gap itself may be infinite."""
+
 Point = Float[Array, " d"]
 
 
@@ -82,7 +85,7 @@ def _units(silk: Silk) -> Point:
     parts = []
     for side in (silk.rows, silk.cols):
         prior = side.prior
-        half = prior.rate[None] * prior.gaps[:, None] / 2
+        half = jnp.minimum(prior.rate[None] * prior.gaps[:, None] / 2, FORGOTTEN)
         known = half**2 * jnp.exp(-2 * half) / -jnp.expm1(-2 * half)
         parts += [
             1 / jnp.sqrt(side.posterior.var).ravel(),

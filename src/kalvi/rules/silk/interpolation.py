@@ -38,15 +38,27 @@ class Neighbours(NamedTuple):
 
 
 def find_neighbours(
-    known: Float[np.ndarray, " n"], new: Float[np.ndarray, " t"], dtype: jnp.dtype
+    known: Float[np.ndarray, " n"],
+    new: Float[np.ndarray, " t"],
+    dtype: jnp.dtype,
+    chains: tuple[Int[np.ndarray, " n"], Int[np.ndarray, " t"]] | None = None,
 ) -> Neighbours:
-    """The neighbours of new locations; found in float64, as dates have more digits than a float32."""
-    n, after = len(known), np.searchsorted(known, new, side="right")
-    before = after - 1
-    left, right = np.maximum(before, 0), np.minimum(after, n - 1)
-    to_left = np.where(before >= 0, new - known[left], np.inf)
-    to_right = np.where(after < n, known[right] - new, np.inf)
-    left, right = np.where(before >= 0, left, right), np.where(after < n, right, left)
+    """The neighbours of new locations; found in float64, as dates have more digits than a float32.
+
+    chains: which chain each known and each new location belongs to; neighbours are of the same.
+    """
+    of, at = (np.zeros(len(a), int) for a in (known, new)) if chains is None else chains
+    begin, end = (np.searchsorted(of, at, side=side) for side in ("left", "right"))
+    after = begin.copy()
+    for chain in np.unique(at):
+        here = np.flatnonzero(at == chain)
+        own = known[begin[here[0]] : end[here[0]]]
+        after[here] += np.searchsorted(own, new[here], side="right")
+    before, last = after - 1, len(known) - 1
+    left, right = np.maximum(before, 0), np.minimum(after, last)
+    to_left = np.where(before >= begin, new - known[left], np.inf)
+    to_right = np.where(after < end, known[right] - new, np.inf)
+    left, right = np.where(before >= begin, left, right), np.where(after < end, right, left)
     where = jnp.asarray(left), jnp.asarray(right)
     return Neighbours(*where, jnp.asarray(to_left, dtype), jnp.asarray(to_right, dtype))
 

@@ -9,11 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from kalvi.numerics.namespaces import Scalar
+from kalvi.rules.silk.expected import SHARE, expected, mix
 from kalvi.rules.silk.locations import DeviceLocations
 from kalvi.rules.silk.model import Side, Silk, statistics, update_rows
-from kalvi.rules.silk.observed import Observed
+from kalvi.rules.silk.observed import Observed, Statistics
 from kalvi.rules.silk.posteriors import Exact, Family
+from kalvi.rules.silk.remembered import believed_sites
 from kalvi.rules.silk.start import prior
+
+Round = tuple[Side, Statistics, Scalar, Scalar, Array]
+"""The rows, what was said of them, the bound, its gain, and the number of the round."""
 
 
 def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side:
@@ -25,24 +30,35 @@ def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side
 
 
 def fit_rows(
-    silk: Silk, observed: Observed, tolerance: Scalar, max_rounds: Int[Array, ""]
+    silk: Silk,
+    observed: Observed,
+    tolerance: Scalar,
+    max_rounds: Int[Array, ""],
+    *,
+    unbounded: bool = False,
 ) -> tuple[Silk, Bool[Array, ""]]:
-    """The best rows, and whether the last round gained less than the tolerance, in nats."""
+    """The best rows, and whether the last round gained less than the tolerance, in nats.
 
-    def round_(state: tuple[Side, Scalar, Scalar, Array]) -> tuple[Side, Scalar, Scalar, Array]:
-        rows, last, _, i = state
+    unbounded: with expectations as `ExpectedSILK` has them.
+    """
+    ask, share = (expected, SHARE) if unbounded else (statistics, 1.0)
+
+    def round_(state: Round) -> Round:
+        rows, sites, last, _, i = state
         now = Silk(rows, silk.cols)
-        found = statistics(now, observed)
+        found = ask(now, observed)
         bound = jnp.sum(found.loss) - rows.kl()
-        return update_rows(now, found, Exact()).rows, bound, bound - last, i + 1
+        sites = mix(sites, found, share)
+        return update_rows(now, sites, Exact()).rows, sites, bound, bound - last, i + 1
 
-    def going(state: tuple[Side, Scalar, Scalar, Array]) -> Array:
-        _, bound, gain, i = state
+    def going(state: Round) -> Array:
+        _, _, bound, gain, i = state
         # a sum has this much rounding: no tolerance is below it
         least = jnp.maximum(tolerance, 4 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound))
         return (i < max_rounds) & ((gain > least) | (i < 2))
 
     nothing = jnp.asarray(-jnp.inf, tolerance.dtype)
-    first = silk.rows, nothing, -nothing, jnp.zeros((), jnp.int32)
-    rows, _, _, rounds = jax.lax.while_loop(going, round_, first)
+    said = believed_sites(silk.rows)
+    first = silk.rows, said, nothing, -nothing, jnp.zeros((), jnp.int32)
+    rows, _, _, _, rounds = jax.lax.while_loop(going, round_, first)
     return Silk(rows, silk.cols), rounds < max_rounds

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from kalvi.kernels import OrnsteinUhlenbeck
 from kalvi.numerics import tridiagonal
+from kalvi.numerics.linalg import semidefinite_root
 from kalvi.rules.silk.interpolation import Bridge
 from kalvi.rules.silk.moments import (
     Blocks,
@@ -138,6 +139,10 @@ class Posterior(eqx.Module):
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         """Moments and variances at new locations."""
 
+    @abstractmethod
+    def draw(self, noise: Sequence) -> Sequence:
+        """A draw of the factors, from standard normal numbers."""
+
     @staticmethod
     @abstractmethod
     def independent(mean: Sequence, var: Sequence) -> "Posterior":
@@ -178,6 +183,9 @@ class MeanField(IndependentFactors):
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         return _bridged(self.mean, self.variance, jnp.zeros_like(self.mean), over)
 
+    def draw(self, noise: Sequence) -> Sequence:
+        return self.mean + jnp.sqrt(self.variance) * noise
+
     def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "MeanField":
         own = sites.curvature[:, diagonal(self.mean.shape[1])]
         mean = solver(prior, sites.blocks(), _right_side(prior, sites), self.mean)
@@ -206,6 +214,20 @@ class Chains(IndependentFactors):
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
         lag = jnp.pad(self.lag, ((0, 1), (0, 0)))
         return _bridged(self.mean, self.variance, lag, over)
+
+    def draw(self, noise: Sequence) -> Sequence:
+        here, there = self.variance[:-1], self.variance[1:]
+        # var var′ − lag², from the variance of the step: it does not cancel where neighbours are alike
+        left = (2 * self.steps * (here + there) - self.steps**2 - (here - there) ** 2) / (4 * here)
+        spread = jnp.sqrt(jnp.maximum(left, 0)) * noise[1:]
+
+        def onward(away: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            away = step[0] * away + step[1]
+            return away, away
+
+        first = jnp.sqrt(self.variance[0]) * noise[0]
+        later = jax.lax.scan(onward, first, (self.lag / here, spread))[1]
+        return self.mean + jnp.concatenate([first[None], later])
 
     def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "Chains":
         own = sites.curvature[:, diagonal(self.mean.shape[1])] + prior.loads()
@@ -253,6 +275,19 @@ class Coupled(Posterior):
         spread = a @ self.cov[over.left] @ a + b @ self.cov[over.right] @ b
         cov = spread + across + jnp.swapaxes(across, 1, 2) + jax.vmap(jnp.diag)(over.noise)
         return coupled_moments(_mean(self.mean, over), cov), jnp.diagonal(cov, axis1=1, axis2=2)
+
+    def draw(self, noise: Sequence) -> Sequence:
+        back = jnp.swapaxes(jnp.linalg.solve(self.cov[:-1], self.lag), 1, 2)
+        left = self.cov[1:] - back @ self.lag
+        roots = semidefinite_root(jnp.concatenate([self.cov[:1], left]))
+        spread = jnp.einsum("nij,nj->ni", roots, noise)
+
+        def onward(away: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            away = step[0] @ away + step[1]
+            return away, away
+
+        later = jax.lax.scan(onward, spread[0], (back, spread[1:]))[1]
+        return self.mean + jnp.concatenate([spread[:1], later])
 
     def rotate(self, by: Float[Array, "k k"]) -> "Coupled":
         """The posterior of the factors R u."""

@@ -78,7 +78,8 @@ def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]
     if prior.n == 1:
         anything = jnp.asarray(jnp.inf, prior.rate.dtype)
         return -anything, anything
-    lowest = jnp.log(SMOOTHEST / jnp.sum(prior.gaps))
+    span = jnp.sum(jnp.where(jnp.isinf(prior.gaps), 0, prior.gaps))  # infinite between chains
+    lowest = jnp.log(SMOOTHEST / span)
     return lowest, jnp.log(ROUGHEST / jnp.min(prior.gaps, initial=jnp.inf))
 
 

@@ -11,6 +11,7 @@ of a bound that is known up to the noise of the piece. Rows count their own visi
 Memory is that of the sites, n k(k+3)/2 numbers a side.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,11 +21,12 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.rules.base import IterativeRule
+from kalvi.rules.silk.expected import expected_statistics
 from kalvi.rules.silk.model import Side, Silk, sites
-from kalvi.rules.silk.moments import diagonal
 from kalvi.rules.silk.observed import Statistics
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
 from kalvi.rules.silk.priors import with_best_prior
+from kalvi.rules.silk.remembered import believed_sites
 from kalvi.rules.silk.table import Table
 
 
@@ -55,11 +57,15 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
     power: float = eqx.field(static=True, default=0.6)  # of the step sizes
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
+    expected: bool = eqx.field(static=True, default=False)  # without the bound, as `ExpectedSILK`
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> StochasticSILKState:
         """The state at a first guess, such as `start` makes; its posteriors become the first sites."""
         dtype = prior.rows.posterior.mean.dtype
-        rows, cols = _believed(prior.rows), _believed(prior.cols)
+        rows, cols = (
+            RememberedSites(sites, jnp.zeros(len(sites.loss), jnp.int32))
+            for sites in map(believed_sites, (prior.rows, prior.cols))
+        )
         nothing, never = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         return jax.tree.map(jnp.array, StochasticSILKState(prior, rows, cols, nothing, never))
 
@@ -91,7 +97,9 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
         """The side of the rows after a piece, and the piece's part of the bound."""
         here, there = silk.rows.moments().at(rows), silk.cols.moments()
         scale = len(there.mean) / len(cols)
-        new = piece.statistics(here, there.at(cols), silk.rows.posterior.adds_mean)
+        moments = here, there.at(cols), silk.rows.posterior.adds_mean
+        ask = partial(piece.reduce, of=expected_statistics) if self.expected else piece.statistics
+        new = ask(*moments)
         visits = past.visits[rows]
         share = (visits + 1.0).astype(new.loss.dtype) ** -self.power
 
@@ -105,19 +113,3 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
         side = side.with_posterior(posterior)
         side = with_best_prior(side) if self.learn_prior else side
         return side, RememberedSites(found, past.visits.at[rows].add(1)), scale * new.loss
-
-
-def _believed(side: Side) -> RememberedSites:
-    """Sites that, with the prior, give the posterior's means and about its variances."""
-    prior, posterior = side.prior, side.posterior
-    held = jnp.maximum(1 / posterior.var - prior.phi(), 0)
-    pull = prior.precision(posterior.mean) + held * posterior.mean
-    pull = pull - prior.loads() * prior.mean[None]
-    n, k = held.shape
-    curvature = jnp.zeros((n, k * (k + 1) // 2), held.dtype).at[:, diagonal(k)].set(held)
-    found = Statistics(pull, curvature, jnp.zeros(n, held.dtype))
-    spot = side.spot
-    if spot is not None:  # rows that share a location share its site
-        count = jax.ops.segment_sum(jnp.ones(len(spot), held.dtype), spot, n)
-        found = jax.tree.map(lambda a: (a.T / count).T[spot], found)
-    return RememberedSites(found, jnp.zeros(len(found.loss), jnp.int32))

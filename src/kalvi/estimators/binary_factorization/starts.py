@@ -1,0 +1,50 @@
+"""Where a fit of a binary matrix begins: the best of several first guesses."""
+
+from jaxtyping import PRNGKeyArray
+
+from kalvi.estimators.binary_factorization.entries import Axes
+from kalvi.estimators.binary_factorization.locations import on_device
+from kalvi.estimators.binary_factorization.sweeps import (
+    SweepSettings,
+    climb,
+    guess_factors,
+    take_guess,
+)
+from kalvi.rules.silk import Observed, Silk
+from kalvi.streams import run
+
+STATIC_SWEEPS, TRIED_SWEEPS = 100, 10
+"""Sweeps of the factorisation whose factors do not change, and from every guess before one is chosen."""
+
+
+def best_start(
+    observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, key: PRNGKeyArray
+) -> Silk:
+    """The first guess by singular vectors, or where there are groups the better of that and a static one.
+
+    Rows of one group at many locations, such as the terms of a senator, share few columns, and singular
+    vectors know little of them. Together they share many.
+    """
+    layout = on_device(*axes, settings.dtype)
+    first = guess_factors(observed, layout, n_factors, settings, key)
+    if settings.piece is not None or all(axis.groups is None for axis in axes):
+        return first
+    guess = _static_factors(observed, axes, n_factors, settings, key)
+    short = settings._replace(max_sweeps=min(TRIED_SWEEPS, settings.max_sweeps))
+    starts = first, take_guess(guess, layout, settings)
+    return max((climb(start, observed, short) for start in starts), key=lambda r: r.elbo).silk
+
+
+def _static_factors(
+    observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, key: PRNGKeyArray
+):
+    """Factors that do not change within a group, of every row and every column."""
+    places = (a.places if a.groups is None else a.places.whole_chains() for a in axes)
+    rows, cols = (each.on_device(settings.dtype) for each in places)
+    first = guess_factors(observed, (rows, cols), n_factors, settings, key)
+    found = climb(first, observed, settings._replace(max_sweeps=STATIC_SWEEPS))
+    return run.call(_means, found.silk)
+
+
+def _means(silk: Silk):
+    return silk.rows.moments().mean, silk.cols.moments().mean

@@ -1,0 +1,88 @@
+"""Vectors with normal noise whose entries are correlated: the R of a Kalman filter, whole."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from kalvi.likelihoods.base import Unbounded
+from kalvi.likelihoods.sites import Expected, Site, gain_after
+from kalvi.numerics import linalg
+from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting
+
+Vector = Float[Array, " c"]
+Matrix = Float[Array, "c c"]
+Label = Float[Array, "*o"]
+Vectors = Float[AnyArray, "*n c"]
+Matrices = Float[AnyArray, "*n c c"]
+
+
+class CorrelatedNormal(Unbounded):
+    """y = f + noise of a given covariance; every scheme is then the Kalman filter.
+
+    Parameters
+    ----------
+    cov : array of shape (c, c), symmetric and positive definite
+    """
+
+    log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
+
+    cov: Float[AnyArray, "c c"] = eqx.field(converter=as_setting)
+
+    def __check_init__(self):
+        shape = self.cov.shape
+        if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+            raise ValueError(
+                "CorrelatedNormal needs the noise covariance of two outputs or more, an array of shape "
+                f"(c, c); got shape {shape}. For independent noise use MultiNormal(variance)."
+            )
+
+    @property
+    def outputs(self) -> int:
+        return self.cov.shape[0]
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return (self.outputs,)
+
+    def log_prob(self, f: Vector, y: Label) -> Scalar:
+        return self.log_predictive(y, f, jnp.zeros_like(self._root()))
+
+    def moments(self, f: Vector) -> tuple[Vector, Vector]:
+        return f, jnp.diagonal(jnp.asarray(self.cov))
+
+    def information(self, f: Vector) -> Matrix:
+        return linalg.cho_solve(self._root(), linalg.identity_like(self._root()))
+
+    def expect(self, y: Label, mean: Vector, var: Matrix) -> Expected:
+        precision = self.information(mean)
+        value = self.log_prob(mean, y) - jnp.sum(precision * var) / 2
+        return Expected(value, precision @ (y - mean), precision)
+
+    def implicit(
+        self, y: Label, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        _, gradient, curvature = self.expect(y, mean, var)
+        return gain_after(weight * gradient, weight * curvature, var)
+
+    def predict(self, mean: Vectors, var: Matrices) -> tuple[Vectors, Matrices]:
+        return mean, var + self.cov
+
+    def noise(self, mean: Vector, var: Matrix) -> Vector:
+        return jnp.asarray(jnp.diagonal(jnp.asarray(self.cov)), mean.dtype)
+
+    def log_predictive(
+        self, y: Label, mean: Vector, var: Matrix, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        root = linalg.cholesky(self.cov + weight * var)
+        away = jsl.solve_triangular(root, y - mean, lower=True)
+        volume = jnp.log(jnp.diagonal(root)) + (weight - 1) * jnp.log(jnp.diagonal(self._root()))
+        constant = weight * len(mean) * float(np.log(2 * np.pi)) / 2
+        return -weight * (away @ away) / 2 - jnp.sum(volume) - constant
+
+    def _root(self) -> Matrix:
+        return linalg.cholesky(jnp.asarray(self.cov))
