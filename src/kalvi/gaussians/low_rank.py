@@ -10,7 +10,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.gaussians import checks
+from kalvi.gaussians import checks, low_rank_sparse
 from kalvi.gaussians.ascents import QuasiNewtonAscent
 from kalvi.gaussians.base import (
     Between,
@@ -28,14 +28,19 @@ from kalvi.gaussians.base import (
     unchecked,
 )
 from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.draws import draw_terms
 from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.linalg import LowRankPlusDiagonal
-from kalvi.numerics.namespaces import AnyArray, namespace_of
-from kalvi.numerics.precision import is_traced, matching_precision, own_precision
+from kalvi.numerics.linalg import LowRankPlusDiagonal, times_vector
+from kalvi.numerics.namespaces import AnyArray, choose, namespace_of
+from kalvi.numerics.precision import in_double, is_traced, matching_precision, own_precision
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
+from kalvi.numerics.sparse_rows import SparseRows
+
+CANCELLED = 0.1
+"""The share of the digits of a variance that a difference may lose."""
 
 
 class LowRankCovariance(Gaussian):
@@ -82,7 +87,7 @@ class LowRankCovariance(Gaussian):
 
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
-        common, own = _draw_terms(self.covariance, key, n)
+        common, own = draw_terms(self.covariance, key, n)
         return self.mean[None, :] + common + own
 
     @own_precision
@@ -120,10 +125,12 @@ class LowRankPrecision(Updatable):
     mean: Float[Array, " d"]
     precision: LowRankPlusDiagonal
     projection: Projection
+    inner: Float[AnyArray, "p p"] | None = None  # Wᵀ Ψ⁻¹ W, where it is `prepared`
 
     def __init__(self, mean, factor, diag, projection: Projection | None = None):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
         self.projection = Eigen() if projection is None else projection
+        self.inner = None
 
     @classmethod
     def from_parts(
@@ -136,7 +143,7 @@ class LowRankPrecision(Updatable):
         """The same of parts that are known to be right, left in the library that they are of."""
         precision = LowRankPlusDiagonal(diag, factor)
         projection = Eigen() if projection is None else projection
-        return unchecked(cls, mean=mean, precision=precision, projection=projection)
+        return unchecked(cls, mean=mean, precision=precision, projection=projection, inner=None)
 
     @classmethod
     def scattered(
@@ -193,7 +200,7 @@ class LowRankPrecision(Updatable):
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
-        common, own = _draw_terms(self.precision, key, n)
+        common, own = draw_terms(self.precision, key, n)
         forces = common + own
         moves = self._in_double(lambda covariance, f: covariance.matvec(f), forces.T)
         return self.mean[None, :] + moves.T
@@ -216,6 +223,8 @@ class LowRankPrecision(Updatable):
 
     @own_precision
     def marginal_variance(self, x: Block) -> PerRow:
+        if isinstance(x, SparseRows):
+            return self._sparse_moments(x)[1]
         loading = self._loading(
             projections.gram(self.precision.factor, self.precision.diag, x, False)
         )
@@ -235,14 +244,12 @@ class LowRankPrecision(Updatable):
         return rows.own_covariances(lambda x: self.marginal(x)[1])
 
     def view(self, x: Block) -> View:
-        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
+        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R."""
+        if isinstance(x, SparseRows):
+            return self._sparse_view(x)
         w, diag = self.precision.factor, self.precision.diag
         gram = projections.gram(w, diag, x)
         loading = self._loading(gram)
-
-        def visit(total, read, wide, _, fresh):
-            residual = wide - loading.T @ read[0].T
-            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
 
         def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
             target = projections.ProjectionTarget(w, diag, x, scale_of(curvature), gram)
@@ -251,14 +258,78 @@ class LowRankPrecision(Updatable):
 
             def replace(total, read, wide, written, fresh):
                 (force, diags), (mean, w, diag) = read, written
-                mean = mean + (force - w @ excess) / diag
+                mean = mean + (force - times_vector(w, excess)) / diag
                 return total, (mean, *plan.rows(w, diag, wide, diags))
 
             old = (self.mean, w, diag)
             return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
 
-        own = self._sweep(visit, namespace_of(gram.rows).zeros_like(gram.rows), x)
-        return View(x @ self.mean, own + loading.T @ loading, absorb)
+        return View(times_vector(x, self.mean), self._between(x, gram, loading), absorb)
+
+    def _between(
+        self, x: Block, gram: projections.Gram, loading: Float[AnyArray, "p b"]
+    ) -> Between:
+        """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
+        squares Rᵀ Ψ⁻¹ R + Cᵀ C, which takes a sweep of its own."""
+
+        def visit(total, read, wide, _, fresh):
+            residual = wide - loading.T @ read[0].T
+            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
+
+        xp = namespace_of(gram.rows)
+        difference = gram.rows - gram.mixed.T @ loading
+        least = float(jnp.finfo(gram.rows.dtype).eps) ** CANCELLED * xp.diagonal(gram.rows)
+        return choose(
+            (xp.diagonal(difference) >= least).all(),
+            lambda: difference,
+            lambda: self._sweep(visit, xp.zeros_like(gram.rows), x) + loading.T @ loading,
+        )
+
+    def _sparse_view(self, x: SparseRows) -> View:
+        """The same of sparse rows (`low_rank_sparse`), or of dense ones if the projection needs them."""
+        if not self._takes_sparse():
+            return self.view(x.toarray())
+        projection: Any = self.projection
+        whole, shrink = self._parts(), projection.shrink
+        with in_double():
+            seen = low_rank_sparse.look(whole, self._inner(), x)
+            mean, cov = (a.astype(self.mean.dtype) for a in low_rank_sparse.marginal(seen))
+
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
+            with in_double():
+                scale = scale_of(curvature)
+                new, inner = low_rank_sparse.absorb(whole, seen, x, coefficients, scale, shrink)
+            return self.with_parts(*new).with_inner(inner)
+
+        return View(mean, cov, absorb)
+
+    def _sparse_moments(self, x: SparseRows) -> tuple[PerRow, PerRow]:
+        """Mean and variance of each predictor of sparse rows."""
+        with in_double():
+            found = low_rank_sparse.variances(self._parts(), self._inner(), x)
+            return found[0].astype(self.mean.dtype), found[1].astype(self.mean.dtype)
+
+    def _takes_sparse(self) -> bool:
+        """Whether the projection goes without the rows written out: others sum over all of them."""
+        return isinstance(self.projection, Eigen) and not self.projection.polish
+
+    def _parts(self) -> low_rank_sparse.Parts:
+        return low_rank_sparse.Parts(self.mean, self.precision.factor, self.precision.diag)
+
+    def _inner(self) -> Float[AnyArray, "p p"]:
+        """Wᵀ Ψ⁻¹ W, by a sweep where it is not kept."""
+        return low_rank_sparse.inner_products(self.precision) if self.inner is None else self.inner
+
+    def prepared(self) -> "LowRankPrecision":
+        return self.with_inner(self._inner()) if self._takes_sparse() else self
+
+    def unprepared(self) -> "LowRankPrecision":
+        return self.with_inner(None)
+
+    def with_inner(self, inner: Float[AnyArray, "p p"] | None) -> "LowRankPrecision":
+        """The same, with these inner products or none."""
+        parts = {"precision": self.precision, "projection": self.projection, "inner": inner}
+        return unchecked(LowRankPrecision, mean=self.mean, **parts)
 
     def _pull(
         self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram
@@ -270,8 +341,9 @@ class LowRankPrecision(Updatable):
         """
 
         def visit(total, read, wide, _, fresh):
-            force = wide.T @ coefficients - read[0] @ pull
-            return total + (fresh * force / read[1]) @ read[0], force
+            w, diag = read
+            force = times_vector(wide.T, coefficients) - times_vector(w, pull)
+            return total + times_vector(w.T, fresh * force / diag), force
 
         read = (self.precision.factor, self.precision.diag)
         along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))
@@ -376,14 +448,3 @@ class LowRankPrecision(Updatable):
 
     def _sweep(self, visit: Callable, total: AnyArray, x: Block) -> AnyArray:
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
-
-
-def _draw_terms(
-    matrix: LowRankPlusDiagonal, key: PRNGKeyArray, n: int
-) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-    """Draws of N(0, F Fᵀ) and of N(0, diag), whose sums have the matrix as covariance."""
-    factor, diag = matrix.factor, matrix.diag
-    key_factor, key_diag = jr.split(key)
-    hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
-    noise = jr.normal(key_diag, (n, len(diag)), diag.dtype)
-    return hidden @ factor.T, noise * jnp.sqrt(diag)[None, :]
