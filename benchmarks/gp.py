@@ -26,7 +26,7 @@ from benchmarks.timing import cpu_seconds
 from kalvi import kernels
 from kalvi.evaluation import metrics
 from kalvi.likelihoods import Bernoulli, Probit
-from kalvi.rules.klprox import LatentPrior, klprox
+from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.streams import run
 
 N, QUICK_N, INPUTS, NEW = 1000, 200, 5, 1500

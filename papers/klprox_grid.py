@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.klprox import LatentPrior, Sites, condition, klprox, predict
+from kalvi.rules.klprox.function_space import LatentPrior, Sites, condition, klprox, predict
 from kalvi.streams import run
 from papers import klprox_references as references
 from papers.klprox_data import Split

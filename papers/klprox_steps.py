@@ -17,7 +17,7 @@ import numpy as np
 from kalvi import plots
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.klprox import LatentPrior, klprox
+from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.streams import run
 from papers import datasets, pictures
 from papers import klprox_data as data

@@ -16,7 +16,7 @@ from kalvi.predictors.models import Model
 from kalvi.predictors.networks import make_network
 from kalvi.rules import schemes
 from kalvi.rules.general import GeneralRVGA
-from kalvi.rules.klprox import KLProximal
+from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.revisit import Revisit
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.vga import informed_start, vga

@@ -20,6 +20,7 @@ from kalvi.kernels import (
     Matern32,
     Matern52,
     Periodic,
+    RationalQuadratic,
     White,
 )
 from kalvi.streams import run
@@ -50,6 +51,7 @@ PAIRS = {
     "matern12": (Matern12(SCALES), reference.Matern(SCALES, nu=0.5)),
     "matern32": (Matern32(SCALES), reference.Matern(SCALES, nu=1.5)),
     "matern52": (Matern52(SCALES), reference.Matern(SCALES, nu=2.5)),
+    "rational quadratic": (RationalQuadratic(1.3, 0.7), reference.RationalQuadratic(1.3, 0.7)),
     "linear": (Linear(1.0, 0.7), reference.DotProduct(np.sqrt(0.7))),
     "white": (White(0.4), reference.WhiteKernel(0.4)),
     "constant": (Constant(2.5), reference.ConstantKernel(2.5)),
@@ -78,6 +80,14 @@ def test_values_and_gradients_are_those_of_scikit_learn(name):
         assert_close(found, slopes(gram, theta), 1e-8)
     else:
         assert_close(found, theirs(plain, eval_gradient=True)[1], 1e-12)
+
+
+def test_a_large_alpha_is_one_length_scale():
+    x, z = rows(), rows(5, seed=1)
+    assert_close(RationalQuadratic(SCALES, 1e9)(x, z), RBF(SCALES)(x, z), 1e-8)
+    assert repr(RationalQuadratic(2.0, 0.5)) == "RationalQuadratic(length_scale=2, alpha=0.5)"
+    with pytest.raises(ValueError, match="RationalQuadratic's alpha must be positive"):
+        RationalQuadratic(alpha=0.0)
 
 
 def test_a_period_for_each_input():

@@ -10,7 +10,7 @@ import pytest
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Laplace, Poisson
-from kalvi.rules.klprox import LatentPrior, klprox
+from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.vga import vga
 from kalvi.streams import run

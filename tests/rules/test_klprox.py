@@ -10,11 +10,11 @@ from scipy import special, stats
 
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Laplace, Normal, Poisson, Probit, StudentT
-from kalvi.rules.klprox import (
+from kalvi.rules.klprox.evidence import evidence_gradient
+from kalvi.rules.klprox.function_space import (
     LatentPrior,
     Sites,
     condition,
-    evidence_gradient,
     klprox,
     predict,
     sites_at,

@@ -9,7 +9,8 @@ from kalvi import kernels
 from kalvi.kernels import RBF, Linear, Matern32, White
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.rules.base import Batch
-from kalvi.rules.klprox import LatentPrior, klprox, sparse
+from kalvi.rules.klprox import sparse
+from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.klprox.sparse import (
     InducingFeatures,

@@ -19,7 +19,15 @@ from kalvi.kernels.base import Constant, Fixed, Kernel, Product, Sum
 from kalvi.kernels.hyperparameters import flatten, log_slopes, names
 from kalvi.kernels.ornstein_uhlenbeck import OrnsteinUhlenbeck
 from kalvi.kernels.others import Function, Linear, White
-from kalvi.kernels.stationary import RBF, Matern12, Matern32, Matern52, Periodic, Stationary
+from kalvi.kernels.stationary import (
+    RBF,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    Stationary,
+)
 
 __all__ = [
     "RBF",
@@ -34,6 +42,7 @@ __all__ = [
     "OrnsteinUhlenbeck",
     "Periodic",
     "Product",
+    "RationalQuadratic",
     "Stationary",
     "Sum",
     "White",

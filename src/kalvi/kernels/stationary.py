@@ -13,7 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi.kernels.base import Cross, Kernel, Numbers, Others, PerRow, Rows, each, positive, shown
+from kalvi.kernels.base import (
+    Cross,
+    Kernel,
+    Number,
+    Numbers,
+    Others,
+    PerRow,
+    Rows,
+    each,
+    positive,
+    shown,
+)
 
 
 class Stationary(Kernel):
@@ -32,9 +43,6 @@ class Stationary(Kernel):
 
     def diagonal(self, x: Rows) -> PerRow:
         return jnp.ones(x.shape[0], x.dtype)
-
-    def __repr__(self) -> str:
-        return shown(self, "length_scale")
 
 
 class RBF(Stationary):
@@ -59,6 +67,9 @@ class RBF(Stationary):
     def profile(self, square: Cross) -> Cross:
         return jnp.exp(-square / 2)
 
+    def __repr__(self) -> str:
+        return shown(self, "length_scale")
+
 
 class Matern12(Stationary):
     """exp(−d): continuous functions without derivatives (the Ornstein–Uhlenbeck process)."""
@@ -70,6 +81,9 @@ class Matern12(Stationary):
 
     def profile(self, square: Cross) -> Cross:
         return jnp.exp(-_root(square))
+
+    def __repr__(self) -> str:
+        return shown(self, "length_scale")
 
 
 class Matern32(Stationary):
@@ -84,6 +98,9 @@ class Matern32(Stationary):
         d = _root(3 * square)
         return (1 + d) * jnp.exp(-d)
 
+    def __repr__(self) -> str:
+        return shown(self, "length_scale")
+
 
 class Matern52(Stationary):
     """(1 + √5 d + 5d²/3) exp(−√5 d): functions with two derivatives."""
@@ -96,6 +113,27 @@ class Matern52(Stationary):
     def profile(self, square: Cross) -> Cross:
         d = _root(5 * square)
         return (1 + d + d**2 / 3) * jnp.exp(-d)
+
+    def __repr__(self) -> str:
+        return shown(self, "length_scale")
+
+
+class RationalQuadratic(Stationary):
+    """(1 + d²/(2 alpha))^(−alpha): RBF kernels of many length scales mixed, the wider the smaller alpha."""
+
+    alpha: Number
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0, alpha=1.0):
+        self.length_scale = positive(length_scale, "RationalQuadratic's length_scale", vector=True)
+        self.alpha = positive(alpha, "RationalQuadratic's alpha")
+
+    def profile(self, square: Cross) -> Cross:
+        alpha = jnp.asarray(self.alpha, square.dtype)
+        return jnp.exp(-alpha * jnp.log1p(square / (2 * alpha)))
+
+    def __repr__(self) -> str:
+        return shown(self, "length_scale", "alpha")
 
 
 class Periodic(Kernel):

@@ -19,17 +19,17 @@ from kalvi.estimators.gaussian_process.problem import (
 )
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.rules.base import weigh_rows
-from kalvi.rules.klprox import (
+from kalvi.rules.klprox.evidence import evidence_gradient
+from kalvi.rules.klprox.function_space import (
     ConditioningFactors,
     KLProx,
     LatentPrior,
     Sites,
     condition,
-    evidence_gradient,
+    first_sites,
     klprox,
     predict,
 )
-from kalvi.rules.klprox.function_space import first_sites
 from kalvi.streams import run
 
 

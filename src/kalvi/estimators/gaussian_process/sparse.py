@@ -22,9 +22,16 @@ from kalvi.numerics.namespaces import is_jax
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear
 from kalvi.rules.base import Batch
-from kalvi.rules.klprox import choose_inducing, sparse_elbo, sparse_klprox, sparse_predict
 from kalvi.rules.klprox.rule import KLProximal
-from kalvi.rules.klprox.sparse import InducingFeatures, inducing_rows, standard_prior
+from kalvi.rules.klprox.sparse import (
+    InducingFeatures,
+    choose_inducing,
+    inducing_rows,
+    sparse_elbo,
+    sparse_klprox,
+    sparse_predict,
+    standard_prior,
+)
 from kalvi.rules.vga import VGA, informed_start
 from kalvi.streams import engines, run
 
