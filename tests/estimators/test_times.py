@@ -1,7 +1,10 @@
 """Times of rows: drift by what has passed, whatever pieces the rows come in."""
 
+import pickle
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import kalvi
 from tests import oracles
@@ -107,3 +110,55 @@ def test_times_are_of_all_rows_or_none_and_in_order():
         model.partial_fit(X, Y, time=TIMES)
     with pytest.raises(ValueError, match="time= must be given for all rows"):
         regression().partial_fit(X, Y).partial_fit(X, Y, time=TIMES)
+
+
+# drift of the estimators ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_drift_is_saved_cloned_and_changed(rank, tmp_path):
+    drift = kalvi.drifts.OrnsteinUhlenbeck(0.99)
+    model = clone(kalvi.LogisticRegression(rank=rank, drift=drift)).partial_fit(X, LABELS, [0, 1])
+    kalvi.save(tmp_path / "m.kalvi", model)
+    for again in (kalvi.load(tmp_path / "m.kalvi"), pickle.loads(pickle.dumps(model))):
+        assert again.drift.keep == 0.99
+        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+        again.partial_fit(X, LABELS)
+        assert not np.array_equal(again.coef_, model.coef_)
+    still = kalvi.LogisticRegression(rank=rank).partial_fit(X, LABELS, [0, 1])
+    still.set_params(drift=0.999).partial_fit(X, LABELS)  # begins to drift
+    still.set_params(drift=None).partial_fit(X, LABELS)  # and stops
+    assert np.all(np.isfinite(still.coef_))
+
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_a_drifting_model_widens(rank):
+    wide = np.column_stack([X, np.zeros(N)])
+    one = kalvi.LogisticRegression(rank=rank, drift=0.95, prior_scale=0.7, block_size=10)
+    other = clone(one).partial_fit(wide, LABELS, [0, 1])
+    one.partial_fit(X, LABELS, [0, 1]).widen(3)
+    for model in (one, other):
+        model.partial_fit(wide + 1, LABELS)
+    assert_close(
+        one.coef_, other.coef_, 1e-2 if rank else 1e-10
+    )  # a projection counts the features
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"drift": 1.5}, r"drift must be None, a drift of kalvi\.drifts or a number in \(0, 1\]"),
+        ({"drift": "fast"}, "drift must be None"),
+        ({"drift": 0.9, "passes": 3}, "passes=3 needs forgetting=1, process_noise=0, drift=None"),
+        ({"drift": 0.9, "method": "klprox"}, "drift=None"),
+    ],
+)
+def test_bad_drifts_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        kalvi.LogisticRegression(**given).fit(X, LABELS)
+
+
+def test_to_keep_everything_is_today():
+    one, other = (kalvi.LogisticRegression(drift=drift).fit(X, LABELS) for drift in (None, 1.0))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert other.converged_

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -336,6 +338,23 @@ def test_strong_factors_do_not_cancel_in_float32():
     cov = np.linalg.inv(factor @ factor.T + np.diag(diag)) / 2 + 1e-6 * np.eye(4)
     expected = np.linalg.inv(cov)
     np.testing.assert_allclose(wider.precision.to_dense(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("strength", [0.3, 3.0, 1e3, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_covariances_of_predictors_keep_their_digits_whatever_the_factors(dtype, strength):
+    # the first row is along the factor: its variance as a difference cancels
+    factor = np.array([[strength], [2 * strength], [0]], dtype)
+    diag, x = np.array([1.0, 0.5, 2.0]), np.array([[1.0, 4, 0], [1, 4, 0.5], [2, -1, 0], [0, 0, 3]])
+    q = LowRankPrecision(np.zeros(3, dtype), factor, diag.astype(dtype))
+    w, wide, rows = (np.vectorize(Fraction, otypes=[object])(a) for a in (factor, np.diag(diag), x))
+    a, b, c = w @ w.T + wide
+    cofactors = np.array([np.cross(b, c), np.cross(c, a), np.cross(a, b)])
+    exact = (rows @ cofactors.T @ rows.T / (a @ cofactors[0])).astype(float)
+    _, found = q.marginal(jnp.asarray(x, dtype))
+    std = np.sqrt(np.diag(exact))
+    off = np.abs(np.asarray(found, np.float64) - exact) / (std[:, None] * std[None, :])
+    assert off.max() < 40 * np.finfo(dtype).eps
 
 
 def test_marginal_variances_of_many_rows_need_no_square_of_them():

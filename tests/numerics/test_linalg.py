@@ -150,3 +150,18 @@ def test_solving_with_a_diagonal_and_a_factor():
             jnp.asarray(diag), jnp.asarray(rng.normal(size=(5, 2)) / 4), sign
         )
         assert_close(a.solve(jnp.asarray(v)), np.linalg.solve(a.to_dense(), v), 1e-12)
+
+
+@pytest.mark.parametrize("d", [48, 45, 53])
+def test_products_of_long_arrays_in_groups(monkeypatch, d):
+    """Of groups that fit, of smaller ones, and of groups with rows left over."""
+    monkeypatch.setattr(linalg, "GROUP", 8)
+    monkeypatch.setattr(linalg, "platform", lambda: "gpu")
+    rng = np.random.default_rng(0)
+    a, b, v = rng.normal(size=(d, 3)), rng.normal(size=(d, 2)), rng.normal(size=d)
+    left, right, vector = map(jnp.asarray, (a, b, v))
+    assert_close(linalg.inner(left, right), a.T @ b, 1e-14)
+    assert_close(linalg.inner_of_wide(left.T, right.T), a.T @ b, 1e-14)
+    assert_close(linalg.wide_times(left.T, right), a.T @ b, 1e-14)
+    assert_close(linalg.times_vector(left.T, vector), a.T @ v, 1e-14)
+    assert_close(linalg.times_vector(left, vector[:3]), a @ v[:3], 1e-14)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
 from kalvi.likelihoods.vector import Softmax
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import as_array, is_jax, namespace_of, on_device, on_host
+from kalvi.numerics.namespaces import as_array, choose, is_jax, namespace_of, on_device, on_host
 from tests.tables import BY_NAME, LIKELIHOODS, STRUCTURES, diagonal, name, squared
 
 LAYOUT = {"intercept": True, "dtype": np.float64}
@@ -106,3 +106,12 @@ def test_arrays_of_many_devices_stay_where_they_are():
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), "i")
     spread = jax.device_put(jnp.ones(4), jax.sharding.NamedSharding(mesh, jax.P("i")))
     assert on_host({"a": spread})["a"] is spread
+
+
+def test_choose_takes_one_branch():
+    def never():
+        raise AssertionError
+
+    assert choose(np.bool_(True), lambda: 1, never) == 1
+    assert choose(np.bool_(False), never, lambda: 2) == 2
+    assert int(choose(jnp.asarray(False), lambda: 1, lambda: 2)) == 2

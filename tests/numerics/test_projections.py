@@ -192,3 +192,14 @@ def test_diag_stays_positive_on_extreme_targets():
         for project in both:
             found = project(target(factor, diag, x, weight, dtype=np.float32))[1]
             assert np.all(np.asarray(found) > 0) and np.all(np.isfinite(np.asarray(found)))
+
+
+@pytest.mark.parametrize("strength", [0.03, 1.0], ids=["by difference", "by products"])
+def test_what_is_dropped_is_right_in_float32(strength):
+    rng = np.random.default_rng(9)
+    factor, x = strength * rng.normal(size=(40, 2)), 0.01 * rng.normal(size=(3, 40))
+    parts = [a.astype(np.float32) for a in (factor, np.ones(40), x)]
+    problem = target(*parts, dtype=np.float32)
+    assert bool(Eigen().start(problem).by_difference) == (strength < 0.1)
+    single, double = Eigen()(problem)[1], Eigen()(target(*parts))[1]
+    np.testing.assert_allclose(single, double, rtol=3e-7)

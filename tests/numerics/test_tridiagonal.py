@@ -102,3 +102,13 @@ def test_products():
     assert_close(tridiagonal.spring(arrays[0], jnp.ones((8, 3))), np.zeros((8, 3)), 1e-15)
     solution = run.call(tridiagonal.solve, *arrays)
     assert_close(solution.ravel(), np.linalg.solve(whole, b.ravel()), 1e-12)
+
+
+@pytest.mark.parametrize("n", [9, 16])
+def test_pieces_of_a_reduction_are_the_whole(n):
+    problem = [jnp.asarray(part) for part in springs(n, 2)]
+    x, found = run.call(lambda *p: tridiagonal.solve_by_reduction(*p, pairs=2), *problem)
+    wanted_x, wanted = run.call(tridiagonal.solve_by_scan, *problem)
+    assert_close(x, wanted_x, 1e-13)
+    for mine, other in zip(found, wanted, strict=True):
+        assert_close(mine, other, 1e-13)

@@ -14,7 +14,8 @@ from kalvi.likelihoods import Bernoulli, Normal, Poisson, Probit
 from kalvi.likelihoods.sites import Expected
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 from kalvi.predictors import MultiLinear, OffsetLinear, linear_predictor
-from kalvi.rules.recursion import Observations, find_sites
+from kalvi.rules import recursion
+from kalvi.rules.recursion import Observations, find_sites, find_together
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit, MirrorProx
 from tests import oracles
@@ -386,3 +387,41 @@ def test_what_does_not_go_together_is_refused():
         MultiLinear(1)
     with pytest.raises(TypeError, match=r"QKF takes likelihoods of one predictor .* Implicit"):
         QKF().site(Softmax(3), *(jnp.zeros(s) for s in ((), 3, (3, 3), ())))
+
+
+# all at once -----------------------------------------------------------------------------------------
+
+
+def alike_rows(spread):
+    """Twelve rows of three numbers: the law of their predictors, and labels of every weight."""
+    rng = np.random.default_rng(4)
+    x = jnp.asarray(spread * rng.normal(size=(12, 3)))
+    weight = jnp.asarray(rng.integers(0, 3, 12), float)
+    y = jnp.asarray(rng.integers(0, 2, 12), float)
+    return x @ jnp.asarray(rng.normal(size=3)), x @ x.T, Observations(y, weight, weight / 3 + 0.3)
+
+
+def sites_by(find, scheme):
+    likelihood = Bernoulli()
+    return jax.jit(lambda *law: find(scheme, lambda j: likelihood, *law))
+
+
+@pytest.mark.parametrize(("scheme", "spreads"), [(Implicit(), (0.1, 1)), (EKF(), (0.1, 1, 3))])
+def test_sites_found_together_are_those_found_one_by_one(scheme, spreads):
+    in_turn, at_once = sites_by(find_sites, scheme), sites_by(find_together, scheme)
+    for spread in spreads:
+        law = alike_rows(spread)
+        found, settled = at_once(*law)
+        assert bool(settled)
+        for mine, wanted in zip(found, in_turn(*law), strict=True):
+            assert_close(mine, wanted, 1e-11)
+
+
+def test_rounds_that_do_not_settle_leave_it_to_the_recursion(monkeypatch):
+    law = alike_rows(1.0)
+    wanted = sites_by(find_sites, EKF())(*law)
+    monkeypatch.setattr(recursion, "MOST_ROUNDS", 2)
+    assert not bool(sites_by(find_together, EKF())(*law)[1])
+    monkeypatch.setattr(recursion, "platform", lambda: "gpu")
+    for mine, other in zip(sites_by(find_sites, EKF())(*law), wanted, strict=True):
+        assert_close(mine, other, 1e-15)

@@ -322,5 +322,5 @@ def test_sampled_blocks_of_a_network_forget_row_by_row():
     state = run.fit(rule, prior, [batch], key=jr.key(0))
     precision = np.eye(D)
     for row in np.asarray(batch.x):
-        precision = 0.8 * precision + np.outer(row, row) / 0.5
+        precision = 0.8 * precision + 0.2 * np.eye(D) + np.outer(row, row) / 0.5
     laws.assert_close(state.posterior.cov, np.linalg.inv(precision), 1e-10)

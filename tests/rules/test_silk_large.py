@@ -8,7 +8,7 @@ import pytest
 
 from kalvi.rules.silk import SILK, Chains, StochasticSILK, Table, elbo, group_locations, start
 from kalvi.rules.silk.fused import Tile, fused_statistics
-from kalvi.rules.silk.moments import coupled_moments, factorised_moments
+from kalvi.rules.silk.moments import Moments, coupled_moments, factorised_moments
 from kalvi.streams import run
 
 
@@ -98,6 +98,24 @@ def test_the_kernel_is_the_sum_over_entries(family, transposed):
         found.curvature, weight @ second_other[:, i, j], rtol=1e-5, atol=1e-5
     )
     np.testing.assert_allclose(found.loss, np.sum(pull * mean, axis=1) - cost, rtol=1e-5, atol=1e-4)
+
+
+def test_the_kernel_takes_factors_at_zero():
+    """As the first guess has them: rows unknown, columns known, one second moment that is not asked for."""
+    rng = np.random.default_rng(2)
+    signs, v = rng.integers(-1, 2, (30, 40)).astype(np.int8), rng.normal(size=(40, 5))
+    rows = Moments(*(jnp.zeros((30, width), jnp.float32) for width in (5, 1, 1, 1)))
+    nothing = jnp.zeros((40, 1), jnp.float32)
+    found = fused_statistics(
+        jnp.asarray(signs),
+        rows,
+        Moments(jnp.asarray(v, jnp.float32), nothing, nothing, nothing),
+        adds_mean=False,
+        transposed=False,
+        tile=Tile(rows=16, cols=16, precision=jax.lax.Precision.HIGHEST),
+        interpret=True,
+    )
+    np.testing.assert_allclose(found.pull, signs / 2 @ v, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow(reason="compiles a sweep and a piece of the whole")

@@ -28,14 +28,18 @@ from kalvi.gaussians.base import (
     unchecked,
 )
 from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.draws import draw_terms
 from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.linalg import LowRankPlusDiagonal
-from kalvi.numerics.namespaces import AnyArray, namespace_of
+from kalvi.numerics.linalg import LowRankPlusDiagonal, times_vector
+from kalvi.numerics.namespaces import AnyArray, choose, namespace_of
 from kalvi.numerics.precision import is_traced, matching_precision, own_precision
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
+
+CANCELLED = 0.1
+"""The share of the digits of a variance that a difference may lose."""
 
 
 class LowRankCovariance(Gaussian):
@@ -82,7 +86,7 @@ class LowRankCovariance(Gaussian):
 
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
-        common, own = _draw_terms(self.covariance, key, n)
+        common, own = draw_terms(self.covariance, key, n)
         return self.mean[None, :] + common + own
 
     @own_precision
@@ -193,7 +197,7 @@ class LowRankPrecision(Updatable):
     @own_precision
     def sample(self, key: PRNGKeyArray, n: int) -> Float[Array, "n d"]:
         """Ensemble sampling: θ = μ + Σ (W ε + Ψ^{1/2} z) has covariance Σ (W Wᵀ + Ψ) Σ = Σ."""
-        common, own = _draw_terms(self.precision, key, n)
+        common, own = draw_terms(self.precision, key, n)
         forces = common + own
         moves = self._in_double(lambda covariance, f: covariance.matvec(f), forces.T)
         return self.mean[None, :] + moves.T
@@ -235,14 +239,10 @@ class LowRankPrecision(Updatable):
         return rows.own_covariances(lambda x: self.marginal(x)[1])
 
     def view(self, x: Block) -> View:
-        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R and x Σ xᵀ = Rᵀ Ψ⁻¹ R + Cᵀ C."""
+        """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R."""
         w, diag = self.precision.factor, self.precision.diag
         gram = projections.gram(w, diag, x)
         loading = self._loading(gram)
-
-        def visit(total, read, wide, _, fresh):
-            residual = wide - loading.T @ read[0].T
-            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
 
         def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
             target = projections.ProjectionTarget(w, diag, x, scale_of(curvature), gram)
@@ -251,14 +251,32 @@ class LowRankPrecision(Updatable):
 
             def replace(total, read, wide, written, fresh):
                 (force, diags), (mean, w, diag) = read, written
-                mean = mean + (force - w @ excess) / diag
+                mean = mean + (force - times_vector(w, excess)) / diag
                 return total, (mean, *plan.rows(w, diag, wide, diags))
 
             old = (self.mean, w, diag)
             return self.with_parts(*linalg.sweep(replace, None, (force, plan.diags), x, old)[1])
 
-        own = self._sweep(visit, namespace_of(gram.rows).zeros_like(gram.rows), x)
-        return View(x @ self.mean, own + loading.T @ loading, absorb)
+        return View(times_vector(x, self.mean), self._between(x, gram, loading), absorb)
+
+    def _between(
+        self, x: Block, gram: projections.Gram, loading: Float[AnyArray, "p b"]
+    ) -> Between:
+        """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
+        squares Rᵀ Ψ⁻¹ R + Cᵀ C, which takes a sweep of its own."""
+
+        def visit(total, read, wide, _, fresh):
+            residual = wide - loading.T @ read[0].T
+            return total + (residual * (fresh / read[1])[None, :]) @ residual.T, ()
+
+        xp = namespace_of(gram.rows)
+        difference = gram.rows - gram.mixed.T @ loading
+        least = float(jnp.finfo(gram.rows.dtype).eps) ** CANCELLED * xp.diagonal(gram.rows)
+        return choose(
+            (xp.diagonal(difference) >= least).all(),
+            lambda: difference,
+            lambda: self._sweep(visit, xp.zeros_like(gram.rows), x) + loading.T @ loading,
+        )
 
     def _pull(
         self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram
@@ -270,8 +288,9 @@ class LowRankPrecision(Updatable):
         """
 
         def visit(total, read, wide, _, fresh):
-            force = wide.T @ coefficients - read[0] @ pull
-            return total + (fresh * force / read[1]) @ read[0], force
+            w, diag = read
+            force = times_vector(wide.T, coefficients) - times_vector(w, pull)
+            return total + times_vector(w.T, fresh * force / diag), force
 
         read = (self.precision.factor, self.precision.diag)
         along, force = linalg.sweep(visit, jnp.zeros_like(pull), read, x, jnp.zeros_like(self.mean))
@@ -376,14 +395,3 @@ class LowRankPrecision(Updatable):
 
     def _sweep(self, visit: Callable, total: AnyArray, x: Block) -> AnyArray:
         return linalg.sweep(visit, total, (self.precision.factor, self.precision.diag), x)[0]
-
-
-def _draw_terms(
-    matrix: LowRankPlusDiagonal, key: PRNGKeyArray, n: int
-) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-    """Draws of N(0, F Fᵀ) and of N(0, diag), whose sums have the matrix as covariance."""
-    factor, diag = matrix.factor, matrix.diag
-    key_factor, key_diag = jr.split(key)
-    hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)
-    noise = jr.normal(key_diag, (n, len(diag)), diag.dtype)
-    return hidden @ factor.T, noise * jnp.sqrt(diag)[None, :]

@@ -155,12 +155,54 @@ def cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
 
 def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
     """aᵀ b for long arrays; an accelerator sums groups of rows side by side, or most of it would idle."""
-    d = a.shape[0]
-    if d < 2 * GROUP or not is_jax(a, b) or platform() == "cpu":
+    if not _in_groups(a.shape[0], a, b):
         return a.T @ b
-    cut = d - d % GROUP
-    left, right = (c[:cut].reshape(-1, GROUP, c.shape[1]) for c in (a, b))
-    return jnp.sum(jnp.einsum("gcm,gcn->gmn", left, right), axis=0) + a[cut:].T @ b[cut:]
+    (left, left_end), (right, right_end) = (_grouped(c, 0) for c in (a, b))
+    return jnp.einsum("gcm,gcn->gmn", left, right).sum(0) + left_end.T @ right_end
+
+
+def inner_of_wide(a: Float[AnyArray, "m d"], b: Float[AnyArray, "n d"]) -> Float[AnyArray, "m n"]:
+    """a bᵀ for wide arrays, likewise."""
+    if not _in_groups(a.shape[1], a, b):
+        return a @ b.T
+    (left, left_end), (right, right_end) = (_grouped(c, 1) for c in (a, b))
+    return jnp.einsum("mgc,ngc->gmn", left, right).sum(0) + left_end @ right_end.T
+
+
+def wide_times(a: Float[AnyArray, "m d"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
+    """a b for a wide and a long array, likewise."""
+    if not _in_groups(a.shape[1], a, b):
+        return a @ b
+    (left, left_end), (right, right_end) = _grouped(a, 1), _grouped(b, 0)
+    return jnp.einsum("mgc,gcn->gmn", left, right).sum(0) + left_end @ right_end
+
+
+def _in_groups(d: int, *arrays: Any) -> bool:
+    return d >= 2 * GROUP and is_jax(*arrays) and platform() != "cpu"
+
+
+def _grouped(a: Array, axis: int) -> tuple[Array, Array]:
+    """The axis in groups of one size, and what remains: nothing, if d has a divisor that serves."""
+    d = a.shape[axis]
+    size = next((g for g in range(GROUP, GROUP // 2, -1) if d % g == 0), GROUP)
+    cut = d - d % size
+    whole, end = jnp.split(a, [cut], axis)
+    return whole.reshape(*a.shape[:axis], -1, size, *a.shape[axis + 1 :]), end
+
+
+def times_vector(a: Float[AnyArray, "*m n"], v: Float[AnyArray, " n"]) -> Float[AnyArray, "*m"]:
+    """a v in full precision.
+
+    Where matrix products are sums of products of 8-bit parts (`precision.full_precision_products`), XLA
+    makes a product with a vector a sum whose terms it rounds to 8 bits: errors of 10⁻³ of the terms.
+    """
+    if not is_jax(a, v) or platform() == "cpu":
+        return a @ v
+    if not _in_groups(v.shape[0], a, v):
+        return jnp.sum(a * jnp.broadcast_to(v, a.shape), axis=-1)
+    (left, left_end), (right, right_end) = _grouped(a, a.ndim - 1), _grouped(v, 0)
+    whole = jnp.sum(left * jnp.broadcast_to(right, left.shape), (-2, -1))
+    return whole + jnp.sum(left_end * jnp.broadcast_to(right_end, left_end.shape), -1)
 
 
 def steady_cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:

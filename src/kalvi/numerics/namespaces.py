@@ -90,6 +90,13 @@ def repeat(n: int, step: Callable[[Any, T], T], start: T) -> T:
     return start
 
 
+def choose(flag: Any, yes: Callable[[], T], no: Callable[[], T]) -> T:
+    """yes() if the flag is true, otherwise no(), and never both; a branch of JAX if the flag is its."""
+    if is_jax(flag):
+        return jax.lax.cond(flag, yes, no)
+    return yes() if flag else no()
+
+
 def map_blocks(function: Callable[[Any], Any], blocks: AnyArray) -> AnyArray:
     """The function of each block in turn, stacked."""
     if is_jax(blocks):

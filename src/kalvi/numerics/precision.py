@@ -34,8 +34,13 @@ def full_precision_products():
     give all of them back, faster than plain float32. (Nine, which JAX offers too, are done as one product
     of 11 bits in some programs, without a word.)
     """
-    tensor_cores = platform() == "gpu" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64
+    tensor_cores = platform() == "gpu" and not has_doubles()
     return jax.default_matmul_precision("BF16_BF16_F32_X6" if tensor_cores else "highest")
+
+
+def has_doubles() -> bool:
+    """Whether this is 64-bit JAX."""
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
 
 def is_traced(value: Any) -> bool:

@@ -34,7 +34,7 @@ from Z in each sweep, and W is overwritten in the last: memory is one W and a ch
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -44,17 +44,28 @@ from jaxtyping import Array, Bool, Float
 
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import AnyArray, namespace_of
+from kalvi.numerics.platforms import platform
 
 LEAK = 1e-8
 """Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
 more than this share, the dropped part is made orthogonal to the kept one once more."""
 DIFFERENCE = 1e-9
-"""Where eps λ is below this share of ψ, the dropped part of ψ is taken as a difference of squares, which
-saves a product as large as the block."""
+"""Where eps λ is below this share of ψ, or eps times the sum of squares of every row of Z is below it or an
+ulp of ψ, the dropped part of ψ is taken as a difference of squares, which saves a product as large as the
+block."""
 
 Factor = Float[AnyArray, "d p"]
 Diag = Float[AnyArray, " d"]
 Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n blocks of c rows
+
+
+def _fused(factor: Factor, x: Float[AnyArray, "b d"]) -> Any:
+    """The kernels for these arrays; None where there is none."""
+    if platform() != "gpu":
+        return None
+    from kalvi.numerics import fused_sweeps  # Pallas, which takes long to import
+
+    return fused_sweeps if fused_sweeps.serves(factor, x) else None
 
 
 class Gram(NamedTuple):
@@ -70,9 +81,12 @@ def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = Tr
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
+        if whole and (fused := _fused(w, wide)):
+            new = fused.fused_gram(w, weight, wide)
+            return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
         scaled = linalg.scale_rows(weight, w)
-        own = (wide * weight[None, :]) @ wide.T if whole else total[2]
-        new = linalg.inner(w, scaled), (wide @ scaled).T, own
+        own = linalg.inner_of_wide(wide * weight[None, :], wide) if whole else total[2]
+        new = linalg.inner(w, scaled), linalg.wide_times(wide, scaled).T, own
         return Gram(*(old + more for old, more in zip(total, new, strict=True))), ()
 
     p, b = factor.shape[1], x.shape[0]
@@ -103,17 +117,27 @@ class _FirstIterate(NamedTuple):
 
     def iterate(self, z: "_TargetColumns", unscaled: Diag) -> tuple[Factor, Diag]:
         """W₁ and ψ₁ for a chunk."""
-        kept = z.times(self.kept)
-        factor = kept * jnp.sqrt(1 - self.shared)[None, :]
         if self.dropped is None:
-            return factor, unscaled
+            return z.times(self.kept) * jnp.sqrt(1 - self.shared)[None, :], unscaled
         dropped = self.dropped
-        rest = jax.lax.cond(
+        spared = jax.lax.cond(
             self.by_difference,
-            lambda: jnp.maximum(z.squares() - jnp.sum(kept**2, axis=1), 0),
+            lambda: jnp.zeros_like(z.diag),
             lambda: jnp.sum(z.times(dropped) ** 2, axis=1),
         )
-        return factor, z.diag + rest + kept**2 @ self.shared
+        factor, difference, leaked = self._kept(z)
+        rest = jnp.where(self.by_difference, jnp.maximum(difference, 0), spared)
+        return factor, z.diag + rest + leaked
+
+    def _kept(self, z: "_TargetColumns") -> tuple[Factor, Diag, Diag]:
+        """K √(1 − f), rowsum(Z²) − rowsum(K²) and rowsum(f K²)."""
+        fused = _fused(z.factor, z.x)
+        if fused and z.scale.ndim == 1:
+            return fused.fused_rows(z.factor, z.x, self.kept, z.scale, self.shared)
+        kept = z.times(self.kept)
+        difference = z.squares() - jnp.sum(kept**2, axis=1)
+        leaked = linalg.times_vector(kept**2, self.shared)
+        return kept * jnp.sqrt(1 - self.shared)[None, :], difference, leaked
 
 
 class _EMStep(NamedTuple):
@@ -141,11 +165,11 @@ class _TargetColumns(NamedTuple):
     def squares(self) -> Float[Array, " c"]:
         own = jnp.sum(self.factor**2, axis=1)
         if self.scale.ndim == 1:
-            return own + self.scale**2 @ self.x**2
+            return own + linalg.times_vector(self.x.T**2, self.scale**2)
         return own + jnp.sum(linalg.scale_blocks_transposed(self.scale, self.x) ** 2, axis=0)
 
     def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        rows = linalg.scale_blocks_transposed(self.scale, self.x @ u)
+        rows = linalg.scale_blocks_transposed(self.scale, linalg.wide_times(self.x, u))
         return jnp.concatenate([linalg.inner(self.factor, u), rows])
 
 
@@ -259,21 +283,32 @@ def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
     d, p = target.factor.shape
     values, vectors = jnp.linalg.eigh(_whole_gram(target))
     eps, b = jnp.finfo(values.dtype).eps, len(values) - p
-    values = jnp.where(
-        values > len(values) * eps * values[-1], values, 0
-    )  # the others are rounding
+    values = jnp.where(values > (p + b) * eps * values[-1], values, 0)  # the others are rounding
     dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
     noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
     inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
-    start = _FirstIterate(
-        kept, jnp.minimum(noise * inverse, 1), dropped, eps * values[-1] < DIFFERENCE
+    by_difference = jax.lax.cond(
+        eps * values[-1] < DIFFERENCE, lambda: jnp.asarray(True), lambda: _rounds_little(target)
     )
+    start = _FirstIterate(kept, jnp.minimum(noise * inverse, 1), dropped, by_difference)
     apart = jax.lax.cond(
         eps**2 * values[-1] < LEAK,
         lambda: dropped,
         lambda: dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start)),
     )
     return start._replace(dropped=apart)
+
+
+def _rounds_little(target: ProjectionTarget) -> Bool[Array, ""]:
+    """Whether every row's rowsum(Z²) is so small that its rounding is none of ψ₀."""
+    most = max(DIFFERENCE / float(jnp.finfo(target.diag.dtype).eps), 1 / 4)
+
+    def visit(total, read, wide, _, fresh):
+        z = _target_columns(target.scale, target.keep, read[0], read[1], wide)
+        return total + jnp.sum(jnp.where(z.squares() > most * z.diag, fresh, 0)), ()
+
+    none = jnp.zeros((), target.diag.dtype)
+    return linalg.sweep(visit, none, (target.factor, target.diag), target.x)[0] == 0
 
 
 def _em_start(target: ProjectionTarget) -> _FirstIterate:

@@ -25,15 +25,21 @@ from the span s = uᵢ₊₁ − uᵢ₋₁ between the blocks that had remained
     uᵢ − uᵢ₋₁ = Y s − F uᵢ₋₁ + noise,     uᵢ₊₁ − uᵢ = X s + F uᵢ₊₁ − noise.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.platforms import platform
+
+FEWEST, MOST = 1024, 4096
+"""Pairs of blocks that are eliminated at once: a sixteenth of the blocks, but at least and at most so many.
+Fewer leave much of an accelerator idle, more make the last levels dear."""
 
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
@@ -115,84 +121,189 @@ def solve_by_scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, In
     return x, Inverse(cov, lag[:-1], step[:-1], jnp.sum(done.logdet))
 
 
-def solve_by_reduction(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
-    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction."""
-    springs = jnp.pad(jax.vmap(jnp.diag)(links), ((0, 1), (0, 0), (0, 0)))
-    return _reduce(springs, loads, b)
-
-
-def _reduce(springs: Array, loads: Array, b: Array) -> tuple[Array, Inverse]:
-    """x and the blocks of the inverse; springs[r] = Aᵣ, the last of them zero."""
+def solve_by_reduction(
+    links: Links, loads: Loads, b: Sequence, pairs: int | None = None
+) -> tuple[Sequence, Inverse]:
+    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction, so many pairs of blocks at once."""
     n = len(loads)
-    before = jnp.pad(springs[:-1], ((1, 0), (0, 0), (0, 0)))  # Aᵣ₋₁
-    whole = _symmetrise(loads + springs + _transpose(before))
-    if n == 1:
-        inverse, logdet = _invert_blocks(whole)
-        return _apply(inverse, b), Inverse(inverse, inverse[:0], inverse[:0], logdet[0])
-    inverse, logdet = _invert_blocks(whole[1::2])
-    left, right = inverse @ _transpose(before[1::2]), inverse @ springs[1::2]  # X, Y
-    load_share, solved = inverse @ loads[1::2], _apply(inverse, b[1::2])
-    ours = _Neighbours(springs[::2], _transpose(before[::2]))
-    x, rest = _reduce(
-        ours.right(right),
-        loads[::2] + ours.right(load_share) + ours.left(load_share),
-        b[::2] + ours.right(solved) + ours.left(solved),
+    plan = _plan(n, min(max(n // 16, FEWEST), MOST) if pairs is None else pairs)
+    springs, identity = jax.vmap(jnp.diag)(links), jnp.eye(loads.shape[1], dtype=loads.dtype)
+    levels = _Blocks(
+        plan.laid_out(springs, jnp.zeros_like(identity)),
+        plan.laid_out(loads, identity),
+        plan.laid_out(b, jnp.zeros_like(b[0])),
     )
-    here, there = rest.cov[: n // 2], _shift(rest.cov, n // 2)
-    lag, span = (_pad_to(part, n // 2) for part in (rest.lag, rest.step_cov))
-    x_odd = solved + _apply(left, x[: n // 2]) + _apply(right, _shift(x, n // 2))
-    to_left = left @ here + right @ _transpose(lag)  # Σᵢ,ᵢ₋₁
-    to_right = left @ lag + right @ there  # Σᵢ,ᵢ₊₁
-    odd = _symmetrise(inverse + to_left @ _transpose(left) + to_right @ _transpose(right))
-    before_odd = inverse + _stretch_covariance(-load_share, here, right, span, lag - here)
-    after_odd = inverse + _stretch_covariance(
-        load_share, there, left, span, there - _transpose(lag)
+    levels, inverses, logdet = _reduce(plan, levels)
+    inverse, last_logdet = _invert_blocks(levels.load[plan.top][None])
+    nothing = jnp.zeros_like(inverses)
+    top = _Solved(
+        jnp.zeros_like(levels.pull).at[plan.top].set(inverse[0] @ levels.pull[plan.top]),
+        nothing.at[plan.top].set(inverse[0]),
+        nothing,
+        nothing,
     )
-    lags = _interleave(_transpose(to_left), to_right)[: n - 1]
-    steps = _interleave(before_odd, after_odd)[: n - 1]
-    found = Inverse(_interleave(rest.cov, odd), lags, steps, rest.logdet + jnp.sum(logdet))
-    return _interleave(x, x_odd), found
+    x, cov, lag, steps = (a[plan.first :][:n] for a in _fill_in(plan, levels, inverses, top))
+    return x, Inverse(cov, lag[: n - 1], steps[: n - 1], logdet + last_logdet[0])
+
+
+class _Plan(NamedTuple):
+    """Where the levels of a reduction are, each with half the blocks of the one before, in one array.
+
+    A piece of a level is a fixed number of pairs of blocks, so that all pieces are one program and
+    compiling does not take longer where there are more levels. What is beyond the last block of a level,
+    and a pair before the first, are blocks without springs.
+    """
+
+    pairs: int
+    places: Int[np.ndarray, "2 pieces"]  # of each piece's first block, and of what remains of it
+    top: int  # of the only block of the last level
+    size: int
+
+    @property
+    def first(self) -> int:
+        """The place of the first block of all."""
+        return 2
+
+    def laid_out(self, a: Array, beyond: Array) -> Array:
+        """An array for all levels, filled with the first."""
+        whole = jnp.broadcast_to(beyond, (self.size, *beyond.shape))
+        return whole.at[self.first : self.first + len(a)].set(a)
+
+    def each(self, visit: Callable, start: Any, *, back: bool = False) -> Any:
+        """visit(place, place of what remains, carry) → carry, of all pieces in turn."""
+        if self.places.shape[1] == 0:
+            return start
+        places = jnp.asarray(self.places[:, ::-1] if back else self.places)
+        return jax.lax.fori_loop(
+            0, places.shape[1], lambda i, carry: visit(places[0, i], places[1, i], carry), start
+        )
+
+
+def _plan(n: int, pairs: int) -> _Plan:
+    pairs = max(min(pairs, -(-n // 2)), 1)
+    places, start, written = [], 2, 1
+    while n > 1:
+        pieces = -(-n // (2 * pairs))
+        after = start + max(written, 2 * pairs * pieces) + 2
+        places += [(start + 2 * pairs * s, after + pairs * s) for s in range(pieces)]
+        start, written, n = after, pairs * pieces + 1, -(-n // 2)
+    return _Plan(pairs, np.array(places, np.int32).reshape(-1, 2).T, start, start + written)
+
+
+class _Blocks(NamedTuple):
+    """What is left of Λ and b."""
+
+    spring: Array  # Aᵣ, to the next block
+    load: Array
+    pull: Array
+
+
+class _Solved(NamedTuple):
+    x: Array
+    cov: Array
+    lag: Array
+    step_cov: Array
+
+
+class _Shares(NamedTuple):
+    """uᵢ = X uᵢ₋₁ + Y uᵢ₊₁ + solved + noise, and F."""
+
+    left: Array
+    right: Array
+    load: Array
+    solved: Array
+
+
+def _shares(even: _Blocks, odd: _Blocks, inverse: Array) -> _Shares:
+    left, right = _product(inverse, _transpose(even.spring)), _product(inverse, odd.spring)
+    return _Shares(left, right, _product(inverse, odd.load), _apply(inverse, odd.pull))
+
+
+def _reduce(plan: _Plan, levels: _Blocks) -> tuple[_Blocks, Array, Array]:
+    """All levels, D⁻¹ of the blocks that are eliminated (at the places of what remains), and log|Λ|."""
+
+    def visit(place, remains, carry):
+        levels, inverses, logdet = carry
+        even, odd = _pairs(levels, place - 2, plan.pairs + 1)
+        inverse, own = _invert_blocks(_symmetrise(odd.load + odd.spring + _transpose(even.spring)))
+        shares = _shares(even, odd, inverse)
+        to_left = _transpose(odd.spring[:-1])
+        _, right, load, solved = (a[1:] for a in shares)
+        spring = even.spring[1:]
+        left_over = _Blocks(
+            _product(spring, right),
+            even.load[1:] + _product(spring, load) + _product(to_left, shares.load[:-1]),
+            even.pull[1:] + _apply(spring, solved) + _apply(to_left, shares.solved[:-1]),
+        )
+        levels = _Blocks(*(_put(a, new, remains) for a, new in zip(levels, left_over, strict=True)))
+        return levels, _put(inverses, inverse[1:], remains), logdet + jnp.sum(own[1:])
+
+    start = levels, jnp.zeros_like(levels.load), jnp.zeros((), levels.load.dtype)
+    return plan.each(visit, start)
+
+
+def _fill_in(plan: _Plan, levels: _Blocks, inverses: Array, solved: _Solved) -> _Solved:
+    """The solution on all levels, from that on the last."""
+
+    def visit(place, remains, solved):
+        even, odd = _pairs(levels, place, plan.pairs)
+        known = _Solved(*(_take(a, remains, plan.pairs + 1) for a in solved))
+        found = _between(known, _shares(even, odd, inverse_at(remains)), inverse_at(remains))
+        return _Solved(*(_put(a, new, place) for a, new in zip(solved, found, strict=True)))
+
+    def inverse_at(place):
+        return _take(inverses, place, plan.pairs)
+
+    return plan.each(visit, solved, back=True)
+
+
+def _between(known: _Solved, shares: _Shares, inverse: Array) -> _Solved:
+    """The solution at blocks that remained and, after each, at the one eliminated there."""
+    x, cov = known.x, known.cov
+    here, there, lag, span = cov[:-1], cov[1:], known.lag[:-1], known.step_cov[:-1]
+    left, right, load_share, solved = shares
+    x_odd = solved + _apply(left, x[:-1]) + _apply(right, x[1:])
+    to_left = _product(left, here) + _product(right, _transpose(lag))  # Σᵢ,ᵢ₋₁
+    to_right = _product(left, lag) + _product(right, there)  # Σᵢ,ᵢ₊₁
+    spread = _product(to_left, _transpose(left)) + _product(to_right, _transpose(right))
+    odd = _symmetrise(inverse + spread)
+    before = inverse + _stretch_covariance(-load_share, here, right, span, lag - here)
+    after = inverse + _stretch_covariance(load_share, there, left, span, there - _transpose(lag))
+    pairs = (x[:-1], x_odd), (here, odd), (_transpose(to_left), to_right), (before, after)
+    return _Solved(*(jnp.stack(pair, 1).reshape(-1, *pair[0].shape[1:]) for pair in pairs))
+
+
+def _pairs(levels: _Blocks, place: Array, count: int) -> tuple[_Blocks, _Blocks]:
+    """The first and the second of so many pairs of blocks."""
+
+    def half(a, which):
+        return _take(a, place, 2 * count).reshape(count, 2, *a.shape[1:])[:, which]
+
+    return _Blocks(*(half(a, 0) for a in levels)), _Blocks(*(half(a, 1) for a in levels))
+
+
+def _take(a: Array, place: Array, count: int) -> Array:
+    return jax.lax.dynamic_slice_in_dim(a, place, count)
+
+
+def _put(a: Array, new: Array, place: Array) -> Array:
+    return jax.lax.dynamic_update_slice_in_dim(a, new, place, 0)
 
 
 def _stretch_covariance(f: Array, cov: Array, y: Array, span: Array, across: Array) -> Array:
     """cov(F u + Y s), given those of u, of the span s and between them: F falls as links stiffen."""
-    mixed = f @ across @ _transpose(y)
-    return _symmetrise(f @ cov @ _transpose(f) + y @ span @ _transpose(y) + 2 * mixed)
-
-
-class _Neighbours(NamedTuple):
-    """Springs of the blocks that stay to the eliminated ones at their right and left."""
-
-    to_right: Array
-    to_left: Array
-
-    def right(self, of: Array) -> Array:
-        missing = len(self.to_right) - len(of)
-        return _apply(self.to_right, jnp.pad(of, ((0, missing),) + ((0, 0),) * (of.ndim - 1)))
-
-    def left(self, of: Array) -> Array:
-        shifted = jnp.pad(of, ((1, 0),) + ((0, 0),) * (of.ndim - 1))[: len(self.to_left)]
-        return _apply(self.to_left, shifted)
-
-
-def _shift(a: Array, n: int) -> Array:
-    """a[1], a[2], …, n of them, zeros beyond the end."""
-    return _pad_to(a[1:], n)
-
-
-def _pad_to(a: Array, n: int) -> Array:
-    """a and zeros, n in all."""
-    return jnp.pad(a, ((0, n - len(a)),) + ((0, 0),) * (a.ndim - 1))
-
-
-def _interleave(even: Array, odd: Array) -> Array:
-    n = len(even) + len(odd)
-    odd = jnp.pad(odd, ((0, len(even) - len(odd)),) + ((0, 0),) * (odd.ndim - 1))
-    return jnp.stack([even, odd], axis=1).reshape(2 * len(even), *even.shape[1:])[:n]
+    first = _product(f, _product(cov, _transpose(f)) + 2 * _product(across, _transpose(y)))
+    return _symmetrise(first + _product(y, _product(span, _transpose(y))))
 
 
 def _apply(a: Array, b: Array) -> Array:
-    return jnp.einsum("nij,nj->ni", a, b) if b.ndim == 2 else a @ b
+    return jnp.sum(a * b[..., None, :], axis=-1)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """a b of many small blocks: as sums, because an accelerator's compiler is quick with these and takes a
+    second or more for each product of matrices that it has no size for yet."""
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
 def _transpose(a: Array) -> Array:
@@ -211,4 +322,5 @@ def _invert_blocks(a: Array) -> tuple[Array, Array]:
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     half = jsl.solve_triangular(root, identity, lower=True)
     logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
-    return _transpose(half) @ half, logdet
+    inverse = half.T @ half if a.ndim == 2 else _product(_transpose(half), half)
+    return inverse, logdet

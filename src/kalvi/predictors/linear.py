@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from kalvi.gaussians import Dense
 from kalvi.numerics import sharding
+from kalvi.numerics.linalg import times_vector
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows
 from kalvi.predictors.base import Linearised, Parameters, Predictor, Whitened
@@ -32,10 +33,10 @@ class Linear(OneLinear):
     """f = xᵀθ."""
 
     def values(self, theta: Parameters, x: Rows) -> PerObservation:
-        return x @ theta
+        return times_vector(x, theta)
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
-        return Linearised(x @ theta, DenseRows(x))
+        return Linearised(times_vector(x, theta), DenseRows(x))
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = x @ prior.mean

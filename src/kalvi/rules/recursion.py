@@ -18,12 +18,13 @@ before it (left-looking). Nothing here knows what the rows are, nor whether the 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import shrinkage
@@ -35,6 +36,9 @@ from kalvi.rules.schemes import Scheme
 
 PerRow = Float[Array, " n"]
 
+SETTLED, MOST_ROUNDS = 16.0, 40
+"""Sites found together are settled when no predictor's law moves by more than so many ulps of its first
+one; after so many rounds they are found one after the other."""
 ROUNDING = 100.0
 """Negative eigenvalues of a curvature are rounding up to so many ulps of its largest."""
 
@@ -81,19 +85,110 @@ def find_sites(
 ) -> BlockSites:
     """The sites of n observations one after the other, and what a structure absorbs of them all.
 
-    likelihood_of(j) is that of observation j. With one predictor an observation an accelerator first uses
-    the scheme's quick search, and repeats the recursion with the thorough one where a row was not solved.
+    likelihood_of(j) is that of observation j. With one predictor an observation an accelerator, where every
+    small step of the recursion waits for the one before, first finds them in rounds by the scheme's quick
+    search, and one after the other where a row was not solved.
     """
     if mean.ndim == 2:
         return _find_vectors(scheme, likelihood_of, mean, cov, observed)
-    if platform() == "cpu" or not scheme.searches or len(mean) == 1:
-        return _find_numbers(scheme, likelihood_of, mean, cov, observed, True)
-    quick = _find_numbers(scheme, likelihood_of, mean, cov, observed, False)
+    if platform() == "cpu" or len(mean) == 1:
+        return _find_numbers(scheme, likelihood_of, mean, cov, observed)
+    quick, settled = find_together(scheme, likelihood_of, mean, cov, observed)
     return jax.lax.cond(
-        jnp.all((quick.solved == 1) | (observed.weight == 0)),
+        settled & jnp.all((quick.solved == 1) | (observed.weight == 0)),
         lambda: quick,
-        lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed, True),
+        lambda: _find_numbers(scheme, likelihood_of, mean, cov, observed),
     )
+
+
+class _Rounds(NamedTuple):
+    """All sites of a block, and how far their laws are from those of the round before."""
+
+    mean: PerRow
+    var: PerRow
+    columns: Float[Array, "n n"]  # kᵢ[j] on and above the diagonal
+    found: tuple[Array, ...]  # ξ, γ, and the flags of `BlockSites`
+    off: Float[Array, ""]
+    count: Int[Array, ""]
+
+    def next_mean(self, mean: PerRow) -> PerRow:
+        """The means that follow from the first ones, ξ taken as a linear function of them."""
+        above, (step, curvature, *_) = jnp.triu(self.columns, 1), self.found
+        shrink = _shrink(curvature, self.var)
+        target = mean + linalg.times_vector(above.T, step + shrink * self.mean)
+        return jsl.solve_triangular(_upper(above, shrink), target, trans=1)
+
+
+def find_together(
+    scheme: Scheme,
+    likelihood_of: Callable[[Any], Likelihood],
+    mean: PerRow,
+    cov: Float[Array, "n n"],
+    observed: Observations,
+) -> tuple[BlockSites, Bool[Array, ""]]:
+    """The sites in rounds of all at once, by the quick search, and whether the rounds settled.
+
+    Given the sites, the law of each predictor follows from those before it,
+
+        L Lᵀ = I + γ^½ K γ^½,  T = triu(L⁻¹ γ^½ K, 1),  kᵢ[j] = (K − TᵀT)ᵢⱼ,  m = a + triu(k, 1)ᵀ ξ,
+
+    and given the laws, the sites do. A site depends only on those before it, so that nothing but the
+    recursion's result stays as it is. Along the means ξ is taken as ξ₀ − s (m − m₀), as in Newton's method.
+    """
+    own = jnp.maximum(jnp.diagonal(cov), 0)
+    tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
+    size = jnp.abs(mean) + jnp.sqrt(own) + tiny
+    find = jax.vmap(partial(_find_quick_site, scheme, likelihood_of, observed))
+    places = jnp.arange(len(mean))
+
+    def advance(past: _Rounds) -> _Rounds:
+        columns = _columns(cov, past.found[1])
+        var = jnp.maximum(jnp.diagonal(columns), 0)
+        m = past._replace(columns=columns, var=var).next_mean(mean)
+        moved = jnp.abs(m - past.mean) / size, jnp.abs(var - past.var) / (own + tiny)
+        off = jnp.max(jnp.maximum(*moved))
+        return _Rounds(m, var, columns, find(places, m, var), off, past.count + 1)
+
+    def goes_on(past: _Rounds) -> Bool[Array, ""]:
+        return (past.off > SETTLED * eps) & (past.count < MOST_ROUNDS)
+
+    far, none = jnp.asarray(jnp.inf, mean.dtype), jnp.zeros((), jnp.int32)
+    start = _Rounds(mean, own, cov, find(places, mean, own), far, none)
+    end = jax.lax.while_loop(goes_on, advance, start)
+    step, curvature, solved, clipped = end.found
+    upper = _upper(end.columns, _shrink(curvature, end.var))
+    coefficient = jsl.solve_triangular(upper, step)
+    sites = BlockSites(end.mean, end.var, step, coefficient, curvature, solved, clipped)
+    return sites, end.off <= SETTLED * eps
+
+
+def _find_quick_site(scheme, likelihood_of, observed: Observations, j, m, v) -> tuple[Array, ...]:
+    """ξ, γ, whether it is solved and whether γ was clipped, of observation j at N(m, v)."""
+    share = observed.discount[j]
+    site = scheme.site(
+        likelihood_of(j), observed.y[j], m, share * v, observed.weight[j], thorough=False
+    )
+    flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
+    return share * site.step, share * jnp.maximum(site.curvature, 0), *flags
+
+
+def _shrink(curvature: Float[Array, "*n"], var: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """s."""
+    return curvature / (1 + curvature * var)
+
+
+def _upper(columns: Float[Array, "n n"], shrink: PerRow) -> Float[Array, "n n"]:
+    """I + triu(s kᵀ, 1)."""
+    return linalg.identity_like(columns) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
+
+
+def _columns(cov: Float[Array, "n n"], curvature: PerRow) -> Float[Array, "n n"]:
+    """On and above the diagonal, kᵢ[j] of sites with these curvatures."""
+    half = jnp.sqrt(curvature)
+    scaled = linalg.scale_rows(half, cov)
+    root = linalg.cholesky(linalg.identity_like(cov) + scaled * half[None, :])
+    before = jnp.triu(jsl.solve_triangular(root, scaled, lower=True), 1)
+    return cov - before.T @ before
 
 
 def _find_numbers(
@@ -102,19 +197,19 @@ def _find_numbers(
     mean: PerRow,
     cov: Float[Array, "n n"],
     observed: Observations,
-    thorough: bool,
 ) -> BlockSites:
     """One predictor an observation."""
 
     def visit(j, carry):
         columns, rows = carry
         past = _entry(columns, j, axis=1)
-        column = _entry(cov, j) - (rows[:, 0] * past) @ columns
-        m, v = _entry(mean, j) + rows[:, 1] @ past, jnp.maximum(_entry(column, j), 0)
+        column = _entry(cov, j) - linalg.times_vector(columns.T, rows[:, 0] * past)
+        m = _entry(mean, j) + linalg.times_vector(rows[:, 1], past)
+        v = jnp.maximum(_entry(column, j), 0)
         label, weight, share = (_entry(each, j) for each in observed)
-        site = scheme.site(likelihood_of(j), label, m, share * v, weight, thorough=thorough)
+        site = scheme.site(likelihood_of(j), label, m, share * v, weight)
         step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
-        shrink = curvature / (1 + curvature * v)
+        shrink = _shrink(curvature, v)
         flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
         row = jnp.stack([shrink, step, curvature, m, v, *flags])
         return _with_entry(columns, column, j), _with_entry(rows, row, j)
@@ -122,8 +217,7 @@ def _find_numbers(
     empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
     columns, rows = compact_loop(len(mean), visit, empty)
     shrink, step, curvature, m, v, solved, clipped = rows.T
-    upper = linalg.identity_like(cov) + jnp.triu(linalg.scale_rows(shrink, columns), 1)
-    coefficient = jsl.solve_triangular(upper, step)
+    coefficient = jsl.solve_triangular(_upper(columns, shrink), step)
     return BlockSites(m, v, step, coefficient, curvature, solved, clipped)
 
 

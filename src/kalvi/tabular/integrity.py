@@ -152,7 +152,7 @@ def record_rules(record: Record, width: int) -> Rules:
     )
     parts = checks.bins, checks.inside, checks.count
     yield "the checks", all(np.all(np.isfinite(p) & (np.asarray(p) >= 0)) for p in parts)
-    yield "the files", is_json(record.files) and all("path" in file for file in record.files)
+    yield "the files", all(map(_is_fingerprint, record.files))
     yield "the examples", is_json(record.examples) and all(map(_is_example, record.examples))
     n = len(sample.y) if sample.y.ndim else -1
     yield (
@@ -229,7 +229,15 @@ def job_rules(job: Any) -> Rules:
     yield "the run", job.piece >= 1 and job.every_rows >= 1 and job.done >= 0
     yield "the run", isinstance(job.climbs, bool)
     yield "the run", bool(np.isfinite(job.every_seconds)) and job.every_seconds >= 0
-    yield "the run", is_json(job.fingerprint) and all("path" in file for file in job.fingerprint)
+    yield "the run", all(map(_is_fingerprint, job.fingerprint))
+
+
+def _is_fingerprint(file: Any) -> bool:
+    """Whether a value describes a file: by its path and, if it is on a disk, its size and digests."""
+    if not isinstance(file, dict) or "path" not in file or not is_json(file):
+        return False
+    types = {"path": str, "bytes": int, "head": str, "digest": str}
+    return all(isinstance(file[name], kind) for name, kind in types.items() if name in file)
 
 
 def is_json(value: Any) -> bool:

@@ -159,9 +159,8 @@ class LinearFit:
 
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
-        return replace(
-            self.resumed().with_stream(settings=settings, family=family), parameters=None
-        )
+        fit = self.resumed().with_stream(settings=settings, family=family)
+        return replace(fit, state=fit.stream.anchored(fit.state), parameters=None)
 
     def resumed(self) -> "LinearFit":
         """The fit ready to learn further rows."""

@@ -128,14 +128,15 @@ def _at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]
     def nothing(n: int, width: int) -> Array:
         return jnp.zeros((n, width), factors.dtype)
 
-    rows = Moments(nothing(n, factors.shape[1]), nothing(n, 1), nothing(n, 1), nothing(n, 0))
+    k, f = factors.shape[1], second.shape[1]
+    rows = Moments(nothing(n, k), nothing(n, 1), nothing(n, 1), nothing(n, f))
     other = nothing(len(factors), 1)
     return rows, Moments(factors, other, other, second)
 
 
 def _product(observed: Observed, factors: Factors) -> Factors:
     """X̃ times the factors of the columns."""
-    nothing = jnp.zeros((len(factors), 0), factors.dtype)
+    nothing = jnp.zeros((len(factors), 1), factors.dtype)
     moments = _at_zero(observed.shape[0], factors, nothing)
     return observed.statistics(*moments, adds_mean=False).pull
 
