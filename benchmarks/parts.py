@@ -19,6 +19,7 @@ PARTS = {
     "stability": Part("Large batches", "stability", "stability", 1),
     "streams": Part("Real streams", "streams", "streams", 4),
     "lowrank": Part("Low rank: seconds and memory", "lowrank", "lowrank", 4),
+    "sparse": Part("Sparse rows", "sparse", "sparse", 4, cores=2),
     "accuracy": Part("Low rank: accuracy", "accuracy", "accuracy", 5),
     "factor": Part("Factor analysis", "factor", "factor", 2),
     "gp": Part("Gaussian processes", "gp", "gp", 4),

@@ -23,6 +23,7 @@ from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal, SymmetricMatrix
 from kalvi.numerics.namespaces import namespace_of
 from kalvi.numerics.precision import own_precision
+from kalvi.numerics.sparse_rows import as_matrix
 
 
 class ArrowMatrix(SymmetricMatrix):
@@ -129,7 +130,7 @@ class Arrow(Updatable):
         return rows.own_covariances(lambda x: self.view(x).cov)
 
     def view(self, x) -> View:
-        spread = self.covariance
+        spread, x = self.covariance, as_matrix(x)
         rows, own = x @ spread.factor, x * spread.diag[None, :]
 
         def absorb(coefficients, curvature) -> "Arrow":
@@ -140,6 +141,12 @@ class Arrow(Updatable):
             return self._at(mean).toward(target, self)
 
         return View(x @ self.mean, rows @ rows.T + own @ x.T, absorb)
+
+    def prepared(self) -> "Arrow":
+        return self
+
+    def unprepared(self) -> "Arrow":
+        return self
 
     def absorb_exactly(self, x, coefficients, curvature) -> Any:
         return self.to_dense().absorb_exactly(x, coefficients, curvature)

@@ -15,11 +15,12 @@ from kalvi.numerics.namespaces import AnyArray, Scalar, Values, is_jax
 from kalvi.numerics.precision import matching_precision, own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
+from kalvi.numerics.sparse_rows import Rows
 
 ON_HOST = "arrays of numpy"
 """What a pickled Gaussian says beside its fields; older pickles do not have it."""
 
-Block = Float[AnyArray, "b d"]
+Block = Rows
 PerRow = Float[AnyArray, " b"]
 Between = Float[AnyArray, "b b"]
 Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of each c rows' γ
@@ -163,6 +164,14 @@ class Updatable(Gaussian):
     @abstractmethod
     def view(self, x: Block) -> View:
         """The predictors of the rows, and the verb that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
+
+    @abstractmethod
+    def prepared(self) -> "Updatable":
+        """The same with what sparse rows need of all d parameters; `absorb` keeps it up to date."""
+
+    @abstractmethod
+    def unprepared(self) -> "Updatable":
+        """The same without that."""
 
     @own_precision
     def marginal(self, x: Block) -> tuple[PerRow, Between]:

@@ -126,6 +126,12 @@ class Dense(Updatable):
 
         return View(x @ self.mean, cov, absorb)
 
+    def prepared(self) -> "Dense":
+        return self
+
+    def unprepared(self) -> "Dense":
+        return self
+
     def absorb_exactly(self, x: Block, coefficients: PerRow, curvature: PerRow) -> Updatable:
         return self.view(x).absorb(coefficients, curvature)
 

@@ -30,6 +30,7 @@ from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.precision import own_precision
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
+from kalvi.numerics.sparse_rows import SparseRows, put_rows
 
 
 class Diagonal(Updatable):
@@ -106,6 +107,9 @@ class Diagonal(Updatable):
         return rows.own_covariances(lambda x: (x * self.var[None, :]) @ x.T)
 
     def view(self, x: Block) -> View:
+        if isinstance(x, SparseRows):
+            return self._sparse_view(x)
+
         def absorb(coefficients: PerRow, curvature: Curvature) -> "Diagonal":
             mean = self.mean + self.var * (x.T @ coefficients)
             if curvature.ndim == 1:
@@ -116,6 +120,28 @@ class Diagonal(Updatable):
             return Diagonal.from_parts(mean, var)
 
         return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)
+
+    def _sparse_view(self, x: SparseRows) -> View:
+        """The same of the active columns alone: the rows say nothing of the others."""
+        m, v = x.on_active(self.mean), x.on_active(self.var)
+        local = x.over_active()
+
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "Diagonal":
+            scaled = local if curvature.ndim == 1 else local.mixed(curvature)
+            weight = curvature if curvature.ndim == 1 else jnp.ones_like(coefficients)
+            mean = m + v * (local.T @ coefficients)
+            var = v / (1 + v * ((scaled**2).T @ weight))
+            return Diagonal.from_parts(
+                put_rows(self.mean, x.columns, mean), put_rows(self.var, x.columns, var)
+            )
+
+        return View(local @ m, (local * v[None, :]) @ local.T, absorb)
+
+    def prepared(self) -> "Diagonal":
+        return self
+
+    def unprepared(self) -> "Diagonal":
+        return self
 
     def absorb_exactly(self, x: Block, coefficients: PerRow, curvature: PerRow) -> LowRankPrecision:
         return self.with_rank(0).absorb_exactly(x, coefficients, curvature)

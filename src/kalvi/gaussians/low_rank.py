@@ -10,7 +10,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.gaussians import checks
+from kalvi.gaussians import checks, low_rank_sparse
 from kalvi.gaussians.ascents import QuasiNewtonAscent
 from kalvi.gaussians.base import (
     Between,
@@ -33,10 +33,11 @@ from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal, times_vector
 from kalvi.numerics.namespaces import AnyArray, choose, namespace_of
-from kalvi.numerics.precision import is_traced, matching_precision, own_precision
+from kalvi.numerics.precision import in_double, is_traced, matching_precision, own_precision
 from kalvi.numerics.projections import Eigen, Projection
 from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
+from kalvi.numerics.sparse_rows import SparseRows
 
 CANCELLED = 0.1
 """The share of the digits of a variance that a difference may lose."""
@@ -124,10 +125,12 @@ class LowRankPrecision(Updatable):
     mean: Float[Array, " d"]
     precision: LowRankPlusDiagonal
     projection: Projection
+    inner: Float[AnyArray, "p p"] | None = None  # Wᵀ Ψ⁻¹ W, where it is `prepared`
 
     def __init__(self, mean, factor, diag, projection: Projection | None = None):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
         self.projection = Eigen() if projection is None else projection
+        self.inner = None
 
     @classmethod
     def from_parts(
@@ -140,7 +143,7 @@ class LowRankPrecision(Updatable):
         """The same of parts that are known to be right, left in the library that they are of."""
         precision = LowRankPlusDiagonal(diag, factor)
         projection = Eigen() if projection is None else projection
-        return unchecked(cls, mean=mean, precision=precision, projection=projection)
+        return unchecked(cls, mean=mean, precision=precision, projection=projection, inner=None)
 
     @classmethod
     def scattered(
@@ -220,6 +223,8 @@ class LowRankPrecision(Updatable):
 
     @own_precision
     def marginal_variance(self, x: Block) -> PerRow:
+        if isinstance(x, SparseRows):
+            return self._sparse_moments(x)[1]
         loading = self._loading(
             projections.gram(self.precision.factor, self.precision.diag, x, False)
         )
@@ -240,6 +245,8 @@ class LowRankPrecision(Updatable):
 
     def view(self, x: Block) -> View:
         """With C = M⁻¹ Wᵀ Ψ⁻¹ xᵀ, R = xᵀ − W C: Σ xᵀ = Ψ⁻¹ R."""
+        if isinstance(x, SparseRows):
+            return self._sparse_view(x)
         w, diag = self.precision.factor, self.precision.diag
         gram = projections.gram(w, diag, x)
         loading = self._loading(gram)
@@ -277,6 +284,52 @@ class LowRankPrecision(Updatable):
             lambda: difference,
             lambda: self._sweep(visit, xp.zeros_like(gram.rows), x) + loading.T @ loading,
         )
+
+    def _sparse_view(self, x: SparseRows) -> View:
+        """The same of sparse rows (`low_rank_sparse`), or of dense ones if the projection needs them."""
+        if not self._takes_sparse():
+            return self.view(x.toarray())
+        projection: Any = self.projection
+        whole, shrink = self._parts(), projection.shrink
+        with in_double():
+            seen = low_rank_sparse.look(whole, self._inner(), x)
+            mean, cov = (a.astype(self.mean.dtype) for a in low_rank_sparse.marginal(seen))
+
+        def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
+            with in_double():
+                scale = scale_of(curvature)
+                new, inner = low_rank_sparse.absorb(whole, seen, x, coefficients, scale, shrink)
+            return self.with_parts(*new).with_inner(inner)
+
+        return View(mean, cov, absorb)
+
+    def _sparse_moments(self, x: SparseRows) -> tuple[PerRow, PerRow]:
+        """Mean and variance of each predictor of sparse rows."""
+        with in_double():
+            found = low_rank_sparse.variances(self._parts(), self._inner(), x)
+            return found[0].astype(self.mean.dtype), found[1].astype(self.mean.dtype)
+
+    def _takes_sparse(self) -> bool:
+        """Whether the projection goes without the rows written out: others sum over all of them."""
+        return isinstance(self.projection, Eigen) and not self.projection.polish
+
+    def _parts(self) -> low_rank_sparse.Parts:
+        return low_rank_sparse.Parts(self.mean, self.precision.factor, self.precision.diag)
+
+    def _inner(self) -> Float[AnyArray, "p p"]:
+        """Wᵀ Ψ⁻¹ W, by a sweep where it is not kept."""
+        return low_rank_sparse.inner_products(self.precision) if self.inner is None else self.inner
+
+    def prepared(self) -> "LowRankPrecision":
+        return self.with_inner(self._inner()) if self._takes_sparse() else self
+
+    def unprepared(self) -> "LowRankPrecision":
+        return self.with_inner(None)
+
+    def with_inner(self, inner: Float[AnyArray, "p p"] | None) -> "LowRankPrecision":
+        """The same, with these inner products or none."""
+        parts = {"precision": self.precision, "projection": self.projection, "inner": inner}
+        return unchecked(LowRankPrecision, mean=self.mean, **parts)
 
     def _pull(
         self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram

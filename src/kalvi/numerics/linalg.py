@@ -237,6 +237,15 @@ def semidefinite_root(a: Float[AnyArray, "*n c c"]) -> Float[AnyArray, "*n c c"]
     return repeat(c, eliminate, (a, xp.zeros_like(a)))[1]
 
 
+def semidefinite_factor(a: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """A root of a covariance that may be singular: Cholesky's, or the symmetric one where that fails."""
+    try:
+        return steady_cholesky(a)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(a)
+        return vectors * np.sqrt(np.maximum(values, 0))[None, :]
+
+
 def cho_solve(root: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float[AnyArray, "n *k"]:
     """(root rootᵀ)⁻¹ b for a lower-triangular root."""
     if is_jax(root, b):

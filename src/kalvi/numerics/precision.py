@@ -38,6 +38,16 @@ def full_precision_products():
     return jax.default_matmul_precision("BF16_BF16_F32_X6" if tensor_cores else "highest")
 
 
+@contextmanager
+def in_double() -> Iterator[None]:
+    """A context in which part of a computation is in float64, also inside a program of float32.
+
+    Nothing is rounded in its products; on accelerators too.
+    """
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        yield
+
+
 def has_doubles() -> bool:
     """Whether this is 64-bit JAX."""
     return jax.dtypes.canonicalize_dtype(np.float64) == np.float64

@@ -279,22 +279,42 @@ class EM(Projection):
         return self.loops - (target.keep is None)
 
 
-def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
-    d, p = target.factor.shape
-    values, vectors = jnp.linalg.eigh(_whole_gram(target))
+class Leading(NamedTuple):
+    """The eigenvectors of a Gram matrix of p + b columns, in two parts."""
+
+    kept: Float[Array, "q p"]
+    dropped: Float[Array, "q b"]
+    shared: Float[Array, " p"]  # f
+    inverse: Float[Array, " p"]  # of the eigenvalues kept, 0 of those that are 0
+    largest: Float[Array, ""]
+
+
+def leading(gram: Float[Array, "q q"], p: int, d: int, shrink: bool) -> Leading:
+    """The p leading eigenvectors, and how much of each a Gaussian of d parameters gives to the diagonal."""
+    values, vectors = jnp.linalg.eigh(gram)
     eps, b = jnp.finfo(values.dtype).eps, len(values) - p
     values = jnp.where(values > (p + b) * eps * values[-1], values, 0)  # the others are rounding
-    dropped, kept, strength = vectors[:, :b], vectors[:, b:], values[b:]
+    strength = values[b:]
     noise = jnp.sum(values[:b]) / max(d - p, 1) if shrink else jnp.zeros_like(values[0])
     inverse = jnp.where(strength > 0, 1 / jnp.where(strength > 0, strength, 1), 0)
+    shared = jnp.minimum(noise * inverse, 1)
+    return Leading(vectors[:, b:], vectors[:, :b], shared, inverse, values[-1])
+
+
+def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
+    d, p = target.factor.shape
+    found = leading(_whole_gram(target), p, d, shrink)
+    eps, dropped = jnp.finfo(found.kept.dtype).eps, found.dropped
     by_difference = jax.lax.cond(
-        eps * values[-1] < DIFFERENCE, lambda: jnp.asarray(True), lambda: _rounds_little(target)
+        eps * found.largest < DIFFERENCE,
+        lambda: jnp.asarray(True),
+        lambda: _rounds_little(target),
     )
-    start = _FirstIterate(kept, jnp.minimum(noise * inverse, 1), dropped, by_difference)
+    start = _FirstIterate(found.kept, found.shared, dropped, by_difference)
     apart = jax.lax.cond(
-        eps**2 * values[-1] < LEAK,
+        eps**2 * found.largest < LEAK,
         lambda: dropped,
-        lambda: dropped - kept @ linalg.scale_rows(inverse, _overlap(target, start)),
+        lambda: dropped - found.kept @ linalg.scale_rows(found.inverse, _overlap(target, start)),
     )
     return start._replace(dropped=apart)
 
@@ -327,11 +347,14 @@ def _em_start(target: ProjectionTarget) -> _FirstIterate:
 def _whole_gram(target: ProjectionTarget) -> Float[Array, "q q"]:
     """Zᵀ Ψ₀⁻¹ Z."""
     scale = target.scale if target.keep is None else target.scale / jnp.sqrt(target.keep)
-    mixed = linalg.scale_blocks_transposed(scale, target.gram.mixed.T).T
-    rows = linalg.scale_blocks_transposed(
-        scale, linalg.scale_blocks_transposed(scale, target.gram.rows).T
-    )
-    return jnp.block([[target.gram.factor, mixed], [mixed.T, rows]])
+    return scaled_gram(target.gram, scale)
+
+
+def scaled_gram(gram: Gram, scale: Scale) -> Float[Array, "q q"]:
+    """Inner products of the columns of [W, Xᵀ S], given those of [W, Xᵀ]."""
+    mixed = linalg.scale_blocks_transposed(scale, gram.mixed.T).T
+    rows = linalg.scale_blocks_transposed(scale, linalg.scale_blocks_transposed(scale, gram.rows).T)
+    return jnp.block([[gram.factor, mixed], [mixed.T, rows]])
 
 
 def _overlap(target: ProjectionTarget, start: _FirstIterate) -> Float[Array, "p b"]:

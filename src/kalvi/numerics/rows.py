@@ -16,10 +16,11 @@ from jaxtyping import Array, Float
 
 from kalvi.numerics import linalg, sharding
 from kalvi.numerics.namespaces import AnyArray, map_blocks, namespace_of
+from kalvi.numerics.sparse_rows import Rows, SparseRows
 
 PerObservation = Float[AnyArray, "n *ck"]
 Curvature = Float[AnyArray, "n *cc"]
-Matrix = Float[AnyArray, "m d"]
+Matrix = Rows
 
 BLOCK = 8
 """Observations whose covariances with each other are made as well where rows are not written out."""
@@ -148,6 +149,44 @@ class RepeatedRows(JacobianRows):
 
         cov = map_blocks(visit, blocks)
         return cov.reshape(-1, *cov.shape[2:])[:n]
+
+
+class SparseInputs(JacobianRows):
+    """I ⊗ x for sparse inputs of one output or several, never written out."""
+
+    x: SparseRows
+    outputs: int = eqx.field(static=True, default=1)
+
+    def matrix(self) -> Matrix:
+        return self.x if self.outputs == 1 else self.x.repeated(self.outputs)
+
+    def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
+        if self.outputs == 1:
+            return self.x @ v
+        parts = v.reshape(self.outputs, self.x.shape[1], *v.shape[1:])
+        return self.x.active_product(parts[:, self.x.columns].swapaxes(0, 1))
+
+    def transposed_times(self, v: PerObservation) -> Float[AnyArray, "d *k"]:
+        summed = self.x.T @ v
+        if self.outputs == 1:
+            return summed
+        return summed.swapaxes(0, 1).reshape(-1, *v.shape[2:])
+
+    def gram(self, curvature: Curvature) -> Float[Array, "d d"]:
+        active = self.x.over_active().toarray()
+        inputs = DenseRows(active) if self.outputs == 1 else RepeatedRows(active, self.outputs)
+        c, width = self.outputs, self.x.shape[1]
+        at = (self.x.columns[None, :] + width * jnp.arange(c)[:, None]).ravel()
+        empty = jnp.zeros((c * width, c * width), curvature.dtype)
+        return empty.at[at[:, None], at[None, :]].set(inputs.gram(curvature))
+
+    def gram_diagonal(self, curvature: Curvature) -> Float[Array, " d"]:
+        if self.outputs == 1:
+            return (self.x**2).T @ curvature
+        return ((self.x**2).T @ jnp.einsum("ncc->nc", curvature)).T.ravel()
+
+    def own_covariances(self, covariance: Callable[[Matrix], AnyArray]) -> Curvature:
+        return group_covariances(covariance(self.matrix()), self.outputs)
 
 
 class TransformedRows(JacobianRows):

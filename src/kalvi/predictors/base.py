@@ -7,7 +7,7 @@ for each row where there is one output, and otherwise a vector.
 """
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Float
@@ -15,9 +15,13 @@ from jaxtyping import Float
 from kalvi.gaussians import Dense, Gaussian
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.rows import Curvature, JacobianRows, PerObservation, TransformedRows
+from kalvi.numerics.sparse_rows import SparseRows
 
 Parameters = Float[AnyArray, " d"]
-Inputs = Float[AnyArray, "n ..."]
+if TYPE_CHECKING:
+    Inputs = Any
+else:
+    Inputs = Float[AnyArray, "n ..."] | SparseRows
 
 
 class Linearised(NamedTuple):

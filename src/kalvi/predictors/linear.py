@@ -1,5 +1,7 @@
 """Predictors that are linear in θ."""
 
+from typing import TYPE_CHECKING, Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,10 +10,14 @@ from kalvi.gaussians import Dense
 from kalvi.numerics import sharding
 from kalvi.numerics.linalg import times_vector
 from kalvi.numerics.namespaces import AnyArray
-from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows
+from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows, SparseInputs
+from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors.base import Linearised, Parameters, Predictor, Whitened
 
-Rows = Float[AnyArray, "n i"]
+if TYPE_CHECKING:
+    Rows = Any
+else:
+    Rows = Float[AnyArray, "n i"] | SparseRows
 
 
 class OneLinear(Predictor):
@@ -33,10 +39,11 @@ class Linear(OneLinear):
     """f = xᵀθ."""
 
     def values(self, theta: Parameters, x: Rows) -> PerObservation:
-        return times_vector(x, theta)
+        return x @ theta if isinstance(x, SparseRows) else times_vector(x, theta)
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
-        return Linearised(times_vector(x, theta), DenseRows(x))
+        rows = SparseInputs(x) if isinstance(x, SparseRows) else DenseRows(x)
+        return Linearised(self.values(theta, x), rows)
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = x @ prior.mean
@@ -76,9 +83,13 @@ class MultiLinear(Predictor):
         return self.values(theta, x[None])[0]
 
     def values(self, theta: Parameters, x: Rows) -> PerObservation:
+        if isinstance(x, SparseRows):
+            return SparseInputs(x, self.outputs).times(theta)
         return x @ theta.reshape(self.outputs, x.shape[1]).T
 
     def linearise(self, theta: Parameters, x: Rows) -> Linearised:
+        if isinstance(x, SparseRows):
+            return Linearised(self.values(theta, x), SparseInputs(x, self.outputs))
         rows = RepeatedRows(x, self.outputs)
         if sharding.splits(theta.shape[0]):
             return Linearised((rows.matrix() @ theta).reshape(-1, self.outputs), rows)

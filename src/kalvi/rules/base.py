@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.numerics.namespaces import AnyArray
+from kalvi.numerics.sparse_rows import Rows, SparseRows
 
 State = TypeVar("State")
 Tree = TypeVar("Tree")
@@ -25,7 +26,7 @@ Tree = TypeVar("Tree")
 class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
-    x: Float[AnyArray, "b i"]
+    x: Rows  # sparse rows of several blocks are stacked, a block each
     y: Float[AnyArray, "b *o"]  # a number for each row, or a vector
     weight: Float[AnyArray, " b"]
     elapsed: Float[AnyArray, " b"] | None = None  # the time before each row, if it is not 1 for all
@@ -41,13 +42,16 @@ def in_blocks(rows: Tree, size: int, fill: str = "constant") -> Tree:
     """The rows of every array of a tree in blocks of one size, the block first.
 
     The last is filled with zeros ("constant") or, where derivatives must exist, with the last row ("edge").
+    Sparse rows come in blocks of that size.
     """
 
-    def cut(a: Array) -> Array:
+    def cut(a: Any) -> Any:
+        if isinstance(a, SparseRows):
+            return a.as_blocks(size)
         padded = jnp.pad(a, [(0, -len(a) % size)] + [(0, 0)] * (a.ndim - 1), mode=fill)
         return padded.reshape(-1, size, *a.shape[1:])
 
-    return jax.tree.map(cut, rows)
+    return jax.tree.map(cut, rows, is_leaf=lambda leaf: isinstance(leaf, SparseRows))
 
 
 class Rule(eqx.Module, Generic[State]):

@@ -48,7 +48,9 @@ from kalvi.likelihoods.projected import Projected, leading_directions
 from kalvi.numerics.linalg import scale_rows
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
+from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors import Linear, Predictor
+from kalvi.predictors.base import Inputs
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules import drifts
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
@@ -148,9 +150,13 @@ class RVGA(StreamRule[Streaming]):
         rows = in_blocks(batch, min(self.block_size, n))
         draws = self._draw(key, rows.weight.shape, state.posterior.mean.dtype)
         blocks = _Block(*rows, jnp.ones_like(rows.weight), draws)
+        if isinstance(rows.x, SparseRows):
+            state = _replace_posterior(state, state.posterior.prepared())
         if len(rows.weight) == 1:
-            return self._absorb(state, jax.tree.map(lambda a: a[0], blocks))
-        return jax.lax.scan(lambda s, block: (self._absorb(s, block), None), state, blocks)[0]
+            state = self._absorb(state, jax.tree.map(lambda a: a[0], blocks))
+        else:
+            state, _ = jax.lax.scan(lambda s, one: (self._absorb(s, one), None), state, blocks)
+        return _replace_posterior(state, state.posterior.unprepared())
 
     def _draw(self, key: PRNGKeyArray | None, rows: tuple[int, ...], dtype: Any) -> Array | None:
         """Standard normals for each row; of a network, a key for each, the first of a block its own."""
@@ -189,6 +195,8 @@ class RVGA(StreamRule[Streaming]):
 
     def _learn(self, state: Streaming, block: "_Block") -> Streaming:
         """The state after rows: all at once or, where that would lose digits, some one by one."""
+        if isinstance(block.x, SparseRows):
+            state = _replace_posterior(state, state.posterior.prepared())
         left, noise = block.weight > 0, state.noise if self.learn_noise else None
         squares = None if noise is None else jnp.zeros_like(noise.variance)
         progress = _Progress(state, left, squares)
@@ -352,7 +360,7 @@ class RVGA(StreamRule[Streaming]):
 class _Block(NamedTuple):
     """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
 
-    x: Float[Array, "b ..."]
+    x: Inputs
     y: Float[Array, "b *o"]
     weight: Float[Array, " b"]
     elapsed: Float[Array, " b"] | None
@@ -391,6 +399,10 @@ class _Seen(NamedTuple):
 
     def posterior(self) -> Updatable:
         return self.view.absorb(self.sites.coefficient.ravel(), self.sites.curvature)
+
+
+def _replace_posterior(state: Streaming, posterior: Updatable) -> Streaming:
+    return eqx.tree_at(lambda s: s.posterior, state, posterior)
 
 
 def _first(keys: Any) -> PRNGKeyArray:

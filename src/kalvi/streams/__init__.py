@@ -1,6 +1,7 @@
 """Rows on their way to a rule.
 
 blocks    arrays cut into blocks of one size; rows that wait until a block is full
+sparse_batches  blocks of rows that stay sparse
 datasets  made-up rows
 run       the loop that feeds blocks to a rule, and the one place where it is compiled
 """
@@ -11,9 +12,10 @@ from kalvi.streams.blocks import (
     Buffer,
     Schedule,
     array_batches,
-    dense_blocks,
+    row_blocks,
     whole_batch,
 )
+from kalvi.streams.sparse_batches import numbers_per_row, stays_sparse
 
 __all__ = [
     "FIRST_BLOCK",
@@ -21,6 +23,8 @@ __all__ = [
     "Buffer",
     "Schedule",
     "array_batches",
-    "dense_blocks",
+    "numbers_per_row",
+    "row_blocks",
+    "stays_sparse",
     "whole_batch",
 ]

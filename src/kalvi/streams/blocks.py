@@ -8,17 +8,19 @@ Where a result depends on how the stream is cut into blocks, a `Buffer` cuts it 
 pieces the rows come in: rows that do not fill a block yet are kept until others have come.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from kalvi.numerics import sharding
+from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.rules.base import Batch
+from kalvi.streams.sparse_batches import SparseBlocks, row_bytes, stays_sparse
 
 CHUNK_BYTES = 2**25
-"""A chunk of dense rows takes about this much memory, whatever their width."""
+"""A chunk of rows takes about this much memory, whatever their width."""
 CHUNK_BLOCKS = 128
 """At most this many blocks to a chunk, so that progress shows."""
 SMALL_CHUNK = 8
@@ -36,6 +38,11 @@ PREDICTORS_AT_ONCE = 96
 LARGEST_BLOCK, MANY = 256, 4096
 """Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
 about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
+
+
+SPARSE_BLOCK, WIDE = 128, 2**18
+"""Sparse rows come in blocks of so many, and in the largest where parameters are more than the second: all
+rows of a block share one sweep over the parameters."""
 
 
 class Schedule(NamedTuple):
@@ -56,11 +63,15 @@ class Schedule(NamedTuple):
         return cls(size, growing=False)
 
     @classmethod
-    def for_low_rank(cls, rank: int, width: int, outputs: int, itemsize: int) -> "Schedule":
+    def for_low_rank(
+        cls, rank: int, width: int, outputs: int, itemsize: int, *, sparse: bool = False
+    ) -> "Schedule":
         """Growing blocks that fit in memory and cost least a row."""
         fitting = BLOCK_BYTES // (itemsize * width * outputs**2)
-        size = 1 << (max(fitting, 1).bit_length() - 1)
         cheap = LARGEST_BLOCK if width < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
+        if sparse:
+            fitting, cheap = LARGEST_BLOCK, SPARSE_BLOCK if width < WIDE else LARGEST_BLOCK
+        size = 1 << (max(fitting, 1).bit_length() - 1)
         most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
 
@@ -107,16 +118,21 @@ class Buffer(NamedTuple):
         head = self._joined(_part(rows, slice(0, room)))
         rest = _part(rows, slice(room, n))
         seen = self.seen + head[1].size
-        chunk = _chunk(rows[0].shape[1], schedule.largest, **layout) if chunks else schedule.largest
+        chunk = _chunk(rows[0], schedule.largest, **layout) if chunks else schedule.largest
         ends = _ends(n - room, seen, schedule, chunk)
         last = ends[-1] if ends else 0
         waiting = _part(rest, slice(last, n - room), copy=True) if last < n - room else None
 
         def batches() -> Iterator[Batch]:
-            yield _padded(head, schedule.shape(head[1].size), layout)
+            blocks = SparseBlocks(**layout)
+            for shape in {schedule.shape(FIRST_BLOCK), schedule.largest}:
+                blocks.expect(rows[0], shape)
+            shape = schedule.shape(head[1].size)
+            yield _batch(head, shape, shape, blocks)
             for start, end in zip([0, *ends], ends, strict=False):
-                shape = max(schedule.shape(min(end - start, schedule.largest)), end - start)
-                yield _padded(_part(rest, slice(start, end)), shape, layout)
+                block = schedule.shape(min(end - start, schedule.largest))
+                part, size = _part(rest, slice(start, end)), max(block, end - start)
+                yield _batch(part, size, block, blocks)
 
         return batches(), Buffer(seen + last, waiting)
 
@@ -149,8 +165,7 @@ class Buffer(NamedTuple):
 
 
 def _padded(rows: tuple, size: int, layout: dict[str, Any]) -> Batch:
-    x, y, weight, *elapsed = rows
-    return _batch(x, y, weight, *elapsed, size=size, **layout)
+    return _batch(rows, size, size, SparseBlocks(**layout))
 
 
 def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, ...]:
@@ -166,9 +181,9 @@ def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
     return ends
 
 
-def _chunk(n_features: int, block_size: int, *, intercept: bool, dtype: Any) -> int:
+def _chunk(x: Any, block_size: int, *, intercept: bool, dtype: Any) -> int:
     """The rows of a chunk of whole blocks."""
-    block_bytes = np.dtype(dtype).itemsize * block_size * max(n_features + intercept, 1)
+    block_bytes = block_size * row_bytes(x, intercept, dtype)
     return block_size * int(np.clip(CHUNK_BYTES // block_bytes, 1, CHUNK_BLOCKS))
 
 
@@ -180,35 +195,43 @@ def array_batches(
     *,
     block_size: int,
     chunks: bool = True,
+    stacked: bool = False,
     intercept: bool = False,
     dtype: np.dtype | type | str = np.float64,
 ) -> Iterator[Batch]:
-    """The rows of x (an array, or CSR and made dense a chunk at a time), a column of ones last if asked."""
-    n, start = x.shape[0], 0
+    """The rows of x (an array, or CSR), a column of ones last if asked.
+
+    Rows of few numbers stay sparse (`sparse_batches`). They are one block to a batch or, `stacked`, several
+    blocks, for a rule that takes one after the other.
+    """
+    n, start, blocks = x.shape[0], 0, SparseBlocks(intercept, dtype)
+    blocks.expect(x, block_size)
+    chunks = chunks and (stacked or not stays_sparse(x, intercept))
     weight = np.ones(n) if weight is None else weight
     chunk = block_size
     if chunks:
-        chunk = _chunk(x.shape[1], block_size, intercept=intercept, dtype=dtype)
+        chunk = _chunk(x, block_size, intercept=intercept, dtype=dtype)
     part = block_size * max(chunk // block_size // SMALL_CHUNK, 1)
     part = part if n >= 2 * part else block_size
     while start < n:
         left = n - start
         size = chunk if left >= chunk else part if left > block_size else block_size
         rows = slice(start, min(start + size, n))
-        before = None if elapsed is None else elapsed[rows]
-        yield _batch(
-            x[rows], y[rows], weight[rows], before, size=size, intercept=intercept, dtype=dtype
-        )
+        before = () if elapsed is None else (elapsed[rows],)
+        yield _batch((x[rows], y[rows], weight[rows], *before), size, block_size, blocks)
         start += size
 
 
-def dense_blocks(
+def row_blocks(
     x: Any, *, size: int, intercept: bool = False, dtype: np.dtype | type | str = np.float64
-) -> Iterator[np.ndarray]:
-    """The rows of x (an array, or CSR) in dense arrays of `size` rows, a column of ones last if asked."""
+) -> Iterator[Any]:
+    """The rows of x (an array, or CSR) in blocks of `size` rows, a column of ones last if asked."""
+    blocks = SparseBlocks(intercept, dtype)
     for start in range(0, x.shape[0], size):
         rows = x[start : start + size]
-        yield _dense(rows, rows.shape[0], intercept, dtype)
+        n = rows.shape[0]
+        sparse = stays_sparse(x, intercept)
+        yield blocks.make(rows, n, n) if sparse else _dense(rows, n, intercept, dtype)
 
 
 def whole_batch(
@@ -222,7 +245,7 @@ def whole_batch(
     """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
     step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
     size = -(-x.shape[0] // step) * step
-    return _batch(x, y, weight, size=size, intercept=intercept, dtype=dtype)
+    return _labelled(_dense(x, size, intercept, dtype), (y, weight), size)
 
 
 def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
@@ -239,10 +262,18 @@ def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
     return padded
 
 
-def _batch(x, y, weight, elapsed=None, *, size: int, intercept: bool, dtype) -> Batch:
-    padded = _dense(x, size, intercept, dtype)
-    numbers = (None if a is None else _filled(a, size, dtype) for a in (y, weight, elapsed))
-    return Batch(sharding.columns(padded), *numbers)
+def _batch(rows: tuple, size: int, block: int, blocks: SparseBlocks) -> Batch:
+    """A batch of `size` rows, sparse ones in blocks of `block`."""
+    x, *numbers = rows
+    if not stays_sparse(x, blocks.intercept):
+        return _labelled(_dense(x, size, blocks.intercept, blocks.dtype), numbers, size)
+    return _labelled(blocks.make(x, size, block), numbers, size)
+
+
+def _labelled(x: Any, numbers: Iterable[np.ndarray], size: int) -> Batch:
+    """Rows with their labels, weights and times, zero where rows fill up."""
+    rows = x if isinstance(x, SparseRows) else sharding.columns(x)
+    return Batch(rows, *(_filled(a, size, x.dtype) for a in numbers))
 
 
 def _filled(a: np.ndarray, size: int, dtype) -> np.ndarray:

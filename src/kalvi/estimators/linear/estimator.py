@@ -20,6 +20,7 @@ from kalvi.estimators.input_checks import (
     checked_weights,
     name_bad_entry,
     require_consistent,
+    seed_of,
 )
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.clock import check_clock, checked_times
@@ -151,7 +152,7 @@ class LinearEstimator(PickledInParts):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(settings, family, rows)
             else:
-                self.fit_ = LinearFit.begin(settings, family, x.shape[1]).learn(rows)
+                self.fit_ = LinearFit.begin(settings, family, x).learn(rows)
                 if refinement.climbs(settings, family, *x.shape):
                     self.fit_ = refinement.climb(self.fit_, rows)
         self.fit_ = replace(self.fit_, parameters=self._parameters())
@@ -164,7 +165,7 @@ class LinearEstimator(PickledInParts):
         times = None if time is None else checked_times(time, x.shape[0])
         with matching_precision(self.dtype):
             if "fit_" not in vars(self):
-                before = LinearFit.begin(self.settings(), self.family(), x.shape[1])
+                before = LinearFit.begin(self.settings(), self.family(), x)
             elif self._has_same_parameters():
                 before = self.fit_.resumed()
             else:
@@ -306,14 +307,18 @@ class LinearEstimator(PickledInParts):
         """Mean and variance of y, and the mean of the linear predictor, for each row."""
         if "fit_" not in vars(self):
             check_is_fitted(self, "fit_")
+        return self.fit_.predict(self._rows_to_predict(x))
+
+    def _rows_to_predict(self, x) -> Any:
+        """Rows that were checked, or need no check."""
         if not self._has_same_parameters():
             self.check_structure()
         if are_ready(self, x, dtype=self.dtype):
-            return self.fit_.predict(x)
+            return x
         how = {"reset": False, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
         with name_bad_entry(X=x):
             rows: Any = validate_data(self, x, **how)
-        return self.fit_.predict(rows)
+        return rows
 
     # draws -----------------------------------------------------------------------------------------
 
@@ -322,6 +327,19 @@ class LinearEstimator(PickledInParts):
         check_is_fitted(self, "fit_")
         key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
         return np.asarray(self.posterior_.sample(key, n_samples))
+
+    def sample_predictors(self, X, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Joint draws of the linear predictors of the rows of X: one draw a row, one row of X a column.
+
+        They have the law of products of X with draws of the coefficients, which are not drawn: with sparse
+        rows and a rank the cost does not depend on the number of features. Thompson sampling takes the
+        candidate with the largest. Of three classes or more the last axis has those of each class.
+        """
+        check_is_fitted(self, "fit_")
+        rows = self._rows_to_predict(X)
+        seed = self.random_state if random_state is None else random_state
+        random = np.random.default_rng(seed_of(seed))
+        return self.fit_.draw_predictors(rows, n_samples, random)
 
     def to_arviz(self, n_draws: int = 1000, random_state: Any = None) -> Any:
         """Draws of the coefficients as ArviZ takes them, by the names of the columns.

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.predictions import predict_rows, predictor_laws
+from kalvi.estimators.linear.predictions import draw_predictors, predict_rows, predictor_laws
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import LinearStream, Rows
 from kalvi.gaussians import Dense, Gaussian, Updatable
@@ -89,9 +89,10 @@ class LinearFit:
     without_projection: Any = None  # of a file: the same for predictions
 
     @classmethod
-    def begin(cls, settings: LinearSettings, family: Family, n_features: int) -> "LinearFit":
-        """A fit that has learned no row."""
-        stream = LinearStream(settings, family, n_features, on_grid=settings.seeks_scale)
+    def begin(cls, settings: LinearSettings, family: Family, x: Any) -> "LinearFit":
+        """A fit that has learned no row; the first will be like those of x."""
+        sparse = streams.stays_sparse(x, bool(settings.fit_intercept))
+        stream = LinearStream(settings, family, x.shape[1], settings.seeks_scale, sparse)
         return cls(stream, stream.begin(), streams.Buffer())
 
     def with_stream(self, **changes: Any) -> "LinearFit":
@@ -133,6 +134,7 @@ class LinearFit:
             "fit_intercept": bool(given.fit_intercept),
             "dtype": np.dtype(given.dtype).name,
             "prior_scale": "auto" if sought else "given",
+            "sparse": self.stream.sparse,
         }
 
     # learning --------------------------------------------------------------------------------------
@@ -353,12 +355,27 @@ class LinearFit:
     def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and (co)variance of y, and the mean of the linear predictors, for each row."""
         likelihood = self.family.fitted_likelihood(self.predicting.best, self.settings.dtype)
-        return predict_rows(likelihood, self.predicting.posterior, x, self.settings.layout)
+        return predict_rows(likelihood, self._law_for(x), x, self.settings.layout)
 
     def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the linear predictor of each row; of several, their covariances."""
-        q, outputs = self.predicting.posterior, self.family.likelihood.outputs
-        return predictor_laws(q, outputs, x, self.settings.layout)
+        outputs = self.family.likelihood.outputs
+        return predictor_laws(self._law_for(x), outputs, x, self.settings.layout)
+
+    def draw_predictors(self, x: Any, n_samples: int, random: np.random.Generator) -> np.ndarray:
+        """Joint draws of the linear predictors of the rows."""
+        outputs, q = self.family.likelihood.outputs, self._law_for(x)
+        return draw_predictors(q, outputs, x, n_samples, random, self.settings.layout)
+
+    def _law_for(self, x: Any) -> Any:
+        """The posterior that rows are predicted with, prepared once for all sparse ones."""
+        return self._prepared if sp.issparse(x) else self.predicting.posterior
+
+    @cached_property
+    def _prepared(self) -> Gaussian:
+        q: Any = self.predicting.posterior
+        with matching_precision(self.settings.dtype):
+            return q.prepared()
 
 
 def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray, *elapsed: np.ndarray) -> Rows:

@@ -8,8 +8,9 @@ import numpy as np
 
 from kalvi import streams
 from kalvi.estimators.prediction_blocks import predict_in_blocks, rows_at_once
-from kalvi.gaussians import Gaussian
+from kalvi.gaussians import Gaussian, Updatable
 from kalvi.likelihoods import Likelihood
+from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import is_jax
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import Predictor, linear_predictor, predictor_moments
@@ -35,23 +36,42 @@ def predictor_laws(
     return _by_blocks(predictor_moments, parts, x, outputs, layout)
 
 
+def draw_predictors(
+    posterior: Updatable,
+    outputs: int,
+    x: Any,
+    n_samples: int,
+    random: np.random.Generator,
+    layout: dict[str, Any],
+) -> np.ndarray:
+    """Joint draws of the linear predictors of the rows of x, which need no draw of the coefficients."""
+    (block,) = streams.row_blocks(x, size=x.shape[0], **layout)
+    with matching_precision(layout["dtype"]):
+        rows = linear_predictor(outputs).linearise(posterior.mean, block).rows.matrix()
+        mean, cov = map(np.asarray, posterior.marginal(rows))
+    noise = random.standard_normal((n_samples, len(mean)))
+    drawn = mean[None, :] + noise @ linalg.semidefinite_factor(cov).T
+    return drawn if outputs == 1 else drawn.reshape(n_samples, -1, outputs)
+
+
 def _by_blocks(
     function: Callable[..., tuple], parts: tuple, x: Any, outputs: int, layout: dict[str, Any]
 ) -> Any:
     """function(*parts, rows) over blocks of the rows of x."""
-    n = x.shape[0]
-    size = rows_at_once(n, outputs**2 * (x.shape[1] + 1))
+    n, sparse = x.shape[0], streams.stays_sparse(x, layout["intercept"])
+    size = rows_at_once(n, outputs**2 * streams.numbers_per_row(x, layout["intercept"]))
+    size = min(size, CLASS_ROWS) if sparse and outputs > 1 else size
     if is_jax(parts):
         with matching_precision(layout["dtype"]):
             batches = streams.array_batches(x, np.zeros(n), block_size=size, **layout)
             blocks = (batch.x for batch in batches)
             return predict_in_blocks(lambda block: run.call(function, *parts, block), blocks, n)
     if n == 1:
-        (block,) = streams.dense_blocks(x, size=1, **layout)
+        (block,) = streams.row_blocks(x, size=1, **layout)
         return run.call(function, *parts, block)
     size = size if outputs == 1 else min(size, CLASS_ROWS)
     with np.errstate(all="ignore"):  # infinite rates are no news, as in JAX
-        blocks = streams.dense_blocks(x, size=size, **layout)
+        blocks = streams.row_blocks(x, size=size, **layout)
         return predict_in_blocks(lambda block: function(*parts, block), blocks, n)
 
 

@@ -30,7 +30,8 @@ def restore_fit(
     _check_kinds(model, kept, structure, optimum)
     found = Optimum(*optimum) if len(optimum) > 1 else None
     grid = settings.seeks_scale and kept["klprox_scale"] is None
-    stream = LinearStream(settings, family, model.n_features_in_, on_grid=grid)
+    sparse = bool(structure.get("sparse", False))  # older files do not say
+    stream = LinearStream(settings, family, model.n_features_in_, grid, sparse)
     for name in ("state", "with_waiting", "without_projection"):  # older files know no drift
         kept[name] = kept[name] and stream.anchored(kept[name])
     fit = LinearFit(stream, **kept, optimum=found)

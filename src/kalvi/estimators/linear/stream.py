@@ -38,6 +38,7 @@ class LinearStream:
     family: Family
     n_features: int
     on_grid: bool = False  # whether several prior scales are streamed side by side
+    sparse: bool = False  # whether the first rows stayed sparse
 
     @cached_property
     def schedule(self) -> streams.Schedule:
@@ -50,7 +51,9 @@ class LinearStream:
             schedule = streams.Schedule.for_full_covariance(width, outputs)
         else:
             itemsize = np.dtype(given.dtype).itemsize
-            schedule = streams.Schedule.for_low_rank(given.rank, width, outputs, itemsize)
+            schedule = streams.Schedule.for_low_rank(
+                given.rank, width, outputs, itemsize, sparse=self.sparse
+            )
         return schedule.at_most(min((drift.longest_block() for drift in given.drifts), default=inf))
 
     @cached_property
@@ -164,7 +167,7 @@ class LinearStream:
         # blocks do not change a full covariance, so no row waits
         n = len(rows[1])
         size = 1 if by_numpy and n <= SINGLE_ROWS else self.schedule.largest
-        batches = streams.array_batches(*rows, block_size=size, **layout)
+        batches = streams.array_batches(*rows, block_size=size, stacked=True, **layout)
         return batches, streams.Buffer(buffer.seen + n)
 
     def _show_loss(self, bar: tqdm) -> Callable[[Any], None]:

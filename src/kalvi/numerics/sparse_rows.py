@@ -1,0 +1,277 @@
+"""Rows of which few numbers are not zero: a block X of them as triplets of one fixed size.
+
+    X[rows[e], columns[places[e]]] = values[e],        no place twice
+
+`columns` names the *active* columns, those that any row of the block touches, each once: everything that
+learns from the block gathers those, works on few numbers and scatters them back. Sizes are fixed, so that
+few programs are compiled, and what fills them up is harmless: entries whose value is zero, and columns that
+no row touches. The first `shared` columns are those that more than one row may touch; all that two rows
+have in common is there.
+
+It stands where a matrix of rows does in `x @ v`, `x.T @ c`, `x**2`, `x * w[None, :]`, `w @ x` and
+`x @ x.T`, and needs O(numbers) for them. `over_active` is the same block over its active columns alone.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float, Int
+
+from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of
+
+SMALLEST = 8
+"""Sizes are powers of two from here on."""
+
+
+class Sizes(tuple[int, int, int]):
+    """How many entries, active columns and shared columns a block has room for."""
+
+    @classmethod
+    def of(cls, entries: int, columns: int, shared: int, width: int) -> "Sizes":
+        """Powers of two that hold so many, and no more columns than there are."""
+        numbers = _round_up(entries), min(_round_up(columns), width)
+        return cls((*numbers, min(_round_up(shared), numbers[1])))
+
+    def union(self, other: "Sizes") -> "Sizes":
+        """What holds either."""
+        return Sizes(map(max, self, other))
+
+
+class Pattern:
+    """Rows of a CSR matrix, and where their entries are among the active columns; host side."""
+
+    def __init__(self, x: Any, intercept: bool):
+        self.n, self.width = x.shape[0], x.shape[1] + intercept
+        counts = np.diff(x.indptr)
+        self.values, self.rows = x.data, np.repeat(np.arange(self.n, dtype=np.int32), counts)
+        indices = x.indices
+        if intercept:
+            self.values = np.append(self.values, np.ones(self.n, x.dtype))
+            self.rows = np.append(self.rows, np.arange(self.n, dtype=np.int32))
+            indices = np.append(indices, np.full(self.n, x.shape[1], indices.dtype))
+        active, places, counts = np.unique(indices, return_inverse=True, return_counts=True)
+        order = np.argsort(counts == 1, kind="stable")
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
+        self.columns, self.places = active[order], position[places]
+        found = len(self.values), len(self.columns), int(np.sum(counts > 1))
+        self.sizes = Sizes.of(*found, self.width)
+
+    def filled(self, size: int, sizes: Sizes, dtype: Any) -> "SparseRows":
+        """A block of `size` rows with these sizes, of NumPy's arrays."""
+        entries, active, shared = sizes
+        values, rows = np.zeros(entries, dtype), np.full(entries, size - 1, np.int32)
+        places, n = np.zeros(entries, np.int32), len(self.values)
+        values[:n], rows[:n], places[:n] = self.values, self.rows, self.places
+        missing = active - len(self.columns)
+        unused = np.ones(active, bool)
+        unused[self.columns[self.columns < active]] = False
+        columns = np.append(self.columns, np.flatnonzero(unused)[:missing]).astype(np.int32)
+        return SparseRows(values, rows, places, columns, (size, self.width), shared)
+
+
+class SparseRows(eqx.Module):
+    """b sparse rows of d numbers; see the module."""
+
+    __array_ufunc__: ClassVar[None] = None  # NumPy's arrays leave their products to this class
+
+    values: Float[AnyArray, " e"]
+    rows: Int[AnyArray, " e"]
+    places: Int[AnyArray, " e"]
+    columns: Int[AnyArray, " m"]
+    shape: tuple[int, int] = eqx.field(static=True)
+    shared: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, x: Any, *, intercept: bool = False, dtype: Any = np.float64) -> "SparseRows":
+        """All rows of a sparse matrix of SciPy, a column of ones last if asked."""
+        pattern = Pattern(canonical(x), intercept)
+        return pattern.filled(pattern.n, pattern.sizes, dtype)
+
+    @classmethod
+    def stacked(cls, blocks: "list[SparseRows]") -> "SparseRows":
+        """Blocks of one size, which a rule takes one after the other."""
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *blocks)
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def T(self) -> "TransposedRows":
+        return TransposedRows(self)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def as_blocks(self, size: int) -> "SparseRows":
+        """Blocks of so many rows, stacked, if that is how these rows come."""
+        if self.shape[0] != size:
+            raise ValueError(
+                f"sparse rows come in the blocks that a rule takes, here of {size} rows; got blocks of "
+                f"{self.shape[0]}. Give block_size={self.shape[0]} to the rule, or cut the rows anew."
+            )
+        return self if self.values.ndim == 2 else jax.tree.map(lambda leaf: leaf[None], self)
+
+    def with_values(self, values: Float[AnyArray, " e"]) -> "SparseRows":
+        """Other numbers in the same places."""
+        return SparseRows(values, self.rows, self.places, self.columns, self.shape, self.shared)
+
+    def over_active(self) -> "SparseRows":
+        """The same rows over the active columns alone."""
+        m = self.columns.shape[0]
+        every = namespace_of(self.values).arange(m, dtype=np.int32)
+        shape = self.shape[0], m
+        return SparseRows(self.values, self.rows, self.places, every, shape, self.shared)
+
+    def on_active(self, v: Float[AnyArray, "d *k"]) -> Float[AnyArray, "m *k"]:
+        """The rows of v at the active columns."""
+        return v[self.columns]
+
+    def active_product(self, v: Float[AnyArray, "m *k"]) -> Float[AnyArray, "b *k"]:
+        """X v, for a v that has rows for the active columns alone."""
+        if not is_jax(self.values, v):
+            return _times_columns(self.csr(), v)
+        terms = _scaled(self.values, v[self.places])
+        return jax.ops.segment_sum(terms, self.rows, self.shape[0])
+
+    def active_transposed_product(self, v: Float[AnyArray, "b *k"]) -> Float[AnyArray, "m *k"]:
+        """The rows of Xᵀ v for the active columns."""
+        if not is_jax(self.values, v):
+            return _times_columns(self.csr().T, v)
+        terms = _scaled(self.values, v[self.rows])
+        return jax.ops.segment_sum(terms, self.places, self.columns.shape[0])
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, TransposedRows):
+            return self.inner(other.rows)
+        return self.active_product(self.on_active(other))
+
+    def __rmatmul__(self, v: Float[AnyArray, "*k b"]) -> Float[AnyArray, "*k d"]:
+        return (self.T @ v.T).T
+
+    def __mul__(self, scale: Float[AnyArray, "1 d"]) -> "SparseRows":
+        return self.with_values(self.values * scale[0][self.columns][self.places])
+
+    def __pow__(self, power: int) -> "SparseRows":
+        return self.with_values(self.values**power)
+
+    def inner(self, other: "SparseRows") -> Float[AnyArray, "b b"]:
+        """X Yᵀ for rows with entries in the same places, such as X diag(w)."""
+        if not is_jax(self.values, other.values):
+            return (self.csr() @ other.csr().T).toarray()
+        xp = namespace_of(self.values)
+        own = xp.where(self.places >= self.shared, self.values * other.values, 0)
+        alone = jax.ops.segment_sum(own, self.rows, self.shape[0])
+        return self.shared_matrix() @ other.shared_matrix().T + xp.diag(alone)
+
+    def shared_matrix(self) -> Float[Array, "b s"]:
+        """The columns that rows have in common, written out."""
+        xp = namespace_of(self.values)
+        empty = xp.zeros((self.shape[0], self.shared), self.dtype)
+        return empty.at[self.rows, self.places].add(self.values, mode="drop")
+
+    def repeated(self, outputs: int) -> "SparseRows":
+        """I ⊗ x: each row once for each of several outputs, whose columns lie one after the other."""
+        c, m, s, xp = outputs, self.columns.shape[0], self.shared, namespace_of(self.values)
+        k = xp.arange(c, dtype=np.int32)[None, :]
+        # shared columns of all outputs first
+        shared = self.places[:, None] + s * k
+        alone = c * s + (self.places[:, None] - s) + (m - s) * k
+        places = xp.where(self.places[:, None] < s, shared, alone)
+        columns = self.columns[None, :] + self.shape[1] * k.T
+        columns = xp.concatenate([columns[:, :s].ravel(), columns[:, s:].ravel()])
+        rows = c * self.rows[:, None] + k
+        values = xp.broadcast_to(self.values[:, None], rows.shape)
+        shape = c * self.shape[0], c * self.shape[1]
+        return SparseRows(values.ravel(), rows.ravel(), places.ravel(), columns, shape, c * s)
+
+    def mixed(self, blocks: Float[AnyArray, "n c c"]) -> "SparseRows":
+        """Sᵀ X, S with the blocks on its diagonal, for groups of c rows that share no column."""
+        c = blocks.shape[1]
+        group, member = self.rows // c, self.rows % c
+        values = self.values[:, None] * blocks[group, member]
+        rows = c * group[:, None] + namespace_of(values).arange(c, dtype=np.int32)[None, :]
+        places = self.places.repeat(c)
+        fresh = values.ravel(), rows.ravel(), places, self.columns
+        # a column of one row is now one of the c rows of its group
+        return SparseRows(*fresh, self.shape, self.columns.shape[0])
+
+    def toarray(self) -> Float[AnyArray, "b d"]:
+        """The rows written out."""
+        at = self.rows, self.columns[self.places]
+        if not is_jax(self.values):
+            whole = np.zeros(self.shape, self.dtype)
+            np.add.at(whole, at, self.values)
+            return whole
+        xp = namespace_of(self.values)
+        return xp.zeros(self.shape, self.dtype).at[at].add(self.values)
+
+    def csr(self) -> Any:
+        """The rows over the active columns, as a matrix of SciPy."""
+        shape = self.shape[0], self.columns.shape[0]
+        return sp.csr_array((self.values, (self.rows, self.places)), shape)
+
+
+class TransposedRows(eqx.Module):
+    """Xᵀ of sparse rows X."""
+
+    rows: SparseRows
+
+    def __matmul__(self, v: Float[AnyArray, "b *k"]) -> Float[AnyArray, "d *k"]:
+        x, xp = self.rows, namespace_of(self.rows.values, v)
+        found = x.active_transposed_product(v)
+        empty = xp.zeros((x.shape[1], *v.shape[1:]), found.dtype)
+        return put_rows(empty, x.columns, found)
+
+
+if TYPE_CHECKING:  # checkers would have the two told apart in every formula
+    Rows = Any
+else:
+    Rows = Float[AnyArray, "b d"] | SparseRows
+"""Rows of numbers, dense or sparse."""
+
+
+def canonical(x: Any) -> Any:
+    """A sparse matrix of SciPy as CSR in which no entry stands twice; the one given is left as it is."""
+    csr = sp.csr_array(x)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
+def as_matrix(x: Rows) -> Float[AnyArray, "b d"]:
+    """The rows as a matrix, for what cannot do without."""
+    return x.toarray() if isinstance(x, SparseRows) else x
+
+
+def put_rows(
+    whole: Float[AnyArray, "d *k"], columns: Int[AnyArray, " m"], new: Float[AnyArray, "m *k"]
+) -> Float[AnyArray, "d *k"]:
+    """An array with other rows at some different places."""
+    if is_jax(whole, new):
+        return whole.at[columns].set(new, unique_indices=True)
+    whole = whole.copy()
+    whole[columns] = new
+    return whole
+
+
+def _times_columns(a: Any, v: Float[np.ndarray, "n *k"]) -> Float[np.ndarray, "m *k"]:
+    """A v for a sparse A and all columns of v, however many axes they have."""
+    return (a @ v.reshape(len(v), -1)).reshape(-1, *v.shape[1:])
+
+
+def _scaled(scale: Float[AnyArray, " e"], v: Float[AnyArray, "e *k"]) -> Float[AnyArray, "e *k"]:
+    return scale.reshape(scale.shape + (1,) * (v.ndim - 1)) * v
+
+
+def _round_up(n: int) -> int:
+    return max(1 << max(n - 1, 0).bit_length(), SMALLEST)

@@ -1,0 +1,123 @@
+"""Sparse rows give the same model as the same rows written out, by either engine."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import kalvi
+from kalvi.numerics.namespaces import on_device
+from kalvi.numerics.precision import matching_precision
+from kalvi.numerics.sparse_rows import SparseRows
+from kalvi.streams import array_batches, engines, row_blocks, stays_sparse
+
+N, WIDTH = 90, 80
+
+
+def table(classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = sp.random_array((N, WIDTH), density=0.08, rng=rng, format="csr")
+    theta = 3 * rng.normal(size=(WIDTH, classes))
+    return x, np.argmax(x @ theta + rng.gumbel(size=(N, classes)), axis=1)
+
+
+def check_same(sparse, dense, x):
+    np.testing.assert_allclose(sparse.posterior_.mean, dense.posterior_.mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        sparse.posterior_.variance(), dense.posterior_.variance(), rtol=1e-7, atol=1e-10
+    )
+    assert sparse.log_evidence_ == pytest.approx(dense.log_evidence_, rel=1e-9)
+    wanted = dense.predict_proba(x.toarray())
+    np.testing.assert_allclose(sparse.predict_proba(x), wanted, rtol=1e-8)
+    np.testing.assert_allclose(sparse.predict_proba(x[[3]]), wanted[[3]], rtol=1e-8)
+
+
+@pytest.mark.parametrize("rank", [None, 0, 3])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_one_pass(rank, classes):
+    (x, y), weight = table(classes), np.random.default_rng(1).uniform(0, 2, N).round(1)
+    settings = {"rank": rank, "passes": 1, "forgetting": 0.995}
+    sparse = kalvi.LogisticRegression(**settings).fit(x, y, weight)
+    dense = kalvi.LogisticRegression(**settings).fit(x.toarray(), y, weight)
+    check_same(sparse, dense, x)
+
+
+def test_further_passes_and_pieces():
+    x, y = table()
+    sparse = kalvi.LogisticRegression(rank=3, passes=3).fit(x, y)
+    dense = kalvi.LogisticRegression(rank=3, passes=3).fit(x.toarray(), y)
+    check_same(sparse, dense, x)
+    pieces = kalvi.LogisticRegression(rank=3)
+    for first in range(0, N, 7):
+        rows = slice(first, first + 7)
+        pieces.partial_fit(x[rows], y[rows], classes=[0, 1])
+    check_same(pieces, kalvi.LogisticRegression(rank=3, passes=1).fit(x.toarray(), y), x)
+
+
+several = pytest.mark.slow(reason="compiles two programs, of which the quick case has enough")
+
+
+@pytest.mark.parametrize(
+    "rank", [3, pytest.param(None, marks=several), pytest.param(0, marks=several)]
+)
+def test_compiled_programs(rank, monkeypatch):
+    monkeypatch.setattr(engines, "FEW_ROWS", 0)
+    monkeypatch.setattr(engines, "FIRST_ROWS", 0)
+    x, y = table()
+    sparse = kalvi.LogisticRegression(rank=rank, passes=1, block_size=8).fit(x, y)
+    dense = kalvi.LogisticRegression(rank=rank, passes=1, block_size=8).fit(x.toarray(), y)
+    check_same(sparse, dense, x)
+
+
+def test_blocks_of_like_rows_have_one_shape_and_several_are_stacked():
+    x, y = table()
+    x = x[:, : WIDTH - 5]
+    batches = list(array_batches(x, y.astype(float), block_size=8, stacked=True, intercept=True))
+    assert {batch.x.values.ndim for batch in batches} <= {1, 2}
+    assert len({batch.x.values.shape[-1] for batch in batches}) == 1
+    assert sum(np.sum(batch.weight) for batch in batches) == N
+    singles = array_batches(x, y.astype(float), block_size=8, intercept=True)
+    assert all(batch.x.values.ndim == 1 for batch in singles)
+
+
+def test_rows_of_many_numbers_or_few_columns_are_made_dense():
+    assert stays_sparse(table()[0], True)
+    assert not stays_sparse(sp.csr_array(np.ones((3, WIDTH))), True)
+    assert not stays_sparse(sp.csr_array((3, 20)), True)
+    assert not stays_sparse(np.zeros((3, WIDTH)), True)
+
+
+def test_rows_to_predict_stay_sparse():
+    x, _ = table()
+    blocks = list(row_blocks(x, size=40, intercept=True))
+    assert all(isinstance(block, SparseRows) for block in blocks)
+    np.testing.assert_array_equal(blocks[0].toarray()[:, :-1], x[:40].toarray())
+
+
+@pytest.mark.parametrize("rank", [None, 0, 3])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_draws_of_predictors_have_their_joint_law(rank, classes):
+    x, y = table(classes)
+    model = kalvi.LogisticRegression(rank=rank, passes=1).fit(x, y)
+    some, n = x[:4], 20_000
+    drawn = model.sample_predictors(some, n, random_state=0).reshape(n, -1)
+    ones = np.hstack([some.toarray(), np.ones((4, 1))])
+    design = ones if classes == 2 else np.kron(ones, np.eye(3)).reshape(12, WIDTH + 1, 3)
+    design = design if classes == 2 else design.swapaxes(1, 2).reshape(12, -1)
+    with matching_precision(np.float64):
+        q = on_device(
+            model.fit_.predicting.posterior
+        ).to_dense()  # before waiting rows are projected
+    cov = design @ np.asarray(q.cov) @ design.T
+    error = 5 * np.sqrt(np.diag(cov) / n)
+    assert np.all(abs(drawn.mean(axis=0) - design @ np.asarray(q.mean)) < error)
+    np.testing.assert_allclose(np.cov(drawn.T), cov, atol=0.05 * np.max(np.diag(cov)))
+
+
+def test_rows_that_are_the_same_have_the_same_draws():
+    x, y = table()
+    model = kalvi.LogisticRegression(rank=3, passes=1).fit(x, y)
+    drawn = model.sample_predictors(x[[1, 1, 2]], 5, random_state=0)
+    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=1e-5)
+    assert np.all(drawn[:, 0] != drawn[:, 2])
+    again = model.sample_predictors(x[[1, 1, 2]], 5, random_state=0)
+    np.testing.assert_array_equal(drawn, again)
