@@ -160,6 +160,8 @@ def test_groups_of_new_locations_are_those_of_fit(fitted):
         fitted.predict_proba(row_locations=[1.0])
     with pytest.raises(ValueError, match=r"'dan' is none of its 3\. For new rows"):
         fitted.predict_proba(row_locations=[1.0], row_groups=["dan"])
+    with pytest.raises(ValueError, match="row_groups say whose the row_locations are"):
+        fitted.predict_proba(row_groups=["ann"])
 
 
 def test_ties_and_neighbours_stay_in_their_chain():

@@ -79,7 +79,8 @@ def test_draws_have_the_moments_of_the_factors(fitted):
     ("given", "message"),
     [
         ({"side": "both"}, "side must be 'row' or 'col'; got 'both'"),
-        ({"names": ["a"]}, "names must hold one name for each of the 30 rows; got 1"),
+        ({"names": ["a"]}, "names must hold one name for each of the 30 rows; got shape"),
+        ({"names": "abc"}, "names must hold one name for each of the 30 rows; got shape"),
         ({"level": 95.0}, "level must be between 0 and 1; got 95"),
         ({"anchors": {0: (1, 1)}}, "anchors must be at least 3, one more than factors; got 1"),
         ({"anchors": dict.fromkeys([0, 1, 99], (0, 0))}, "must be among the names; 99 is not"),
@@ -89,3 +90,9 @@ def test_draws_have_the_moments_of_the_factors(fitted):
 def test_tables_that_cannot_be_made_are_refused(fitted, given, message):
     with pytest.raises(ValueError, match=message):
         fitted.ideal_points(**given)
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_draws_that_cannot_be_made_are_refused(fitted, n):
+    with pytest.raises(ValueError, match="n_samples must be a whole number, at least 1"):
+        fitted.sample_posterior(n)

@@ -1,6 +1,7 @@
 """Times of rows: drift by what has passed, whatever pieces the rows come in."""
 
 import pickle
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -162,3 +163,37 @@ def test_to_keep_everything_is_today():
     one, other = (kalvi.LogisticRegression(drift=drift).fit(X, LABELS) for drift in (None, 1.0))
     np.testing.assert_array_equal(one.coef_, other.coef_)
     assert other.converged_
+
+
+@pytest.mark.parametrize("drift", [0.5, kalvi.drifts.OrnsteinUhlenbeck(0.9), None])
+def test_another_drift_in_the_middle_never_exceeds_the_prior(drift):
+    x = np.random.default_rng(1).normal(size=(400, 64))
+    x[:, 0] = 0  # a column that says nothing
+    y = (x[:, 1] > 0).astype(int)
+    model = kalvi.LogisticRegression(drift=0.995, fit_intercept=False)
+    model.partial_fit(x[:336], y[:336], classes=[0, 1])
+    model.set_params(drift=drift)
+    for k in range(336, 400, 4):
+        model.partial_fit(x[k : k + 4], y[k : k + 4])
+        assert np.asarray(model.posterior_.variance()).max() <= model.prior_scale**2 * (1 + 1e-9)
+
+
+def test_any_dates_are_times():
+    days = np.arange(N)
+    expected = regression().partial_fit(X, Y, time=days).coef_
+    start = datetime(2024, 1, 1)
+    zone = timezone(timedelta(hours=5))
+    for time in (
+        [start + timedelta(days=int(k)) for k in days],
+        [(start + timedelta(days=int(k))).date() for k in days],
+        [(start + timedelta(days=int(k))).replace(tzinfo=zone) for k in days],
+        days * np.timedelta64(24, "h"),
+    ):
+        assert_close(regression().partial_fit(X, Y, time=time).coef_, expected, 1e-12)
+
+
+def test_times_that_are_neither_numbers_nor_dates_are_refused():
+    with pytest.raises(ValueError, match="time must be numbers, dates or durations"):
+        regression().partial_fit(X, Y, time=[f"2024-01-{k:02d}" for k in range(N)])
+    with pytest.raises(ValueError, match=r"finite in float64; got times from .* larger unit"):
+        regression().partial_fit(X, Y, time=np.r_[-1.5e308, np.linspace(1.5e308, 1.6e308, N - 1)])

@@ -79,3 +79,11 @@ def test_a_diagonal_covariance_is_multinormal():
 def test_a_shape_that_is_no_covariance_is_refused():
     with pytest.raises(ValueError, match=r"CorrelatedNormal needs .* use MultiNormal\(variance\)"):
         CorrelatedNormal(np.ones(2))
+
+
+@pytest.mark.parametrize(
+    "cov", [[[1.0, 0.9], [0.0, 1.0]], [[1.0, 2.0], [2.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]]
+)
+def test_a_matrix_that_is_no_covariance_is_refused(cov):
+    with pytest.raises(ValueError, match="finite, symmetric and positive definite"):
+        CorrelatedNormal(np.array(cov))

@@ -277,6 +277,21 @@ def test_poisson_in_float32():
     np.testing.assert_allclose(mean[0], mean[1], rtol=1e-4, atol=1e-4)
 
 
+def test_rows_that_stand_for_thousands_are_solved():
+    rng = np.random.default_rng(8)
+    y, m0, v0, _ = draws(20_000, rng)
+    site = solve(Bernoulli(), y, m0, v0, 10 ** rng.uniform(1, 4, 20_000))
+    assert np.all(site.solved)
+
+
+@pytest.mark.parametrize("var", [0.0, 2.0, 1e3, 1e8])
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_counts_of_no_weight_say_nothing(var, dtype):
+    site = solve(Poisson(), [2.0], [0.3], [var], [0.0], dtype)
+    assert float(site.step[0]) == float(site.curvature[0]) == 0.0
+    assert site.solved[0]
+
+
 def test_no_weight_is_no_step_of_the_papers_integrals():
     """Nor of any other likelihood, as `test_base` has it."""
     site = solve(Bernoulli(InverseProbit()), [1.0], [0.3], [2.0], [0.0])

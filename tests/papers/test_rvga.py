@@ -186,5 +186,5 @@ def test_the_root_is_the_one_of_hybrid_powell():
 @pytest.mark.parametrize("number", [3, 5, 9, 11, 14])
 def test_pictures_are_drawn(number, data):
     figure = rvga.FIGURES[number](True).draw()
-    assert len(figure.axes) == {3: 5, 5: 5, 9: 2, 11: 6, 14: 4}[number]
+    assert len(figure.axes) == {3: 6, 5: 6, 9: 2, 11: 6, 14: 5}[number]
     plt.close(figure)

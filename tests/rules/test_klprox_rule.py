@@ -310,7 +310,7 @@ def test_single_precision_on_inputs_of_very_different_units():
         prior = Dense(np.zeros(4, dtype), np.diag(units**-2.0).astype(dtype))
         rows = batch(p.x * units, p.y, dtype=dtype)
         rule = KLProximal.stochastic(Bernoulli(), rows=200)
-        parts = [Batch(*(a[i : i + 50] for a in rows)) for i in range(0, 200, 50)]
+        parts = [Batch(*(a[i : i + 50] for a in rows[:3])) for i in range(0, 200, 50)]
         found[dtype] = run.fit(rule, prior, parts * 4).posterior
     single, double = found[np.float32], found[np.float64]
     assert single.mean.dtype == np.float32

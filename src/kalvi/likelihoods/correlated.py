@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from kalvi.likelihoods.base import Unbounded
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting
+from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting, namespace_of
+from kalvi.numerics.precision import is_traced
 
 Vector = Float[Array, " c"]
 Matrix = Float[Array, "c c"]
@@ -40,6 +41,8 @@ class CorrelatedNormal(Unbounded):
                 "CorrelatedNormal needs the noise covariance of two outputs or more, an array of shape "
                 f"(c, c); got shape {shape}. For independent noise use MultiNormal(variance)."
             )
+        if not is_traced(self.cov):
+            _need_covariance(np.asarray(self.cov))
 
     @property
     def outputs(self) -> int:
@@ -70,7 +73,7 @@ class CorrelatedNormal(Unbounded):
         return gain_after(weight * gradient, weight * curvature, var)
 
     def predict(self, mean: Vectors, var: Matrices) -> tuple[Vectors, Matrices]:
-        return mean, var + self.cov
+        return mean, var + namespace_of(var).asarray(self.cov, var.dtype)
 
     def noise(self, mean: Vector, var: Matrix) -> Vector:
         return jnp.asarray(jnp.diagonal(jnp.asarray(self.cov)), mean.dtype)
@@ -86,3 +89,13 @@ class CorrelatedNormal(Unbounded):
 
     def _root(self) -> Matrix:
         return linalg.cholesky(jnp.asarray(self.cov))
+
+
+def _need_covariance(cov: np.ndarray) -> None:
+    """Refuse what is not the covariance of anything."""
+    symmetric = np.all(np.isfinite(cov)) and np.allclose(cov, cov.T)
+    if not symmetric or np.linalg.eigvalsh(cov)[0] <= 0:
+        raise ValueError(
+            "CorrelatedNormal needs a finite, symmetric and positive definite noise covariance; "
+            f"got {cov.tolist()}."
+        )

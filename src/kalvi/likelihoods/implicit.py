@@ -180,10 +180,13 @@ def solve_poisson(
     start = low, high, high, jnp.asarray(False)
     tau = search(lambda state: ~state[3], narrow, start, most)[2]
     value, size, grown = imbalance(tau)
-    rate, shift = jnp.exp(tau), tau - var / (2 * (1 + grown)) - mean
+    largest = jnp.log(jnp.finfo(var.dtype).max)
+    rate, shift = jnp.exp(jnp.minimum(tau, largest)), tau - var / (2 * (1 + grown)) - mean
     # where the site outweighs the prior, τ knows the new mean better than y − e^τ does
     step = jnp.where(grown > 1, shift / jnp.maximum(var, tiny), weight * (y - rate))
-    return Site(step, weight * rate, jnp.abs(value) <= 100 * eps * size)
+    counts, solved = weight > 0, jnp.abs(value) <= 100 * eps * size
+    step, curvature = (jnp.where(counts, part, 0) for part in (step, weight * rate))
+    return Site(step, curvature, solved | ~counts)
 
 
 def solve_implicit_vector(

@@ -24,6 +24,7 @@ solved by Newton's method from the explicit step, and need no search.
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -57,6 +58,7 @@ CUBIC_STEPS = 5
 TAIL_STEPS = 24  # solve variances up to 1e18 (14 would do up to 1e10)
 LAGGED_STEPS = 2
 NEWTON_STEPS = 4  # from the explicit step, solve margins of a variance below about 10
+POLISH_STEPS = 8  # after the search; fewer do not solve some rows of weights above 300
 
 
 class Tail(NamedTuple):
@@ -97,17 +99,20 @@ class LogisticIntegrals(eqx.Module):
     ) -> Margin:
         """The implicit step from the margin's present law; Newton's method alone if not thorough."""
         step = _mirror(mean, var, weight)
-        point = self._polish(step, step.start, step.var, explicitly=True)
+        point = self._polish(step, step.start, step.var, NEWTON_STEPS, explicitly=True)
         if thorough:
             far = ~_is_solved(point)
+            near = partial(self._near, step, far)
             point = jax.lax.cond(
                 far,
-                lambda: self._polish(step, *self._near(step, far), explicitly=False),
+                lambda: self._polish(step, *near(), POLISH_STEPS, explicitly=False),
                 lambda: point,
             )
         return _unmirror(step, point)
 
-    def _polish(self, step: "_Step", m: Scalar, v: Scalar, *, explicitly: bool) -> "_Point":
+    def _polish(
+        self, step: "_Step", m: Scalar, v: Scalar, most: int, *, explicitly: bool
+    ) -> "_Point":
         """Newton's method from m and v until the equations hold; the first step may be the explicit one."""
         zero = jnp.zeros_like(m)
 
@@ -127,7 +132,7 @@ class LogisticIntegrals(eqx.Module):
             return _Point(new_m, new_v, value, slope, _residual(step, m, v, tail.value, tail.slope))
 
         start = _Point(m, v, zero, zero, zero + jnp.inf)
-        return search(lambda point: ~_is_solved(point), advance, start, NEWTON_STEPS + 1)
+        return search(lambda point: ~_is_solved(point), advance, start, most + 1)
 
 
 class InverseProbit(LogisticIntegrals):

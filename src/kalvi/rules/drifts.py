@@ -217,10 +217,10 @@ def part_within(
     left: Bool[Array, " b"],
 ) -> tuple[Bool[Array, " b"], Float[Array, " b"]]:
     """The first of the rows left, until half of what they say has faded, and the time before each."""
-    passed = jnp.cumsum(elapsed)
-    since = passed - passed[jnp.argmax(left)]
+    places, first = jnp.arange(len(left)), jnp.argmax(left)
+    since = jnp.cumsum(jnp.where(places > first, elapsed, 0))
     speed = sum(drift.speed(drifting.anchor) for drift in drifts)
-    part = left & ((since <= 0) | (since * speed <= log(2)))
+    part = left & ((places == first) | (since * speed <= log(2)))
     return part, jnp.where(part, elapsed, 0)
 
 

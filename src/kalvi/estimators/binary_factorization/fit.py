@@ -91,6 +91,11 @@ class FittedSide(NamedTuple):
     def moments(self, index: Any, locations: Any, groups: Any) -> Moments:
         """The moments of some of the user's rows, or at new locations; of all rows if neither."""
         if locations is None:
+            if groups is not None:
+                raise ValueError(
+                    f"{self.name}_groups say whose the {self.name}_locations are; give those too, "
+                    f"or use {self.name}s for those of the matrix."
+                )
             at = self.axis.location_numbers
             at = at if index is None else at[as_numbers(self.name, index, self.axis.n)]
             return run.call(_moments, self.side).at(jnp.asarray(at))

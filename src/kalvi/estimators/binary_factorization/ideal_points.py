@@ -49,7 +49,7 @@ def _names(side: FittedSide, names: Any) -> np.ndarray:
     named = np.arange(n) if names is None else np.asarray(names)
     if named.shape != (n,):
         raise ValueError(
-            f"names must hold one name for each of the {n} {side.name}s; got {len(named)}."
+            f"names must hold one name for each of the {n} {side.name}s; got shape {named.shape}."
         )
     return named
 

@@ -1,5 +1,6 @@
 """What was learned of a binary matrix, by the names that users know."""
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax.random as jr
@@ -111,7 +112,11 @@ class LearnedFactors(PickledInParts):
 
         A draw of the probabilities is the logistic function of `rows[i] @ cols[i].T`.
         """
-        return self._fitted("sample_posterior").sample(n_samples, jr.key(seed_of(random_state)))
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples must be a whole number, at least 1; got {n_samples!r}.")
+        return self._fitted("sample_posterior").sample(
+            int(n_samples), jr.key(seed_of(random_state))
+        )
 
     def ideal_points(
         self, side: str = "row", *, names=None, anchors=None, level: float = 0.95

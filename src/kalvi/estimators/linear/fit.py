@@ -162,7 +162,9 @@ class LinearFit:
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
         fit = self.resumed().with_stream(settings=settings, family=family)
-        return replace(fit, state=fit.stream.anchored(fit.state), parameters=None)
+        same = settings.drifts == self.settings.drifts
+        go_on = fit.stream.anchored if same else fit.stream.after_change
+        return replace(fit, state=go_on(fit.state), parameters=None)
 
     def resumed(self) -> "LinearFit":
         """The fit ready to learn further rows."""

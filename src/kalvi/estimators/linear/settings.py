@@ -57,9 +57,10 @@ PARAMETERS = """rank : int or None, default None
         is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
         one pass otherwise. `n_passes_` says what was done.
     block_size : "auto" or int
-        Rows absorbed at once. With a full covariance it does not change the result. With a rank, the
-        precision is projected once a block: "auto" begins with blocks of 8 rows and lets them grow
-        with the stream. However `partial_fit` is given the rows, the blocks are the same: rows that do
+        Rows absorbed at once. With a full covariance it changes something only where coefficients
+        drift, because a block drifts at once. With a rank, the precision is projected once a block:
+        "auto" begins with blocks of 8 rows and lets them grow with the stream. However `partial_fit`
+        is given the rows, the blocks are the same: rows that do
         not fill one wait for the next call, and count in every result meanwhile.
     dtype : {"float64", "float32"}
         float64 needs no global JAX setting.

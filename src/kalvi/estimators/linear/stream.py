@@ -107,6 +107,14 @@ class LinearStream:
         kept = 0 if state.drifting is None else state.drifting.ahead.shape[-1]
         return state if kept == len(self.settings.drifts) else self.with_anchor(state)
 
+    def after_change(self, state: Any) -> Any:
+        """The state as this stream goes on with it where the drift was another one.
+
+        A step that the other drift took ahead counts for nothing: the prior's part of the precision is
+        too large then, never too small, and comes back.
+        """
+        return self.with_anchor(state)
+
     def _drifting(self) -> Drifting | None:
         given, outputs = self.settings, self.family.likelihood.outputs
         anchors = (
@@ -164,7 +172,7 @@ class LinearStream:
         layout = {**self.settings.layout, "chunks": not by_numpy}
         if self.settings.rank is not None:
             return buffer.push(rows, self.schedule, **layout)
-        # blocks do not change a full covariance, so no row waits
+        # a full covariance needs no whole blocks, so no row waits
         n = len(rows[1])
         size = 1 if by_numpy and n <= SINGLE_ROWS else self.schedule.largest
         batches = streams.array_batches(*rows, block_size=size, stacked=True, **layout)
