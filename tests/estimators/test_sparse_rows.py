@@ -31,8 +31,11 @@ def check_same(sparse, dense, x):
     np.testing.assert_allclose(sparse.predict_proba(x[[3]]), wanted[[3]], rtol=1e-8)
 
 
+several = pytest.mark.slow(reason="compiles two programs, of which the quick case has enough")
+
+
 @pytest.mark.parametrize("rank", [None, 0, 3])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=several)])
 def test_one_pass(rank, classes):
     (x, y), weight = table(classes), np.random.default_rng(1).uniform(0, 2, N).round(1)
     settings = {"rank": rank, "passes": 1, "forgetting": 0.995}
@@ -51,9 +54,6 @@ def test_further_passes_and_pieces():
         rows = slice(first, first + 7)
         pieces.partial_fit(x[rows], y[rows], classes=[0, 1])
     check_same(pieces, kalvi.LogisticRegression(rank=3, passes=1).fit(x.toarray(), y), x)
-
-
-several = pytest.mark.slow(reason="compiles two programs, of which the quick case has enough")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_rows_to_predict_stay_sparse():
 
 
 @pytest.mark.parametrize("rank", [None, 0, 3])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=several)])
 def test_draws_of_predictors_have_their_joint_law(rank, classes):
     x, y = table(classes)
     model = kalvi.LogisticRegression(rank=rank, passes=1).fit(x, y)

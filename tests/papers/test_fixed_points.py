@@ -86,6 +86,7 @@ def test_theorem_4_for_normals_is_the_implicit_scheme():
     assert var == pytest.approx(4 / (1 + 4 * float(site.curvature)), rel=1e-6)
 
 
+@pytest.mark.slow(reason="an optimum for each of many rows")
 def test_theorem_4_for_gammas_is_the_optimum():
     """A positive θ seen through y = log θ + Student's t noise: nothing is conjugate."""
     theta = np.geomspace(1e-6, 1e3, 8001)
