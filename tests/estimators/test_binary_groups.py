@@ -76,6 +76,7 @@ def test_new_locations_follow_from_their_own_group(fitted):
     assert fitted.predict_proba(row_locations=new, row_groups=who).shape == (4, M)
 
 
+@pytest.mark.slow(reason="compiles the sweeps of three fits")
 def test_one_group_is_no_group_and_columns_are_as_rows(fitted):
     whole = model(row_groups=None).fit(X)
     one = model(row_groups=np.zeros(N, int)).fit(X)
@@ -88,6 +89,7 @@ def test_one_group_is_no_group_and_columns_are_as_rows(fitted):
     assert_close(found, fitted.row_factors_, 0.05)
 
 
+@pytest.mark.slow(reason="compiles the sweeps of three fits")
 def test_rows_that_share_few_columns_start_from_the_fit_of_their_groups():
     """Every term has columns of its own: singular vectors know the terms, and not the people."""
     rng = np.random.default_rng(0)

@@ -75,6 +75,7 @@ def test_em_pca_is_roweis():
     )
 
 
+@pytest.mark.slow(reason="an optimum for each of many rows")
 def test_theorem_4_for_normals_is_the_implicit_scheme():
     theta = np.linspace(-30, 30, 6001)
     normal, before = family.normal(theta), np.array([0.5 / 4, -1 / 8])  # N(0.5, 4)

@@ -183,7 +183,9 @@ def test_the_root_is_the_one_of_hybrid_powell():
     np.testing.assert_allclose(rvga_scalar.solve(step), found.x, rtol=1e-9)
 
 
-@pytest.mark.parametrize("number", [3, 5, 9, 11, 14])
+@pytest.mark.parametrize(
+    "number", [3, 5, pytest.param(9, marks=pytest.mark.slow(reason="several long streams")), 11, 14]
+)
 def test_pictures_are_drawn(number, data):
     figure = rvga.FIGURES[number](True).draw()
     assert len(figure.axes) == {3: 6, 5: 6, 9: 2, 11: 6, 14: 5}[number]
