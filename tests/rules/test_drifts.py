@@ -322,6 +322,8 @@ def numpy_stream(rule, prior, x, y):
         (lambda: drifts.Geometric(1.5), r"Geometric needs .* a number in \(0, 1\]; got 1\.5"),
         (lambda: drifts.OrnsteinUhlenbeck(0.0), r"OrnsteinUhlenbeck needs .* got 0"),
         (lambda: drifts.RandomWalk(-1.0), "RandomWalk needs a variance of 0 or more; got -1"),
+        (lambda: drifts.RandomWalk(np.array(-1.0)), "RandomWalk needs a variance of 0 or more"),
+        (lambda: drifts.Geometric(np.array(2.0)), r"Geometric needs .* in \(0, 1\]; got 2"),
         (lambda: RVGA(Normal(1.0), drift=0.0), r"Geometric needs .* got 0"),
     ],
 )

@@ -31,10 +31,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kalvi.gaussians import Diagonal, Updatable
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
+from kalvi.numerics.precision import is_traced
 
 MOST_AHEAD = 2.0
 """What is taken ahead of a step makes the prior's part of the precision at most this much too large."""
@@ -128,7 +130,17 @@ class Geometric(Drift):
         return _rows_until_half(float(self.keep))
 
 
-class OrnsteinUhlenbeck(Drift):
+class Wandering(Drift):
+    """Parameters move on their own: what rows said of them fades only as they do."""
+
+    def left(self, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        return jnp.ones_like(time)
+
+    def wait(self, q: Updatable, time: Scalar) -> Updatable:
+        return q
+
+
+class OrnsteinUhlenbeck(Wandering):
     """Parameters wander around the prior mean within the prior's deviations.
 
     `keep` is their correlation between a row and the next, and 1/(1 − keep) the rows in which it is lost.
@@ -138,12 +150,6 @@ class OrnsteinUhlenbeck(Drift):
 
     def __check_init__(self):
         _need_share("OrnsteinUhlenbeck", self.keep)
-
-    def left(self, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        return jnp.ones_like(time)
-
-    def wait(self, q: Updatable, time: Scalar) -> Updatable:
-        return q
 
     def step(
         self, q: Updatable, anchor: Updatable, time: Scalar, past: Scalar, ahead: Scalar
@@ -157,20 +163,15 @@ class OrnsteinUhlenbeck(Drift):
         return _rows_until_half(float(self.keep) ** 2)
 
 
-class RandomWalk(Drift):
+class RandomWalk(Wandering):
     """Parameters gain `variance` a row, but wander no further than the prior's deviations."""
 
     variance: Setting = eqx.field(converter=as_setting)
 
     def __check_init__(self):
-        if isinstance(self.variance, float) and not 0 <= self.variance < float("inf"):
-            raise ValueError(f"RandomWalk needs a variance of 0 or more; got {self.variance:g}.")
-
-    def left(self, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        return jnp.ones_like(time)
-
-    def wait(self, q: Updatable, time: Scalar) -> Updatable:
-        return q
+        variance = self.variance
+        if not is_traced(variance) and not np.all((variance >= 0) & np.isfinite(variance)):
+            raise ValueError(f"RandomWalk needs a variance of 0 or more; got {variance}.")
 
     def step(
         self, q: Updatable, anchor: Updatable, time: Scalar, past: Scalar, ahead: Scalar
@@ -242,7 +243,7 @@ def _power(keep: Setting, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 
 def _need_share(name: str, keep: Setting) -> None:
-    if isinstance(keep, float) and not 0 < keep <= 1:
+    if not is_traced(keep) and not np.all((keep > 0) & (keep <= 1)):
         raise ValueError(
-            f"{name} needs what is kept from a row to the next, a number in (0, 1]; got {keep:g}."
+            f"{name} needs what is kept from a row to the next, a number in (0, 1]; got {keep}."
         )
