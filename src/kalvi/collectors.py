@@ -1,4 +1,4 @@
-"""A training loop of one's own made Bayesian: show a collector the parameters now and then."""
+"""Collectors: a posterior from your own training loop, which gives its parameters now and then."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,16 +23,16 @@ METHODS = {
     "fa": lambda rank: FASWAG(fa.RecursiveFA(), rank),
     "online_em": lambda rank: FASWAG(fa.OnlineEM(), rank, random_start=True),
 }
-"""What the names stand for, given a rank."""
+"""The rule of each method name, given a rank."""
 
 
 class Collector:
-    """The Gaussian of the parameters that a training loop goes through.
+    """A Gaussian fitted to the parameters that a training loop visits.
 
-    What is kept does not grow with the number of iterates: for each parameter 1 number with "swa",
-    rank + 2 with "swag", rank + 18 with "fa" and 3 rank + 20 with "online_em" (for a rank of 20: 1, 22,
-    38 and 80). The parameters may be a vector, a dictionary of arrays, an Equinox module, or a PyTorch
-    `state_dict()`, `parameters()` or `named_parameters()`; what comes back is of the same kind.
+    Memory does not grow with the number of iterates: for each parameter "swa" keeps 1 number, "swag" rank +
+    2, "fa" rank + 18 and "online_em" 3 rank + 20 (for a rank of 20: 1, 22, 38 and 80). The parameters may
+    be a vector, a dictionary of arrays, an Equinox module, or a PyTorch `state_dict()`, `parameters()` or
+    `named_parameters()`; means and draws come back in the same form.
 
     Parameters
     ----------
@@ -40,12 +40,11 @@ class Collector:
         "swag" keeps the last `rank` deviations, "swa" the mean alone, "fa" a recursive factor analysis of
         all iterates, "online_em" one by online EM.
     rank : int, default 20
-        How many columns the covariance has beside its diagonal. Not used by "swa", nor where a rule is
-        given.
+        Number of factors that the covariance has besides its diagonal. Not used by "swa" or by a rule.
     window : int, default 1
-        Means of this many iterates in a row are collected in place of the iterates.
+        Collect the means of so many successive iterates instead of the iterates.
     random_state : int, default 0
-        For the start of "online_em".
+        Seed of the start of "online_em".
 
     Examples
     --------
@@ -77,7 +76,7 @@ class Collector:
         self._posterior: Any = None
 
     def collect(self, params: Any) -> "Collector":
-        """Learn from one more iterate; if it is refused, nothing changes."""
+        """Learn from one more iterate. A refused iterate changes nothing."""
         params = consume_generator(params)
         flat = Flattener(params) if self._flat is None else self._flat
         theta = flat.flatten(params)
@@ -93,7 +92,7 @@ class Collector:
 
     @property
     def flat(self) -> Flattener:
-        """How the parameters lie in a vector: `flat.unflatten(theta)` gives them back."""
+        """The layout of the parameters in a vector: `flat.unflatten(theta)` gives them back."""
         if self._flat is None:
             raise ValueError(
                 "nothing has been collected; call collect(params) in the training loop."
@@ -111,7 +110,7 @@ class Collector:
         if self._posterior is None:
             with matching_precision(
                 self.flat.dtype
-            ):  # in memory of its own: the next collect spends the state's
+            ):  # a copy: the next collect overwrites the memory of the state
                 self._posterior = run.copied(run.call(_posterior, self.rule, self._state))
         return self._posterior
 
@@ -124,14 +123,14 @@ class Collector:
     def sample(
         self, n=1, *, key: PRNGKeyArray | None = None, random_state: int | None = None
     ) -> Iterator[Any]:
-        """n draws of the parameters, made one at a time as they are asked for."""
+        """n draws of the parameters, each made when it is asked for."""
         _count("n", n, 1)
         keys = jr.split(_one_key(key, random_state), n)
         posterior, flat = self.posterior, self.flat
         return (flat.unflatten(run.call(_draw, posterior, k)) for k in keys)
 
     def __getstate__(self) -> dict[str, Any]:
-        """JAX arrays travel as NumPy arrays: unpickling must not depend on JAX's global precision."""
+        """Pickle JAX arrays as NumPy arrays: unpickling must not depend on JAX's global precision."""
         kept = self.__dict__ | {"_posterior": None}
         return kept | {"_state": jax.tree.map(np.asarray, kept["_state"])}
 
@@ -143,7 +142,7 @@ class Collector:
 
 
 def _apart(state: Any) -> Any:
-    """The state with no array in it twice, as it must be to be written over."""
+    """The state with no array shared by two fields, so that its memory can be reused."""
     seen: set[int] = set()
 
     def own(leaf):

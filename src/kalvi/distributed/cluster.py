@@ -1,7 +1,8 @@
 """A model learned from a Dask collection: shards in parallel, joined in a tree, refined.
 
-A shard is a chain of tasks, one a piece of rows, each a pure function of the model's parameters, of what
-the task before it left and of its piece. Dask does again what a lost worker had done, with the same bits.
+A shard is a chain of tasks, one for each piece of rows. Each is a pure function of the model's parameters,
+the result of the previous task and its piece. Dask repeats the work of a lost worker and gets the same
+bits.
 """
 
 from itertools import count
@@ -22,7 +23,7 @@ from kalvi.distributed.passes import (
 )
 
 MOST_SHARDS = 16
-"""Shards unless a number is asked for: the result does not depend on how many workers there are."""
+"""The default number of shards, so that the result does not depend on the number of workers."""
 
 
 def fit(
@@ -37,39 +38,39 @@ def fit(
     to_rows: Any = None,
     client: Any = None,
 ) -> Any:
-    """A new model that has learned all rows of a Dask collection; the one given stays as it is.
+    """A new model that has learned all rows of a Dask collection; `model` itself does not change.
 
-    Every shard streams its rows from the prior with `partial_fit`; the posteriors are joined in a tree, and
-    `refine` rounds go over the rows again to remove what that was wrong by. See `distributed.passes` for
-    what is exact. The result is an ordinary fitted model: it predicts, learns on, is saved.
+    Every shard streams its rows from the prior with `partial_fit`, the posteriors are joined in a tree, and
+    `refine` further rounds over the rows remove the error of this. See `distributed.passes` for what is
+    exact. The result is an ordinary fitted model: it can predict, learn more rows and be saved.
 
     Parameters
     ----------
     model : LinearRegression, LogisticRegression or PoissonRegression
-        Of any rank, with a given prior_scale (and noise_scale). One that has learned before goes on: what
-        it knows is merged with the shards, and stands in for the prior in the refinement.
+        Of any rank, with a given prior_scale (and noise_scale). A model that has learned before continues:
+        its posterior is merged with the shards, and replaces the prior in the refinement.
     X : Dask array, data frame or bag
         An array has all columns in every chunk. A bag holds batches (X, y) or (X, y, sample_weight), or
-        records of which `to_rows` makes such a batch, a partition at a time.
-    y, sample_weight : array in the rows of X; for a data frame the name of a column, or a column
+        records; `to_rows` then makes one such batch of the records of a partition.
+    y, sample_weight : array with the rows of X; for a data frame the name of a column, or a column
     classes : array, optional
-        All labels; without them the labels are looked through first.
+        All labels. Without them an extra pass over the labels finds them.
     refine : int, default 1
         Rounds of refinement. The first takes two passes over the rows and every other one more, because
-        a step is judged before it is taken. 0 leaves the merged posterior.
+        each step is tested by one more pass. 0 keeps the merged posterior.
     shards : int, optional
-        How many streams there are, consecutive pieces in each; as many as there are pieces, up to 16. The
-        result depends on it (less after a refinement), and not on the workers.
-    to_rows : function of a list of records, for a bag
+        Number of streams, each over consecutive pieces; by default the number of pieces, up to 16. The
+        result depends on it (less after a refinement), but not on the workers.
+    to_rows : function of a list of records, optional, for a bag
     client : distributed.Client, optional
-        Where to work; otherwise where `dask.compute` would.
+        The cluster to compute on; by default that of `dask.compute`.
 
     Returns
     -------
-    The fitted model. Its `log_evidence_` is the sum of the shards', each as if alone; `n_passes_` counts
-    the passes. After a refinement `elbo_` is the bound on log p of all rows (of a model that had learned
+    The fitted model. Its `log_evidence_` is the sum over the shards, each on its own; `n_passes_` counts
+    the passes. After a refinement `elbo_` is the bound on log p of all rows (for a model that had learned
     before: of the new rows, given what it knew), and `elbo_gap_` the squared natural-gradient norm, about
-    twice the nats to the optimum; a ConvergenceWarning says where that is too much.
+    twice the distance to the optimum in nats; a ConvergenceWarning says if it is too large.
     """
     _check_counts(refine, shards)
     check_model(model)
@@ -96,7 +97,7 @@ def fit(
 
 
 class _DaskRunner:
-    """Passes over the pieces of a collection, wherever Dask does them."""
+    """Passes over the pieces of a collection, run by Dask."""
 
     def __init__(self, found: DaskPieces, shards: int | None, client: Any):
         self.found, self.client = found, client

@@ -1,4 +1,4 @@
-"""Dask collections as lists of pieces, each a list of batches on the worker that has it."""
+"""Dask collections as lists of pieces; each piece is a list of batches on the worker that holds it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ class DaskPieces(NamedTuple):
 
     pieces: list[Any]  # delayed lists of batches (X, y) or (X, y, sample_weight)
     labels: list[Any]  # delayed labels of each piece
-    width: int | None  # features, where that is known before rows are read
+    width: int | None  # number of features, if known before rows are read
 
 
 def dask() -> Any:
-    """Dask, which is an optional dependency."""
+    """The module `dask`, an optional dependency."""
     try:
         import dask.array
     except ImportError as error:
@@ -64,7 +64,7 @@ def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPiec
 
 
 def _beside(name: str, column: Any, x: Any) -> list[Any]:
-    """A column, cut into the chunks of the rows of x."""
+    """A column, cut into the same chunks as the rows of x."""
     array = dask().array
     known = not any(np.isnan(size) for size in x.chunks[0])
     if not isinstance(column, array.Array):
@@ -93,7 +93,7 @@ def _beside(name: str, column: Any, x: Any) -> list[Any]:
 
 
 def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
-    """Targets and weights are columns, by name or beside the frame."""
+    """The pieces of a data frame; targets and weights are columns of it, by name, or separate columns."""
     _no_function(to_rows)
     if y is None:
         raise ValueError(f"y is missing: name the target, one of {', '.join(map(str, x.columns))}.")
@@ -112,7 +112,7 @@ def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPiec
 
 
 def _is_name(given: Any) -> bool:
-    """Whether a value names a column; names may be numbers."""
+    """Whether a value is the name of a column; a name may be a number."""
     return given is not None and not dask().is_dask_collection(given) and np.ndim(given) == 0
 
 
@@ -164,7 +164,7 @@ def _labels(batches: list[Any], number: int, of: int) -> np.ndarray:
 
 
 def check_complete(y: Any) -> None:
-    """Refuse missing targets, which cannot be compared with labels that are texts."""
+    """Refuse missing targets, which cannot be compared with text labels."""
     values = np.ravel(np.asarray(y))
     if values.dtype.kind == "O":
         missing = np.array(
@@ -181,7 +181,7 @@ def check_complete(y: Any) -> None:
 
 @contextmanager
 def naming_piece(number: int, of: int) -> Iterator[None]:
-    """Name the piece of the rows in an error about them."""
+    """Add the number of the piece to an error about its rows."""
     try:
         yield
     except (TypeError, ValueError) as error:

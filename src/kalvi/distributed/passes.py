@@ -1,37 +1,36 @@
-"""Passes over rows that lie in many places, as three verbs: begin, add a batch, join two.
+"""Passes over rows in many places, as three functions: begin, add a batch, join two results.
 
 **The first pass** (`Learn`). Shard k streams its rows from the prior q₀ by `partial_fit` and ends at qₖ.
-The posterior of all rows is the prior times what each shard says beside it,
+The posterior of all rows is the prior times what each shard adds to it,
 
     q = q₀ Πₖ (qₖ / q₀):      Σ⁻¹ = Σ₀⁻¹ + Σₖ (Σₖ⁻¹ − Σ₀⁻¹),   and the same for Σ⁻¹ μ     (`kalvi.merge`).
 
 For a linear model with a given noise and a full covariance this is the posterior of all rows. Otherwise two
-errors remain. Every shard's first rows meet the wide prior, where the expected curvature of a likelihood
-is not what it is at the end: K shards make the error of one stream K times. And what a low rank cannot hold
-is projected away, in every block and in every join.
+errors remain. The first rows of every shard meet the wide prior, where the expected curvature of a
+likelihood differs from that at the end: K shards make the error of one stream K times. And every block and
+every join projects away what a low rank cannot hold.
 
-**Further passes** (`Refinement`). All rows are visited again at one Gaussian q, the present one. A place
-adds up the bound E_q log p, its gradient and its curvature over its rows; sums of places are added, and
-the step to the next q is made from those of all rows:
+**Further passes** (`Refinement`). All rows are evaluated again at the current Gaussian q. Each place adds
+up the bound E_q log p, its gradient and its curvature over its rows. The sums of all places are added and
+give the step to the next q:
 
     ∇ = Σ gᵢ xᵢ − Σ₀⁻¹ (μ − μ₀),     S = Σ₀⁻¹ + Σ γᵢ xᵢ xᵢᵀ,     Σ⁻¹ ← S,  μ ← μ + S⁻¹ ∇.
 
-With a full covariance this is Newton's method, its steps combined with those before them. A low rank
+With a full covariance this is Newton's method, and each step is combined with earlier ones. A low rank
 keeps S only as S U and its diagonal, and takes an EM step to its factor analysis and a quasi-Newton step of
-the mean (`gaussians.ascents`). Nothing is taken out of q and no shard is projected, so that no error is
-carried from pass to pass: the order of the rows and how they lie in places do not matter (but for
-rounding), and what it converges to is the optimum of the variational bound of all rows, which `fit` on one
-machine finds. Each round therefore removes more than the merge brought in: also what one stream of all rows
-would have been wrong by. (Expectation propagation over shards, the other way to refine, would begin each
-shard's stream at a cavity q qₖ⁻¹; with a low rank that is no Gaussian of the rank, and its fixed point
-still has a stream's error in every shard.)
-A step that lowers the bound is not taken.
+the mean (`gaussians.ascents`). Nothing is divided out of q and no shard is projected, so no error is
+carried from pass to pass. Apart from rounding, the order of the rows and their places do not matter, and
+the limit is the optimum of the variational bound of all rows, which `fit` finds on one machine. A round
+therefore removes not only the error of merging, but also that of one stream of all rows. (Expectation
+propagation over shards, the other way to refine, would start the stream of each shard at a cavity q qₖ⁻¹.
+With a low rank the cavity is not a Gaussian of this rank, and the fixed point still has the error of a
+stream in every shard.) A step that lowers the bound is rejected.
 
-The log evidence is the sum of the shards': each predicts its rows from the prior and its own earlier rows
-alone. It is lower than that of one stream by K − 1 beginnings, about ½ log n nats a coefficient each with n
-rows a shard; where neighbouring rows are alike and shards are runs of them, it may be higher. Further
-passes leave it as it is, and `elbo_` is the bound then: on log p of all rows, or, where a model had learned
-before, of the new rows given what it knew.
+The log evidence is the sum over the shards; each predicts its rows from the prior and its own earlier rows.
+It is lower than that of one stream by the cost of K − 1 fresh starts, about ½ log n nats a coefficient each
+with n rows a shard. If neighbouring rows are alike and the shards are runs of them, it may be higher.
+Further passes do not change it; they add `elbo_`, the bound on log p of all rows or, if the model had
+learned before, of the new rows given what it knew.
 """
 
 from abc import abstractmethod
@@ -53,7 +52,7 @@ from kalvi.gaussians.ascents import zero_sums
 
 
 class Pass:
-    """An aggregation as Spark's `treeAggregate` has it, by pure functions: tasks may be repeated."""
+    """An aggregation by pure functions, as Spark's `treeAggregate` needs it; tasks may be repeated."""
 
     @abstractmethod
     def begin(self) -> Any:
@@ -61,7 +60,8 @@ class Pass:
 
     @abstractmethod
     def add(self, found: Any, rows: Any) -> Any:
-        """A new accumulator of `found` and a batch (X, y) or (X, y, sample_weight); `found` stays."""
+        """A new accumulator, of `found` and a batch (X, y) or (X, y, sample_weight); `found` is
+        unchanged."""
 
     @abstractmethod
     def join(self, one: Any, other: Any) -> Any:
@@ -76,15 +76,15 @@ class Pass:
 
 
 class Learn(Pass):
-    """The first pass: every place a stream of its own.
+    """The first pass: every place learns its own stream.
 
     Parameters
     ----------
     model : LinearRegression, LogisticRegression or PoissonRegression
-        Any rank. Its prior_scale is given, and so is a linear model's noise_scale; nothing is forgotten.
-        One that has learned before goes on: what it knows counts as one more place, once.
+        Any rank. Its prior_scale is given, and so is a linear model's noise_scale; it has no drift. A model
+        that has learned before continues: its posterior counts once, as one more place.
     classes : array, for a LogisticRegression that has not learned yet
-        All labels, because a place may have rows of some only.
+        All labels, because a place may have rows of only some of them.
     """
 
     def __init__(self, model: Any, classes: Any = None):
@@ -144,13 +144,13 @@ class Visit(Pass):
 
 
 class Refinement:
-    """Rounds of further passes for a merged model, each a `visit` of all rows and a `turn`.
+    """Rounds of further passes for a merged model; a round is a `visit` of all rows and a `turn`.
 
     Parameters
     ----------
-    model : what `Learn.finish` gave
-    known : a model, if `Learn` was given one that had learned before
-        Its rows are not visited again, and what it knows takes the place of the prior.
+    model : the result of `Learn.finish`
+    known : the model that `Learn` was given, if it had learned before
+        Its rows are not visited again, and its posterior replaces the prior.
     """
 
     def __init__(self, model: Any, known: Any = None):
@@ -173,7 +173,7 @@ class Refinement:
         return new
 
     def finish(self) -> Any:
-        """The model at the best Gaussian that was visited; warns where that is far from the optimum."""
+        """The model at the best Gaussian that was visited; warns if it is far from the optimum."""
         new = copy(self.model)
         new.fit_ = shards.end_ascent(self.model.fit_, self.ascent)
         if not new.converged_:
@@ -187,7 +187,7 @@ class Refinement:
 
 
 def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
-    """All parts, one or more, joined in pairs, pairs of pairs and so on."""
+    """The join of one or more parts: in pairs, then pairs of pairs, and so on."""
     parts = list(parts)
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
@@ -197,7 +197,7 @@ def tree(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
 
 
 def check_refinable(model: Any) -> None:
-    """Refuse a model whose scheme does not maximise the variational bound, as further passes do."""
+    """Refuse a model whose scheme does not maximise the variational bound, which further passes do."""
     if model.scheme not in VARIATIONAL:
         raise ValueError(
             f"refinement goes to the optimum of the variational bound, which scheme={model.scheme!r} "
@@ -206,7 +206,7 @@ def check_refinable(model: Any) -> None:
 
 
 def unpack_rows(rows: Any) -> tuple[Any, Any, Any]:
-    """X, y and the weights of a batch; None in place of weights that are not there."""
+    """X, y and the weights of a batch, or None if it has no weights."""
     if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
         raise TypeError(
             "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
@@ -219,7 +219,7 @@ def unpack_rows(rows: Any) -> tuple[Any, Any, Any]:
 
 
 def check_model(model: Any) -> None:
-    """Refuse models whose shards cannot be merged, and settings that shards cannot have."""
+    """Refuse models whose shards cannot be merged, and settings that shards do not support."""
     if not isinstance(model, LinearEstimator):
         raise TypeError(
             "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
@@ -245,7 +245,7 @@ def _fitted(model: Any) -> bool:
 
 
 def _empty(x: Any, weight: Any) -> bool:
-    """Whether a batch has no rows, or none with a weight."""
+    """Whether a batch has no rows, or only rows of weight 0."""
     return np.shape(x)[0] == 0 or (
         weight is not None and np.array_equal(weight, np.zeros(np.shape(x)[0]))
     )

@@ -8,11 +8,11 @@ from scipy.special import expit, ndtri, pdtr, roots_hermitenorm, softmax
 NODES, DRAWS = 32, 512
 """Nodes of the integrals over the rate of counts; draws of the predictors of several classes."""
 MOST_COUNTS = 1e15
-"""Counts beyond this are taken for a normal number: they are one in floating point."""
+"""Counts beyond this are treated as normal numbers: floating point cannot tell them apart."""
 
 
 class Spread(NamedTuple):
-    """The standard deviation, and the ends of the interval, for each row."""
+    """The standard deviation and the ends of the interval of each row."""
 
     std: np.ndarray
     lower: np.ndarray
@@ -28,12 +28,12 @@ def normal(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
 def normal_holds(
     y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.ndarray
 ) -> np.ndarray:
-    """Whether the interval of `normal` holds y, a column for each level."""
+    """Whether y is in the interval of `normal`, in a column for each level."""
     return np.abs(y - mean)[:, None] <= ndtri((1 + levels) / 2) * std[:, None]
 
 
 def probability(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
-    """The interval of σ(f) for f ~ N(mean, std²), with exact ends and the deviation by quadrature."""
+    """The interval of σ(f) for f ~ N(mean, std²): its ends are exact, the deviation is by quadrature."""
     _, lower, upper = normal(mean, std, level)
     z, weight = _nodes()
     p = expit(mean[:, None] + std[:, None] * z)
@@ -52,10 +52,11 @@ def counts(mean: np.ndarray, std: np.ndarray, level: float) -> Spread:
 
 
 def counts_hold(y: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Whether the interval of `counts` holds y, a column for each level.
+    """Whether y is in the interval of `counts`, in a column for each level.
 
-    An end is the smallest count whose distribution function F reaches a share, so y is not below the lower
-    end where F(y) reaches its share, and not above the upper one where F(y − 1) falls short of its own.
+    An end is the smallest count whose distribution function F reaches a given share. So y is not below the
+    lower end if F(y) reaches the lower share, and not above the upper end if F(y − 1) is less than the
+    upper one.
     """
     z, weight = _nodes()
     rate = np.exp(np.clip(mean[:, None] + std[:, None] * z, -700, 700))
@@ -79,7 +80,7 @@ def _nodes() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _quantile(rate: np.ndarray, weight: np.ndarray, share: float) -> np.ndarray:
-    """The smallest count whose distribution function, averaged over the rates, is no less than share."""
+    """The smallest count whose distribution function, averaged over the rates, is at least `share`."""
     high = np.ceil(np.minimum(rate.max(axis=1) * 2 + 100, MOST_COUNTS))
     low = np.full(len(rate), -1.0)
     while np.any(high - low > 1):

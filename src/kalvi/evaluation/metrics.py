@@ -31,7 +31,7 @@ def elbo(
     batch: Batch,
     predictor: Predictor | None = None,
 ) -> Float[Array, ""]:
-    """E_q[log p(y | θ)] − KL(q ‖ prior), by integrals over each row's predictors: no Monte Carlo.
+    """E_q[log p(y | θ)] − KL(q ‖ prior), by integrals over each row's predictors, without Monte Carlo.
 
     Its negative is the unnormalised KL(q ‖ posterior) of the R-VGA paper (eq. 93 with Z = 1).
     """
@@ -70,7 +70,7 @@ def calibration(probability: np.ndarray, y: np.ndarray, bins: int = 10) -> Calib
 def calibration_error(probability: np.ndarray, y: np.ndarray, bins: int = 10) -> float:
     """Expected calibration error: the mean gap between predicted and observed frequency.
 
-    With a column for each class, that of the likeliest class being right.
+    With a column for each class, it is that of the statement that the likeliest class is right.
     """
     if np.ndim(probability) == 2:
         likeliest = np.argmax(probability, axis=1)

@@ -1,10 +1,11 @@
-"""Predictions of a network with a posterior: means, and the two kinds of variance.
+"""Predictions of a network with a posterior: means and two kinds of variance.
 
-By the law of total variance, Var[y] = Var[E[y | θ]] + E[Var[y | θ]]: epistemic, of the parameters, and
-aleatoric, of the data. A class counts as its indicator vector, so that the mean is its probability.
+By the law of total variance, Var[y] = Var[E[y | θ]] + E[Var[y | θ]]: the epistemic part, due to the
+parameters, and the aleatoric part, due to the data. A class is represented by its indicator vector, so its
+mean is its probability.
 
-`linearised` has Gaussian predictors f ≈ f(μ) + J (θ − μ) and integrals over them; `ensemble` averages over
-draws of θ, and serves mixtures as well.
+`linearised` uses Gaussian predictors f ≈ f(μ) + J (θ − μ) and integrates over them; `ensemble` averages
+over draws of θ, also those of a mixture.
 """
 
 from typing import NamedTuple
@@ -57,7 +58,7 @@ def ensemble(
 
 
 def merged(parts: list[PredictiveMoments]) -> PredictiveMoments:
-    """The prediction of a mixture with equal weights from those of its components."""
+    """The prediction of a mixture with equal weights, from the predictions of its components."""
     means = jnp.stack([part.mean for part in parts])
     inside = jnp.mean(jnp.stack([part.epistemic for part in parts]), axis=0)
     own = jnp.mean(jnp.stack([part.aleatoric for part in parts]), axis=0)

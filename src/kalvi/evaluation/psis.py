@@ -1,4 +1,4 @@
-"""Pareto-smoothed importance sampling: how far an approximation is from its target, by draws of it.
+"""Pareto-smoothed importance sampling: how far an approximation is from its target, judged by draws of it.
 
 Vehtari, Simpson, Gelman, Yao & Gabry (2024), "Pareto smoothed importance sampling"; Yao, Vehtari, Simpson
 & Gelman (2018), "Yes, but did it work?".
@@ -8,26 +8,25 @@ M = min(S/5, 3√S) of S ratios follow a generalised Pareto law beyond a cutoff 
 
     P(r > u + t) = (1 + k t/σ)^{−1/k},
 
-whose shape k says how many moments the ratios have: 1/k of them. Below 1/2 q is a good approximation;
-up to min(1 − 1/log₁₀ S, 0.7) averages weighted by the ratios are right in practice; beyond they are not
-to be relied upon, and neither is q. The smoothed ratios are the law's quantiles in place of the M largest.
+whose shape k says how many moments the ratios have: 1/k of them. Below 1/2, q is a good approximation. Up
+to min(1 − 1/log₁₀ S, 0.7), averages weighted by the ratios are right in practice. Beyond that neither they
+nor q can be relied upon. The smoothed ratios replace the M largest by quantiles of the fitted law.
 
-k is the shape of a tail, not its size. The best Gaussian of a logistic posterior has ratios that are all
-but equal, with a faint tail where the prior outweighs the likelihood, whose shape may be anything: where
-weighting costs less than a tenth of the draws and the ratios have a mean (k < 1), q is called good
-whatever k.
+k is the shape of a tail, not its size. The best Gaussian of a logistic posterior has nearly equal ratios,
+with a faint tail of any shape where the prior outweighs the likelihood. So if weighting costs less than a
+tenth of the draws and the ratios have a mean (k < 1), q is called good whatever k is.
 
 Nor does k say where the centre is: a Gaussian that is too wide and half a deviation off has ratios with a
-short tail. So q is good only if weighting moves no mean by more than 0.2 deviations. Weights w of S draws
-that say nothing move d means by at most about √(2 log 2d) times the error √(Σ (w − 1/S)²) of each, which is
-allowed for.
+short tail. So q is good only if weighting moves no mean by more than 0.2 deviations. Chance alone moves the
+largest of d means by about √(2 log 2d) times the error √(Σ (w − 1/S)²) of each, for weights w of S draws;
+this much is allowed for.
 
 The law is fitted by Zhang & Stephens (2009), "A new and efficient estimation method for the generalized
 Pareto distribution": with b = −k/σ, the mean of b under the profile likelihood on a grid of values
 
     bⱼ = 1/t_max + (1 − √(m/(j − ½)))/(3 t_quartile),        k(b) = mean log(1 − b t),
 
-and k is drawn to ½ as if by ten more observations.
+and k is shrunk towards ½ as if by ten more observations.
 """
 
 import math
@@ -39,17 +38,17 @@ from scipy.special import logsumexp
 
 GOOD, USABLE = 0.5, 0.7
 PRIOR_DRAWS, PRIOR_SHAPE = 10, 0.5
-"""The shape is drawn to the second as if by so many more observations."""
+"""So many additional observations shrink the shape towards `PRIOR_SHAPE`."""
 EVEN = 0.9
-"""The share of the draws that ratios must leave to count as even."""
+"""Ratios count as even if weighting keeps at least this share of the draws."""
 SPREAD = 3
 GRID = 30
 FEWEST = 100
-"""Draws at least: fewer have too short a tail."""
+"""The smallest number of draws: fewer have too short a tail."""
 MOVED = 0.2
-"""Standard deviations that weighting may move a mean of a good approximation."""
+"""In a good approximation weighting moves no mean by more than so many standard deviations."""
 EQUAL = 1e-6
-"""Ratios whose tail spreads by less than this share are equal but for rounding, which has no tail."""
+"""Ratios whose tail spreads by less than this share are equal up to rounding, and have no tail."""
 
 
 class SmoothedWeights(NamedTuple):
@@ -60,22 +59,22 @@ class SmoothedWeights(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """How good a Gaussian posterior is, judged by the density ratios of the true posterior to it."""
+    """How good a Gaussian posterior is, judged by the ratios of the true posterior's density to its own."""
 
     pareto_k: float
-    """The shape of the ratios' tail; 0 where they are equal, so that the Gaussian is exact."""
+    """The shape of the ratios' tail; 0 if they are equal, so that the Gaussian is exact."""
     verdict: str
     """"good", "usable" or "poor"."""
     ess: float
-    """How many draws of the true posterior those of the Gaussian are worth once they are weighted."""
+    """The effective number of draws: how many draws of the true posterior the weighted ones are worth."""
     n_draws: int
     n_rows: int
     shift: float = 0.0
-    """The furthest that weighting the draws moves a mean, in standard deviations."""
+    """The largest move of any mean when the draws are weighted, in standard deviations."""
 
 
 def psis(log_ratios: Float[np.ndarray, " s"]) -> SmoothedWeights:
-    """Smoothed weights of the logarithms of importance ratios."""
+    """Smoothed weights, from the logarithms of importance ratios."""
     ratios = np.asarray(log_ratios, np.float64)
     n = len(ratios)
     if n < FEWEST or not np.all(np.isfinite(ratios)):
@@ -91,12 +90,12 @@ def psis(log_ratios: Float[np.ndarray, " s"]) -> SmoothedWeights:
     k, scale = fit_pareto(np.exp(found[tail]) - cutoff)
     places = np.arange(0.5, len(tail)) / len(tail)
     smooth = cutoff + scale * _quantiles(places, k)
-    found[tail] = np.minimum(np.log(smooth), 0.0)  # none above the largest there was
+    found[tail] = np.minimum(np.log(smooth), 0.0)  # none above the largest ratio
     return SmoothedWeights(found - logsumexp(found), k)
 
 
 def fit_pareto(excess: Float[np.ndarray, " m"]) -> tuple[float, float]:
-    """Shape k and scale σ of a generalised Pareto law, from rising excesses over a cutoff."""
+    """Shape k and scale σ of a generalised Pareto law, from increasing excesses over a cutoff."""
     n = len(excess)
     m = GRID + int(np.sqrt(n))
     quartile = max(excess[int(n / 4 + 0.5) - 1], np.finfo(float).tiny)
@@ -121,9 +120,9 @@ def _quantiles(places: np.ndarray, k: float) -> np.ndarray:
 def diagnosis(
     log_ratios: Float[np.ndarray, " s"], n_rows: int, shifts: Float[np.ndarray, " d"] | None = None
 ) -> Diagnosis:
-    """A diagnosis of an approximation, from the importance ratios of a posterior of `n_rows` rows to it.
+    """The diagnosis of an approximation to the posterior of `n_rows` rows, from its importance ratios.
 
-    `shifts` is how far weighting moves each mean, in standard deviations.
+    `shifts` are the moves of the means under the weights, in standard deviations.
     """
     log_weights, k = psis(log_ratios)
     n = len(log_weights)

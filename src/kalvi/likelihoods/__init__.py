@@ -1,13 +1,13 @@
-"""Observation models p(y | f): what a row says of its predictors f.
+"""Observation models p(y | f): what an observation says about its predictors f.
 
-base       what every likelihood knows (`Likelihood`)
+base       the interface of every likelihood (`Likelihood`)
 sites      the algebra of one observation: numbers for one predictor, matrices for several
 implicit   the search for the optimal site
 scalar     one predictor: Normal, Bernoulli, Probit, Poisson, Laplace, StudentT
-logistic   the Gaussian integrals of the logistic function, accurate or as the paper has them
+logistic   the Gaussian integrals of the logistic function, accurate or as in the paper
 vector     several predictors: Softmax, MultiNormal
 correlated several numbers with correlated noise: CorrelatedNormal
-custom     made of a log-probability (Custom), or of draws (Sampled)
+custom     from a log-probability (Custom), or with averages over draws (Sampled)
 projected  several predictors along a few directions (Projected)
 """
 

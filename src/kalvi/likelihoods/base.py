@@ -1,17 +1,17 @@
-"""What an observation model p(y | f) says of the predictors f of one observation.
+"""The interface of a likelihood p(y | f), where f are the predictors of one observation.
 
-Each likelihood has `outputs` predictors for an observation. Where that is 1, f, its mean and its variance
-are numbers; otherwise f is a vector, its variance a covariance matrix, a curvature a matrix. For
-f ~ N(mean, var) it knows
+An observation has `outputs` predictors. If there is one, then f, its mean and its variance are numbers;
+otherwise f is a vector, and its variance and a curvature are matrices. For f ~ N(mean, var) a likelihood
+has
 
     expect          E[log p], E[∇ log p], −E[∇² log p]                  (explicit schemes, bounds)
     implicit        the site of the Gaussian closest to N(f) p(y | f)ʷ  (the R-VGA optimum)
     predict         mean and (co)variance of y                          (predictions)
-    noise           E[Var y | f], the part of it that no data take away
+    noise           E[Var y | f], the part of the variance that no data remove
     log_predictive  log ∫ p(y | f) N(f) df                              (prequential evidence)
 
-and, for a given f, log_prob, the moments of y and the Fisher information. `vmap` does the rest: a rule that
-is written for one likelihood serves them all.
+and, for a given f, log_prob, the moments of y and the Fisher information. These methods are for one
+observation, and rules `vmap` them; so a rule works with every likelihood.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ Moments = tuple[Values, Values]
 
 
 class Support(NamedTuple):
-    """Which y a likelihood can observe, in words and as a test of each entry of an array."""
+    """The values y that a likelihood can observe, in words and as a test of each entry of an array."""
 
     needed: str
     contains: Callable[[np.ndarray], np.ndarray]
@@ -43,7 +43,7 @@ CLASSES = Support("classes, numbered from 0", lambda y: (y >= 0) & (y == np.floo
 
 
 class Likelihood(eqx.Module):
-    """p(y | f) of one observation, whose f is a number where `outputs` is 1 and otherwise a vector.
+    """p(y | f) of one observation; f is a number if `outputs` is 1 and otherwise a vector.
 
     `predict` is written for any number of observations at once, in arrays of NumPy or of JAX.
     """
@@ -51,9 +51,9 @@ class Likelihood(eqx.Module):
     log_concave: ClassVar[bool] = False
     """Whether log p is concave in f, so that no curvature is negative."""
     closed: ClassVar[bool] = False
-    """Whether `expect` has a closed form, so that `implicit` costs little."""
+    """Whether `expect` has a closed form, so that `implicit` is cheap."""
     noisy: ClassVar[bool] = False
-    """Whether y is f with normal noise, whose variance (a number an output) is the field `variance`."""
+    """Whether y is f plus normal noise, whose variance (one number an output) is the field `variance`."""
     log_link: ClassVar[bool] = False
     """Whether the mean of y is exp(f)."""
     support: ClassVar[Support] = NUMBERS
@@ -66,7 +66,7 @@ class Likelihood(eqx.Module):
     @property
     @abstractmethod
     def label_shape(self) -> tuple[int, ...] | None:
-        """The shape of one y: () for a number or a class, None if any will do."""
+        """The shape of one y: () for a number or a class, None for any shape."""
 
     @abstractmethod
     def log_prob(self, f: Predictors, y: Label) -> Scalar:
@@ -74,11 +74,12 @@ class Likelihood(eqx.Module):
 
     @abstractmethod
     def moments(self, f: Predictors) -> Moments:
-        """Mean and variance of y given f, for each output; a class counts as its indicator vector."""
+        """Mean and variance of y given f, for each output; a class is represented by its indicator
+        vector."""
 
     @abstractmethod
     def information(self, f: Predictors) -> Between:
-        """The Fisher information of f in one y."""
+        """The Fisher information about f in one y."""
 
     @abstractmethod
     def expect(self, y: Label, mean: Predictors, var: Between) -> Expected:
@@ -90,7 +91,7 @@ class Likelihood(eqx.Module):
     ) -> Site:
         """The site of the Gaussian closest in KL to N(f; mean, var) p(y | f)^weight.
 
-        A search that is not thorough is shorter, and may leave an unusual row unsolved.
+        If not `thorough`, the search is shorter and may leave an unusual row unsolved.
         """
 
     @abstractmethod
@@ -105,14 +106,14 @@ class Likelihood(eqx.Module):
     def log_predictive(
         self, y: Label, mean: Predictors, var: Between, weight: Scalar | float = 1.0
     ) -> Scalar:
-        """log ∫ p(y | f)^weight N(f; mean, var) df: what `weight` equal rows say together.
+        """log ∫ p(y | f)^weight N(f; mean, var) df: the log evidence of `weight` equal rows together.
 
-        Likelihoods of labels give weight · log ∫ p(y | f) N(f) df, which is that for weight 1 only.
+        Likelihoods of labels give weight · log ∫ p(y | f) N(f) df, which is the same only for weight 1.
         """
 
     @abstractmethod
     def bound(self, y: Label) -> tuple[Scalar, Scalar]:
-        """Centre and slope there of a bound log p ≥ slope (f − centre) − ½ λ(z) (f − centre)² + const."""
+        """The centre and the slope of a bound log p ≥ slope (f − centre) − ½ λ(z) (f − centre)² + const."""
 
     @abstractmethod
     def bound_curvature(self, z: Scalar) -> Scalar:
@@ -120,7 +121,7 @@ class Likelihood(eqx.Module):
 
 
 class ScalarLikelihood(Likelihood):
-    """A likelihood of one predictor, whose y is a number."""
+    """A likelihood of one predictor, for numbers y."""
 
     @property
     def outputs(self) -> int:
@@ -145,11 +146,11 @@ class Unbounded(Likelihood):
 
 
 SEVERAL = "use LogisticRegression, a network, or one class against the rest."
-"""What to do with several predictors where there is one latent function."""
+"""The remedy for several predictors where there is only one latent function."""
 
 
 def need_one_output(likelihood: Likelihood, what: str, remedy: str = SEVERAL) -> None:
-    """Refuse a likelihood of several predictors where there is one latent function or number."""
+    """Refuse a likelihood of several predictors where only one latent function or number is possible."""
     if likelihood.outputs > 1:
         raise TypeError(
             f"{what} takes likelihoods of one predictor and {type(likelihood).__name__} has "
@@ -158,7 +159,7 @@ def need_one_output(likelihood: Likelihood, what: str, remedy: str = SEVERAL) ->
 
 
 def need_labels(likelihood: Likelihood, y: np.ndarray) -> None:
-    """Refuse labels that the likelihood cannot observe, by the first row that has one."""
+    """Refuse labels that the likelihood cannot observe; the error names the first such row."""
     support = likelihood.support
     bad = np.flatnonzero(~support.contains(y))
     if bad.size:

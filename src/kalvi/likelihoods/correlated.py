@@ -1,4 +1,4 @@
-"""Vectors with normal noise whose entries are correlated: the R of a Kalman filter, whole."""
+"""Vectors with correlated normal noise: the full noise covariance R of a Kalman filter."""
 
 from typing import ClassVar
 
@@ -92,7 +92,7 @@ class CorrelatedNormal(Unbounded):
 
 
 def _need_covariance(cov: np.ndarray) -> None:
-    """Refuse what is not the covariance of anything."""
+    """Refuse a matrix that is not a covariance."""
     symmetric = np.all(np.isfinite(cov)) and np.allclose(cov, cov.T)
     if not symmetric or np.linalg.eigvalsh(cov)[0] <= 0:
         raise ValueError(

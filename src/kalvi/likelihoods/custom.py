@@ -1,4 +1,4 @@
-"""Likelihoods made from a log-probability alone, by differentiation and quadrature or by sampling."""
+"""Likelihoods made from a log-probability only, by differentiation and quadrature or by sampling."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ class Custom(Unbounded):
     ----------
     log_prob : callable (f, y) -> log p(y | f), twice differentiable in f
     moments : callable f -> (mean, variance) of y given f; needed for predictions and for the EKF
-    centre, width : callables of y, where log p bends as a function of f; help wide predictors
+    centre, width : callables of y; where log p bends as a function of f, which helps if predictors are wide
     """
 
     log_prob_fn: Callable[[Scalar, Scalar], Scalar]
@@ -90,12 +90,13 @@ class Custom(Unbounded):
 
 
 class Sampled(Unbounded):
-    """A likelihood whose expectations are averages over f = mean + A zₖ, A Aᵀ = var, for draws z ~ N(0, I).
+    """A likelihood with expectations as averages over f = mean + A zₖ, where A Aᵀ = var and zₖ are given
+    draws.
 
     Parameters
     ----------
     likelihood : Likelihood
-    draws : array of shape (k,), or (k, c) for c predictors
+    draws : array of shape (k,), or (k, c) for c predictors; draws of N(0, I)
     """
 
     likelihood: Likelihood

@@ -13,11 +13,11 @@ convex when log p is concave in f. With g = E[∂ log p], γ = −E[∂² log p]
     J_t = t − √v₀ w g,        J_r = r − 1/r + r v₀ w γ,        J_tt = 1 + v₀ w γ,
     J_tr = r v₀^{3/2} w γ′,   J_rr = 1 + 1/r² + v₀ w γ + 2 r² v₀² w ∂γ/∂v.
 
-Levenberg–Marquardt steps: one is taken only if J falls, and damped more if not. Where the equations hold
-to half of the digits, one step more gives the others and ends the search.
+The search takes Levenberg–Marquardt steps: a step that does not lower J is rejected and damped more. When
+the equations hold to half of the digits, one more step gives the other half and ends the search.
 
-For several predictors the equations, in the coordinates of a root of V, are those of a variational bound
-with one observation, which `natural_gradient` climbs.
+For several predictors, in the coordinates of a root of V, the equations are those of a variational bound of
+one observation, which `natural_gradient` climbs.
 """
 
 from collections.abc import Callable
@@ -39,11 +39,11 @@ Matrix = Float[Array, "c c"]
 STEPS = 40
 QUICK_STEPS = 10  # enough unless the prior is very far from y or very wide
 VECTOR_STEPS = 200
-"""Natural-gradient steps at most, for several predictors."""
+"""The most natural-gradient steps for several predictors."""
 ROUGHNESS = 1e-2
-"""The error of E[log p] of wide laws of several predictors, relative to itself or to a nat."""
+"""The error of E[log p] for several predictors with wide distributions, relative to itself or to a nat."""
 MEMORY = 5
-"""Past steps that are combined."""
+"""The number of past steps that are combined."""
 STARTS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
 
 
@@ -80,7 +80,7 @@ def solve_implicit(
 ) -> Site:
     """The site of the optimal Gaussian, for `expect(mean, var)` of one observation.
 
-    The search starts at the present mean or at `peak`, where the likelihood is highest.
+    The search starts at the current mean or at `peak`, where the likelihood is highest.
     """
     tiny = jnp.finfo(mean.dtype).tiny
     std = jnp.sqrt(jnp.maximum(var, tiny))
@@ -109,7 +109,7 @@ def solve_implicit(
     most = STEPS if thorough else QUICK_STEPS
     state = start, jnp.zeros_like(mean), jnp.asarray(False)
     here, _, _ = search(lambda state: ~state[2], advance, state, most)
-    # t/√v₀ rather than w g: the mean that follows is then as good as t, also where v₀ γ is enormous
+    # t/√v₀ rather than w g: the next mean is then as accurate as t, even if v₀ γ is enormous
     return Site(here.t / std, weight * here.curvature, here.is_solved())
 
 
@@ -126,7 +126,7 @@ def _damped_newton(here: _Point, damping: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _start(at: Callable[[Scalar, Scalar], _Point], shifts: Float[Array, " k"]) -> _Point:
-    """Of a few (t, r), the point with the lowest J among those where all derivatives are finite."""
+    """The one of a few (t, r) with the lowest J, among those where all derivatives are finite."""
     t, r = jnp.meshgrid(shifts, jnp.asarray(STARTS, shifts.dtype))
     points = jax.vmap(at)(t.ravel(), r.ravel())
     finite = jnp.isfinite(points.height + points.grad[0] + points.grad[1] + sum(points.hess))
@@ -182,7 +182,7 @@ def solve_poisson(
     value, size, grown = imbalance(tau)
     largest = jnp.log(jnp.finfo(var.dtype).max)
     rate, shift = jnp.exp(jnp.minimum(tau, largest)), tau - var / (2 * (1 + grown)) - mean
-    # where the site outweighs the prior, τ knows the new mean better than y − e^τ does
+    # if the site outweighs the prior, τ gives the new mean more accurately than y − e^τ
     step = jnp.where(grown > 1, shift / jnp.maximum(var, tiny), weight * (y - rate))
     counts, solved = weight > 0, jnp.abs(value) <= 100 * eps * size
     step, curvature = (jnp.where(counts, part, 0) for part in (step, weight * rate))

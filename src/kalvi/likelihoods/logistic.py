@@ -1,7 +1,7 @@
 """Gaussian integrals of the logistic function, and the implicit step they define.
 
-Everything is written for the *margin* a = ±f, positive when the label is predicted rightly, with
-a ~ N(m, v). Two families of integrals of the tail σ(−a):
+Everything is written for the *margin* a = ±f, which is positive if the label is predicted correctly, with a
+~ N(m, v). There are two families of integrals of the tail σ(−a):
 
 `InverseProbit` (Lambert, Bonnabel & Bach 2022, eqs. 58-63), closed but approximate (0.018):
 
@@ -11,15 +11,15 @@ a ~ N(m, v). Two families of integrals of the tail σ(−a):
 
     E σ(−a) = Σ pᵢ Φ(−uᵢ),   −dE/dm = Σ pᵢ φ(uᵢ)/wᵢ,   wᵢ = √(v + 1/sᵢ²),   uᵢ = m/wᵢ.
 
-The implicit R-VGA step (eqs. 64-66, with a weight ω) asks for the (m, v) that satisfy
+The implicit R-VGA step (eqs. 64-66, with a weight ω) is the (m, v) that satisfies
 
     m = m₀ + ω v₀ S(m, v),    v = v₀ / (1 + ω v₀ G(m, v)),    S = E σ(−a),  G = −dS/dm.
 
 The root is unique. It is mirrored so that m ≥ 0 (S(−m) = 1 − S(m)) and sought in u = m/Ω, Ω² = v + β²,
-where S and ΩG hardly depend on v: given b = ω v₀ ΩG/β the second equation is a cubic in Ω/β with one
-root above 1, and the first is a scalar equation in u, solved by Newton steps on the logarithm right of
-the root, where S decays like a Gaussian, and plain ones left of it. Rows of an ordinary variance are
-solved by Newton's method from the explicit step, and need no search.
+where S and ΩG hardly depend on v: given b = ω v₀ ΩG/β the second equation is a cubic in Ω/β with one root
+above 1, and the first is a scalar equation in u. Newton steps solve it: on the logarithm right of the root,
+where S decays like a Gaussian, and plain ones left of it. Rows with an ordinary variance need no search:
+Newton's method from the explicit step solves them.
 """
 
 from abc import abstractmethod
@@ -62,7 +62,7 @@ POLISH_STEPS = 8  # after the search; fewer do not solve some rows of weights ab
 
 
 class Tail(NamedTuple):
-    """S = E σ(−a), G = −∂S/∂m, and the other derivatives that Newton's method needs."""
+    """S = E σ(−a), G = −∂S/∂m, and the further derivatives that Newton's method needs."""
 
     value: Scalar  # S
     slope: Scalar  # G
@@ -72,7 +72,7 @@ class Tail(NamedTuple):
 
 
 class Margin(NamedTuple):
-    """The solved step: S and G at the new law of the margin, and whether the equations hold."""
+    """The solved step: S and G under the new distribution of the margin, and whether the equations hold."""
 
     tail: Scalar
     slope: Scalar
@@ -88,16 +88,18 @@ class LogisticIntegrals(eqx.Module):
 
     @abstractmethod
     def value(self, mean: Values, var: Values) -> Values:
-        """E σ(−a) alone, of any number of margins."""
+        """E σ(−a) without derivatives, for any number of margins."""
 
     @abstractmethod
     def _near(self, step: "_Step", far: Bool[Array, ""]) -> tuple[Scalar, Scalar]:
-        """m and v, close enough for Newton's method to converge, from any start; no search if not `far`."""
+        """m and v close enough for Newton's method to converge, from any start; if not `far`, without a
+        search."""
 
     def implicit(
         self, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
     ) -> Margin:
-        """The implicit step from the margin's present law; Newton's method alone if not thorough."""
+        """The implicit step from the margin's current distribution; only Newton's method if not
+        `thorough`."""
         step = _mirror(mean, var, weight)
         point = self._polish(step, step.start, step.var, NEWTON_STEPS, explicitly=True)
         if thorough:
@@ -192,14 +194,14 @@ def softplus(mean: Scalar, var: Scalar) -> Scalar:
 
 
 def log_sigmoid(mean: Scalar, var: Scalar) -> Scalar:
-    """log E σ(a), a ~ N(mean, var); relative accuracy also where E σ(a) ≈ E eᵃ is tiny."""
+    """log E σ(a), a ~ N(mean, var), with relative accuracy even if E σ(a) ≈ E eᵃ is tiny."""
     p, _, u = _mixture(mean, var)
     total = jnp.sum(p * _normal_survival(-u))
     tiny = 1e3 * jnp.finfo(total.dtype).tiny
     mixture = jnp.where(
         total > tiny, jnp.log(jnp.maximum(total, tiny)), jnp.log(p[0]) + log_ndtr(u[0])
     )
-    # E σ = E eᵃ − E e²ᵃ + …; where the first correction is below 1e-7 it is closer than the mixture
+    # E σ = E eᵃ − E e²ᵃ + …, which is closer than the mixture if the first correction is below 1e-7
     return jnp.where(mean + 1.5 * var < -16, mean + var / 2, mixture)
 
 
@@ -222,9 +224,9 @@ class _Step(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Where a search goes next, S and G there to first order, and how far the equations were off before.
+    """The next point of a search, S and G there to first order, and the error of the equations before it.
 
-    Where they hold to half of the digits, the next step and the first order give the others.
+    When they hold to half of the digits, the next step and the first order give the other half.
     """
 
     m: Scalar
@@ -270,17 +272,17 @@ def _newton(step: _Step, m: Scalar, v: Scalar, tail: Tail) -> tuple[Scalar, Scal
 
 
 def _residual(step: _Step, m: Scalar, v: Scalar, tail: Scalar, slope: Scalar) -> Scalar:
-    """How far the two equations are from holding, relative to their terms."""
+    """The errors of the two equations, relative to their terms."""
     scale = jnp.abs(step.start) + step.gain * tail + jnp.finfo(m.dtype).tiny
     first = jnp.abs(m - step.start - step.gain * tail) / scale
     second = jnp.abs(v - step.var / (1 + step.gain * slope)) / (
         v + BETA**2
-    )  # all that v is used for
+    )  # v is used for nothing else
     return jnp.maximum(first, second)
 
 
 def _start(step: _Step) -> tuple[Scalar, Scalar, Scalar]:
-    """An upper bound on u, the smaller of those by the logistic and the normal tail."""
+    """An upper bound on u: the smaller of the bounds by the logistic and by the normal tail."""
     v = step.var / (1 + step.gain / (4 * jnp.sqrt(1 + step.var / BETA**2)))
     omega = jnp.sqrt(v + BETA**2)
     k = BETA / omega

@@ -1,13 +1,13 @@
-"""Fewer rows for an observation with many outputs: its likelihood along a few directions of f.
+"""The likelihood of an observation with many outputs along a few directions of f, to absorb fewer rows.
 
 A softmax of ten classes has ten rows of a Jacobian, and the cost of absorbing them grows with their number
-squared. Most of what an observation says lies along few directions: the gradient g = ∇ log p(y | f) moves
-the mean, and the leading eigenvectors of the Fisher information carry the curvature. With an orthonormal B
-of those r directions,
+squared. Most of the information of an observation lies along few directions: the gradient g = ∇ log p(y |
+f) moves the mean, and the leading eigenvectors of the Fisher information carry the curvature. With r such
+directions as the orthonormal columns of B,
 
     f ≈ f₀ + B u,     p(y | u) = p(y | f₀ + B u),
 
-the other directions kept at f₀. Every observation has its own f₀ and B, and so a likelihood of its own.
+and the other directions stay at f₀. Every observation has its own f₀ and B, and so its own likelihood.
 """
 
 import jax
@@ -19,12 +19,12 @@ from kalvi.likelihoods.implicit import solve_implicit, solve_implicit_vector
 from kalvi.likelihoods.sites import Expected, Site, at
 from kalvi.numerics.namespaces import Scalar
 
-Vector = Float[Array, "*r"]  # a number where there is one direction
+Vector = Float[Array, "*r"]  # a number if there is one direction
 Matrix = Float[Array, "*rr"]
 
 
 class Projected(Unbounded):
-    """A likelihood of c predictors as one of the r coordinates u, for one observation.
+    """A likelihood of c predictors as a likelihood of r coordinates u, for one observation.
 
     Parameters
     ----------
@@ -89,7 +89,8 @@ class Projected(Unbounded):
 def leading_directions(
     likelihood: Likelihood, directions: int, f: Float[Array, "n c"], y: Float[Array, "n *o"]
 ) -> Float[Array, "n c r"]:
-    """The frame B of each observation: its gradient at f, then leading eigenvectors of the information."""
+    """The frame B of each observation: its gradient at f, then leading eigenvectors of the Fisher
+    information."""
 
     def one(f, y):
         _, gradient, information = at(likelihood, y, f)

@@ -278,9 +278,9 @@ class Laplace(ScalarLikelihood):
 
 
 class StudentT(ScalarLikelihood):
-    """y = f + heavy-tailed noise; not log-concave, so its curvature is negative beyond the shoulders.
+    """y = f + heavy-tailed noise; not log-concave, so its curvature is negative for outliers.
 
-    A stream keeps only curvatures ≥ 0 and counts the rows where that changed something.
+    A stream sets negative curvatures to 0 and counts their rows.
     """
 
     df: Setting = eqx.field(converter=as_setting, default=4.0)

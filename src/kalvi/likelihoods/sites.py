@@ -1,9 +1,8 @@
-"""What one observation does to the law N(m, V) of its predictors f, for one predictor or for several.
+"""How one observation updates the distribution N(m, V) of its predictors f, for one predictor or several.
+For one predictor m and V are numbers; for c predictors they are a vector and a c × c matrix. The formulas
+here take both, so that a scheme need not distinguish them:
 
-Of one predictor the mean, V and what follows from them are numbers; of c predictors they are vectors and
-c × c matrices. The formulas here take both, so that a scheme need not tell them apart:
-
-    gain_after   ξ = (I + Γ V)⁻¹ g             a gain taken after the update
+    gain_after   ξ = (I + Γ V)⁻¹ g             a gradient applied after the update of V
     narrowed     (V⁻¹ + Γ)⁻¹                   the covariance after it
     at           log p, its gradient and the Fisher information at one f
 """
@@ -32,7 +31,7 @@ class Expected(NamedTuple):
 
 
 class Site(NamedTuple):
-    """What one observation does to its f: mean ← mean + var·step, var⁻¹ ← var⁻¹ + curvature."""
+    """The update of f by one observation: mean ← mean + var·step, var⁻¹ ← var⁻¹ + curvature."""
 
     step: Predictors
     curvature: Between
@@ -47,7 +46,7 @@ def at(likelihood: Any, y: Float[Array, "*o"], f: Predictors) -> Expected:
 
 
 def gain_after(gradient: Predictors, curvature: Between, cov: Between) -> Site:
-    """The site whose step is (I + Γ V)⁻¹ g: a gain taken after the update."""
+    """The site with step (I + Γ V)⁻¹ g: a gradient applied after the update of V."""
     if gradient.ndim == 0:
         return Site(gradient / (1 + curvature * cov), curvature, jnp.asarray(True))
     half = shrinkage(linalg.semidefinite_root(curvature), cov)
@@ -56,7 +55,7 @@ def gain_after(gradient: Predictors, curvature: Between, cov: Between) -> Site:
         return g - half @ (half.T @ (cov @ g))
 
     step = solve(gradient)
-    # what cancels in the subtraction where Γ V is large, once more
+    # corrects what cancelled in the subtraction if Γ V is large
     step = step + solve(gradient - step - curvature @ (cov @ step))
     return Site(step, curvature, jnp.asarray(True))
 
@@ -73,7 +72,7 @@ def narrowed(cov: Between, curvature: Between) -> Between:
 
 
 def shrinkage(root: Matrix, cov: Matrix) -> Matrix:
-    """Q with Q Qᵀ = Γ (I + V Γ)⁻¹, given R Rᵀ = Γ: what the observation takes away is V Q Qᵀ V."""
+    """Q with Q Qᵀ = Γ (I + V Γ)⁻¹, given R Rᵀ = Γ: the observation lowers V by V Q Qᵀ V."""
     inner = root.T @ cov @ root
     lower = linalg.steady_cholesky(linalg.identity_like(inner) + inner)
     return jsl.solve_triangular(lower, root.T, lower=True).T

@@ -1,16 +1,16 @@
 """Likelihoods of several predictors: classes by a softmax, and vectors with normal noise.
 
-The softmax has no closed forms. It depends on differences of f only, so its integrals are taken in the
-c − 1 dimensions of u = Hᵀf, H an orthonormal basis of the vectors of zero sum, as averages over fixed
-points z with u = Hᵀm + A z, A Aᵀ = Hᵀ V H: a product of trapezoidal rules in one or two dimensions, and in
-more an antithetic Sobol sequence whose second moments are made exact. `Softmax` states the errors.
-Where V is so wide that the points are further apart than the softmax bends, each stands for a Gaussian
-neighbourhood of variance h² = max(κ² v̄ − 4, 0) (v̄ the mean variance of u, κ the points' distance in
-deviations) and the points spread over the rest; the softmax averaged over it is nearly softmax(f/τ),
-τ² = 1 + π h²/4. Without it the curvature of wide laws would be that of the points that happen to be near
-a boundary between classes.
-The curvature is an average of diag(p) − p pᵀ over the points and positive by construction; its diagonal
-is minus the sum of the rest of its row, so that nothing cancels where one class is nearly certain.
+The softmax has no closed forms. It depends only on differences of f, so its integrals are taken in the c −
+1 dimensions of u = Hᵀf, where H is an orthonormal basis of the vectors of zero sum. They are averages over
+fixed points z with u = Hᵀm + A z, A Aᵀ = Hᵀ V H: a product of trapezoidal rules in one or two dimensions,
+an antithetic Sobol sequence with exact second moments in more. `Softmax` states the errors.
+If V is so wide that the softmax changes sharply between neighbouring points, each point stands for a
+Gaussian neighbourhood of variance h² = max(κ² v̄ − 4, 0), where v̄ is the mean variance of u and κ the
+distance of the points in deviations, and the points spread over the rest of the variance. The softmax
+averaged over a neighbourhood is nearly softmax(f/τ), τ² = 1 + π h²/4. Otherwise the curvature would depend
+on the few points that happen to lie near a boundary between classes.
+The curvature is an average of diag(p) − p pᵀ over the points and positive by construction; each diagonal
+entry is minus the sum of the rest of its row, so that nothing cancels if one class is nearly certain.
 """
 
 from functools import lru_cache
@@ -37,30 +37,30 @@ Vectors = Float[AnyArray, "*n c"]
 Matrices = Float[AnyArray, "*n c c"]
 
 SHARE = 102.4
-"""In more than two dimensions about so many points lie in the neighbourhood of a boundary, or more."""
+"""In more than two dimensions at least about so many points lie near a boundary between classes."""
 REACH = (8.0, 6.0)
-"""How many deviations the trapezoidal rules reach in one and in two dimensions."""
+"""The number of deviations that the trapezoidal rules cover in one and in two dimensions."""
 
 
 class Softmax(Unbounded):
     """y ∈ {0, …, classes − 1} with P(y = k) ∝ exp(fₖ).
 
-    Errors of the integrals with 512 points, in E[log p] and in probabilities and curvatures, largest
-    over a few random laws with variances of f about 0.01, 1, 10 and 100::
+    The largest errors of the integrals with 512 points, in E[log p] and in probabilities and curvatures,
+    over a few random Gaussians with variances of f about 0.01, 1, 10 and 100::
 
         2 classes     1e-13             1e-13            1e-13            1e-13
         3             5e-11, 2e-11      2e-9, 2e-10      2e-5, 2e-4       5e-2, 3e-3
         5             1e-7, 3e-7        2e-3, 1e-3       4e-3, 5e-3       4e-2, 1e-2
         10            1e-7, 3e-7        2e-3, 3e-3       3e-2, 1e-2       1e-1, 2e-2
 
-    and twice the points about halve them. At 1e4, where E[log p] is of the order of −100, they are 1e-2 in
-    probabilities and 2 in E[log p] (two classes: 2e-5 and 1e-2).
+    Twice the points about halve the errors. At a variance of 1e4, where E[log p] is about −100, they are
+    1e-2 in probabilities and 2 in E[log p] (two classes: 2e-5 and 1e-2).
 
     Parameters
     ----------
     classes : int, at least 2
     points : int, default 512
-        Integration points.
+        The number of integration points.
     """
 
     log_concave: ClassVar[bool] = True
@@ -105,7 +105,7 @@ class Softmax(Unbounded):
     def expect(self, y: Label, mean: Vector, var: Matrix) -> Expected:
         log_p, weights, width = self._spread(mean, var)
         p = jnp.exp(log_p)
-        # 1 − p of the true class as a sum, which is exact where it is small
+        # 1 − p of the true class as a sum, which is accurate even if small
         others = jnp.arange(self.classes) != y.astype(int)
         average = weights @ p
         gradient = jnp.where(others, -average, jnp.sum(jnp.where(others, average, 0)))
@@ -219,7 +219,7 @@ class MultiNormal(Unbounded):
 
 
 def _laplacian(together: Matrices) -> Matrices:
-    """diag(p) − E[p pᵀ], given E[p pᵀ]: a row of it sums to zero."""
+    """diag(p) − E[p pᵀ], given E[p pᵀ]; each of its rows sums to zero."""
     identity = linalg.identity_like(together)
     apart = together * (1 - identity)
     return apart.sum(axis=-1)[..., None] * identity - apart
@@ -234,7 +234,7 @@ class _Rule(NamedTuple):
 
 @lru_cache
 def _rule(classes: int, points: int) -> _Rule:
-    """The integration rule in the differences of so many classes."""
+    """The integration rule for the differences of so many classes."""
     dim = classes - 1
     basis = np.linalg.qr(np.eye(classes)[:, :dim] - 1 / classes)[0]
     if dim <= len(REACH):

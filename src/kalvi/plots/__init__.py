@@ -1,7 +1,7 @@
-"""Figures from plain arrays: the only files that import matplotlib.
+"""Figures from plain arrays; only these files import matplotlib.
 
-Every `panel` returns a Figure; called with `axes=` it draws there instead of on a new one, and
-`compose` puts panels together. `save` writes a figure at once or not at all, and closes it.
+Every `panel` returns a Figure. Called with `axes=` it draws on them instead, and `compose` arranges panels
+in one figure. `save` writes a figure completely or not at all, and closes it.
 """
 
 from kalvi.plots.house import (

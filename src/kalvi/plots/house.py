@@ -1,4 +1,4 @@
-"""What figures look like, how they are put together of panels, and how they are written."""
+"""The style of figures, their composition from panels, and writing them to files."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -22,7 +22,7 @@ COLOURS = {
     "Laplace": "#c1272d",
     "best Gaussian": "#22262b",
 }
-"""Okabe–Ito hues, one for each method everywhere; told apart by lightness as well."""
+"""Okabe–Ito hues, always the same for a method; they also differ in lightness."""
 DASHES = {"Laplace": (4, 2), "best Gaussian": (1, 1.5), "accurate integrals": (6, 1.5, 1.5, 1.5)}
 CLASSES = ("#d5581a", "#0b5fa5")
 DENSITY = ("#f3f0e8", "#e6e0d0", "#d3cab2", "#b9ad8e")
@@ -60,7 +60,7 @@ def style() -> AbstractContextManager[None]:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write the figure where `path` says, at once or not at all, and close it."""
+    """Write the figure to `path`, completely or not at all, and close it."""
     path = Path(path)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -77,7 +77,8 @@ def compose(
     title: str = "",
     size: tuple[Number, Number] | None = None,
 ) -> Figure:
-    """A figure of rows of panels, each a function that takes `axes`; rows of one length are aligned."""
+    """A figure with rows of panels, which are functions that take `axes`; rows of equal length are
+    aligned."""
     n_rows, n_columns = len(panels), max(map(len, panels))
     size = size or (4.2 * n_columns, 3.9 * n_rows)
     with style():
@@ -96,7 +97,7 @@ def compose(
 
 
 def panel(draw: Callable[..., None]) -> Callable[..., Figure]:
-    """A function that draws on axes as one that makes a figure of its own, unless given `axes`."""
+    """Make of a function that draws on axes one that makes its own figure unless it is given `axes`."""
 
     @wraps(draw)
     def drawn(*args, axes: Axes | None = None, **kwargs) -> Figure:

@@ -1,4 +1,4 @@
-"""Maps of densities over a plane: where to look, and the heights there."""
+"""Maps of densities over a plane: the region to show, and the heights there."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,16 +10,16 @@ Grid = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Coordinates of the columns, of the rows, and the heights."""
 
 CUT = 6.0
-"""A map shows where the log density is within this of its maximum."""
+"""A map shows the region where the log density is at most this much below its maximum."""
 
 
 def density_map(
     log_density: Callable[[np.ndarray], np.ndarray], best: Ellipse, also: Sequence[Ellipse] = ()
 ) -> Grid:
-    """A grid of the log density where it is high, found from the Gaussian that fits it best.
+    """A grid of the log density in the region where it is high, found from the best fitting Gaussian.
 
-    `log_density` is given points as rows. The map also holds the 95 % ellipses in `also`, as far as half
-    its own size beyond itself.
+    `log_density` takes points as rows. The map is widened by up to half its size to include the 95 %
+    ellipses in `also`.
     """
     reach = 6 * np.sqrt(np.diag(best[1]))
     a, b, height = _evaluate(log_density, best[0] - reach, best[0] + reach, 101)

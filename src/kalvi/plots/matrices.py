@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 from kalvi.plots.house import CLASSES, COLOURS, DIVERGING, FAINT, INK, QUIET, Number, panel
 
 ORDER = (*CLASSES[::-1], COLOURS["accurate integrals"], COLOURS["QKF"])
-"""Colours of factors, which begin again after the last."""
+"""Colours of factors; after the last they start again."""
 
 
 @panel
@@ -23,7 +23,7 @@ def image(
 ) -> None:
     """A matrix of entries or probabilities, the first row on top; NaN is grey.
 
-    `extent` are the first and last column and the last and first row, in units of the locations.
+    `extent` is the first and last column and the last and first row, in units of the locations.
     """
     axes.set_facecolor(FAINT)
     look = {"cmap": DIVERGING, "vmin": limits[0], "vmax": limits[1], "interpolation": "nearest"}
@@ -47,10 +47,10 @@ def paths(
     xlabel: str = "location",
     ylabel: str = "factor",
 ) -> None:
-    """Factors along their locations with 95 % bands, one below the other, each about its zero.
+    """Factors along their locations with 95 % bands, one below the other, each around its own zero.
 
-    The locations may come in any order. `truth` is drawn in ink; `seen` are the first and last locations
-    that were observed, beyond which the ground is grey.
+    The locations may come in any order. `truth` is drawn in black; `seen` is the first and last observed
+    location, and the background is grey beyond them.
     """
     order = np.argsort(locations, kind="stable")
     where, reach = np.asarray(locations)[order], 1.96 * std[order]
@@ -85,7 +85,7 @@ def trace(
     xlabel: str = "sweeps",
     ylabel: str = "nats below the last",
 ) -> None:
-    """How far a rising sequence was below its last value, on a logarithmic scale."""
+    """The distance of a rising sequence below its last value, on a logarithmic scale."""
     below = values[-1] - np.asarray(values)
     axes.plot(np.flatnonzero(below > 0), below[below > 0], color=CLASSES[1], lw=1.8)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel, yscale="log", xlim=(0, len(below) - 1))

@@ -48,7 +48,7 @@ def ellipses(
 ) -> None:
     """95 % ellipses of 2-D Gaussians on a density (coordinates a, b and log density[b, a]).
 
-    A Gaussian whose mean is off the map is only named. `history` adds faint earlier ellipses.
+    A note names Gaussians whose means are off the map. `history` adds faint earlier ellipses.
     """
     (a, b, _), colours = grid, COLOURS | dict(colours or {})
     _shade(axes, grid)
@@ -121,7 +121,7 @@ def coefficients(
     *,
     title: str = "Coefficients, 95 % intervals",
 ) -> None:
-    """Posterior means with 95 % intervals, the widest effects on top."""
+    """Posterior means with 95 % intervals, the largest effects on top."""
     order = np.argsort(np.abs(mean))
     rows = np.arange(len(names))
     centre, reach = mean[order], 1.96 * std[order]
@@ -147,7 +147,7 @@ def _ellipse(gaussian: Gaussian, name: str, colours: Mapping[str, str], **look) 
 
 
 def _shade(axes: Axes, grid: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    """Filled contours of a density at the levels that hold the masses LEVELS."""
+    """Filled contours of a density that enclose the masses LEVELS."""
     a, b, log_density = grid
     ordered = np.sort(log_density.ravel())[::-1]
     mass = np.cumsum(np.exp(ordered - ordered[0]))
