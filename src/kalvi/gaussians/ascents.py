@@ -4,17 +4,17 @@ The bound ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior) over q =
 
     Λ = S(q) = Σ₀⁻¹ + Σ wᵢ Jᵢᵀ Γᵢ Jᵢ,      ∇(q) = Σ wᵢ Jᵢᵀ gᵢ − Σ₀⁻¹ (μ − μ₀) = 0,
 
-with gᵢ, Γᵢ the expected gradient and curvature of row i under the law of its predictors. A structure that
-cannot hold S is at its optimum where Λ is the best approximation of S that it can hold. An ascent proposes
-a Gaussian (`proposal`); a pass over the rows, on one machine or on many, sums at it the bound, ∇ and what
-the structure needs of S (`Updatable.gather`); `turn` accepts or refuses the proposal and makes the next. A
-proposal that lowers the bound is refused.
+with gᵢ, Γᵢ the expected gradient and curvature of row i under the distribution of its predictors. If a
+structure cannot hold S, Λ is the best approximation of S that it can hold. An ascent proposes a Gaussian
+(`proposal`). A pass over the rows, on one machine or on many, adds up at the proposal the bound, ∇ and the
+parts of S that the structure needs (`Updatable.gather`). Then `turn` accepts the proposal, or rejects it if
+it lowers the bound, and makes the next one.
 
 `NaturalAscent`, of a full covariance, takes natural-gradient steps combined by Anderson's method
 (`numerics.natural_gradient`), in coordinates where the prior is N(0, I).
 
-`QuasiNewtonAscent` is for every structure that can move its precision towards S (`Updatable.toward`); the
-mean takes a quasi-Newton step (limited-memory BFGS) that starts from Σ for the inverse Hessian. S itself is
+`QuasiNewtonAscent` works for every structure that can move its precision towards S (`Updatable.toward`).
+The mean takes a quasi-Newton step (limited-memory BFGS) with Σ as the first inverse Hessian. S itself is
 never formed.
 """
 
@@ -35,7 +35,7 @@ from kalvi.numerics.natural_gradient import Climb, Rounding, bound_resolution
 Vector = Float[Array, " d"]
 
 MEMORY = 8
-"""Past steps that the quasi-Newton method remembers."""
+"""The number of past steps that the quasi-Newton method remembers."""
 SHORTEST = 1e-3
 """The ascent ends when a step of the mean has been shortened to less than this fraction."""
 
@@ -48,11 +48,11 @@ class RowSums(NamedTuple):
     curvature: Any  # the part of Σ w Jᵀ Γ J that the structure gathers
     rounding: Rounding
     weight: Scalar  # Σ w
-    roughness: Scalar  # nats by which approximate integrals may disagree with the bound
+    roughness: Scalar  # the error of approximate integrals in the bound, in nats
 
 
 def zero_sums(q: Updatable) -> RowSums:
-    """The sums of no rows at a Gaussian."""
+    """The sums over no rows at a Gaussian."""
     kept = jax.eval_shape(_gather_own, q)
     curvature = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), kept)
     zero = jnp.zeros_like(q.mean)
@@ -60,12 +60,12 @@ def zero_sums(q: Updatable) -> RowSums:
 
 
 def _gather_own(q: Updatable) -> Any:
-    """What the structure keeps of its own precision; a named function is traced once for each shape."""
+    """`gather` of the Gaussian's own precision; a named function is traced once for each shape."""
     return q.gather(q.precision)
 
 
 class Ascent(eqx.Module):
-    """The state of an ascent."""
+    """An ascent of the bound, at one of its steps."""
 
     prior: eqx.AbstractVar[Any]
 
@@ -82,7 +82,7 @@ class Ascent(eqx.Module):
     @property
     @abstractmethod
     def passes(self) -> Int[Array, ""]:
-        """How many proposals have been evaluated."""
+        """The number of proposals that have been evaluated."""
 
     @property
     @abstractmethod
@@ -91,11 +91,12 @@ class Ascent(eqx.Module):
 
     @abstractmethod
     def turn(self, sums: RowSums) -> "Ascent":
-        """Accept or refuse the proposal, given the sums over all rows at it, and make the next."""
+        """Accept or reject the proposal, given the sums over all rows at it, and make the next one."""
 
     @abstractmethod
     def gap(self) -> Scalar:
-        """The squared natural-gradient norm, or an estimate: near the optimum, twice the nats to it."""
+        """The squared natural-gradient norm, or an estimate: near the optimum, twice the distance to it in
+        nats."""
 
     @abstractmethod
     def should_continue(self, tolerance: float) -> Bool[Array, ""]:
@@ -122,7 +123,7 @@ class NaturalAscent(Ascent):
     ) -> "NaturalAscent":
         """An ascent from a Gaussian `start`, such as the posterior of a stream.
 
-        `memory` is how many past steps are combined; an ascent of few passes needs few.
+        `memory` is the number of past steps that are combined; an ascent of few passes needs few.
         """
         natural = whitened_natural(prior, start)
         d = start.dim
@@ -187,7 +188,7 @@ class NaturalAscent(Ascent):
 
 
 class EvaluatedGaussian(NamedTuple):
-    """A Gaussian, the bound at it, and what a step from it needs."""
+    """A Gaussian with its bound and the terms that a step from it needs."""
 
     posterior: Updatable
     elbo: Scalar
@@ -204,8 +205,8 @@ class QuasiNewtonAscent(Ascent):
     candidate: Updatable
     mean_steps: Float[Array, "m d"]
     gradient_changes: Float[Array, "m d"]
-    length: Scalar  # of the last step, 1 unless it was shortened
-    last_gain: Scalar  # nats of the last pass; infinite before there is one
+    length: Scalar  # of the last step; 1 unless it was shortened
+    last_gain: Scalar  # of the last pass, in nats; infinite before the first
     turns: Int[Array, ""]
 
     @classmethod
@@ -240,7 +241,7 @@ class QuasiNewtonAscent(Ascent):
     def turn(self, sums: RowSums) -> "QuasiNewtonAscent":
         there, old = self._evaluate(sums), self.best.elbo
         rises = there.elbo >= old - bound_resolution(old, self.best.rounding)
-        mean_steps, gradient_changes = self._remember(there)  # also of a refused step
+        mean_steps, gradient_changes = self._remember(there)  # even of a rejected step
         here = jax.tree.map(lambda a, b: jnp.where(rises, a, b), there, self.best)
         length = jnp.where(rises, 1.0, self.length / 1.5)
         return QuasiNewtonAscent(
@@ -264,12 +265,12 @@ class QuasiNewtonAscent(Ascent):
         return (self.last_gain > tolerance) & (self.length > SHORTEST)
 
     def converged(self, tolerance: float) -> Bool[Array, ""]:
-        """Whether the last pass gained at most `tolerance` nats, or the rounding error of the bound."""
+        """Whether the last pass gained no more than `tolerance` nats or the rounding error of the bound."""
         small = self.last_gain <= jnp.maximum(tolerance, self._resolution())
         return jnp.isfinite(self.best.elbo) & small & (self.length > SHORTEST)
 
     def remaining(self) -> Scalar:
-        """The gain of the last pass, at least the rounding error of the bound."""
+        """The gain of the last pass, or the rounding error of the bound if that is larger."""
         return jnp.maximum(self.last_gain, self._resolution())
 
     def _resolution(self) -> Scalar:
@@ -286,7 +287,7 @@ class QuasiNewtonAscent(Ascent):
     def _remember(
         self, there: EvaluatedGaussian
     ) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
-        """The steps of the mean and the changes of the gradient, this one first."""
+        """The steps of the mean and the changes of the gradient, the latest first."""
         step = there.posterior.mean - self.best.posterior.mean
         turn = self.best.gradient - there.gradient
         usable = (self.passes > 0) & jnp.all(jnp.isfinite(step) & jnp.isfinite(turn))
@@ -321,7 +322,7 @@ def _propose(
 ) -> Updatable:
     """A step of the precision towards S, and a quasi-Newton step of the given length for the mean."""
     q = here.posterior
-    # a refused step is tried again with the mean alone, in case the precision moved too far
+    # a rejected step is tried again with the mean only, in case the precision moved too far
     whole = length == 1
     there = q.toward(here.target, prior)
     there = jax.tree.map(lambda a, b: jnp.where(whole, a, b), there, q)

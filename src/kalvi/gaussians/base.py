@@ -1,4 +1,4 @@
-"""What every Gaussian can do, and what a stream asks of one."""
+"""The interface of every Gaussian, and of those that a stream can update."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from kalvi.numerics.rows import JacobianRows
 from kalvi.numerics.sparse_rows import Rows
 
 ON_HOST = "arrays of numpy"
-"""What a pickled Gaussian says beside its fields; older pickles do not have it."""
+"""An entry of a pickled Gaussian besides its fields; older pickles do not have it."""
 
 Block = Rows
 PerRow = Float[AnyArray, " b"]
 Between = Float[AnyArray, "b b"]
-Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of each c rows' γ
+Curvature = PerRow | Float[Array, "n c c"]  # γ of each row, or a root of γ for every c rows
 
 
 class Gaussian(eqx.Module):
-    """N(mean, covariance); the covariance is a matrix of low rank, up to d, plus a diagonal one."""
+    """N(mean, covariance), where the covariance is a diagonal matrix plus one of some rank up to d."""
 
     mean: eqx.AbstractVar[Float[Array, " d"]]
     covariance: eqx.AbstractVar[LowRankPlusDiagonal]
@@ -36,19 +36,20 @@ class Gaussian(eqx.Module):
     @property
     @abstractmethod
     def rank(self) -> int | None:
-        """The number of columns of its precision's factor; 0 if diagonal, None if there is no factor."""
+        """The number of columns of the precision's factor; 0 if it is diagonal, None if it has no
+        factor."""
 
     @abstractmethod
     def has_correlations(self) -> bool:
-        """Whether any two parameters may be correlated."""
+        """Whether parameters may be correlated."""
 
     @abstractmethod
     def with_rank(self, rank: int) -> Any:
-        """The same distribution with a precision of this rank, if it has or can have that."""
+        """The same distribution with a precision of this rank, if that is possible."""
 
     @abstractmethod
     def widths(self) -> tuple[Float[AnyArray, "*g d"], ...]:
-        """Those of its arrays that have a number for each parameter, none of them negative."""
+        """The arrays that hold a nonnegative number for each parameter, such as variances."""
 
     @abstractmethod
     def logdet(self) -> Scalar:
@@ -71,7 +72,7 @@ class Gaussian(eqx.Module):
         return jax.tree.map(np.asarray, dict(self.__dict__)) | {ON_HOST: not is_jax(self.mean)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore JAX's arrays; those that were NumPy's, as in a model that only predicts, stay so."""
+        """Restore JAX arrays; NumPy arrays, as in a model that only predicts, stay NumPy arrays."""
         state = dict(state)
         if not state.pop(ON_HOST, False):
             with matching_precision(state["mean"].dtype):
@@ -121,9 +122,9 @@ class Gaussian(eqx.Module):
         *,
         key: PRNGKeyArray,
     ) -> Any:
-        """Draws as ArviZ takes them: a DataTree whose posterior has one variable, each parameter named.
+        """Draws for ArviZ: a DataTree whose posterior has one variable, with a name for each parameter.
 
-        They are independent, and are cut into four chains where they can be, because ArviZ compares chains.
+        The draws are independent. If possible they are cut into four chains, because ArviZ compares chains.
         Needs `pip install 'kalvi[arviz]'`.
         """
         try:
@@ -144,7 +145,7 @@ class Gaussian(eqx.Module):
 
 
 class View(NamedTuple):
-    """A block of rows as a Gaussian sees it: the law of its predictors, and how to learn from them."""
+    """The predictors of a block of rows under a Gaussian, and a function that learns from the block."""
 
     mean: PerRow
     cov: Between
@@ -152,26 +153,28 @@ class View(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What a structure keeps of a precision matrix: its diagonal, and whatever else it can hold of it."""
+    """The parts of a precision matrix that a structure needs: its diagonal, and whatever else it can
+    hold."""
 
     diagonal: Float[Array, " d"]
     rest: Any = ()
 
 
 class Updatable(Gaussian):
-    """A structure that stays the same structure when a stream of rows updates it."""
+    """A Gaussian that a stream of rows can update within its structure."""
 
     @abstractmethod
     def view(self, x: Block) -> View:
-        """The predictors of the rows, and the verb that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
+        """The predictors of the rows, with a function that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
 
     @abstractmethod
     def prepared(self) -> "Updatable":
-        """The same with what sparse rows need of all d parameters; `absorb` keeps it up to date."""
+        """The same Gaussian with the sums over all d parameters that sparse rows need; `absorb` updates
+        them."""
 
     @abstractmethod
     def unprepared(self) -> "Updatable":
-        """The same without that."""
+        """The same Gaussian without the sums of `prepared`."""
 
     @own_precision
     def marginal(self, x: Block) -> tuple[PerRow, Between]:
@@ -181,17 +184,17 @@ class Updatable(Gaussian):
     def absorb(self, x: Block, coefficients: PerRow, curvature: Curvature) -> "Updatable":
         """Add xᵀ diag(curvature) x to the precision and Σ xᵀ coefficients to the mean.
 
-        Where n observations have c rows each, the curvature is given by n roots, each (c, c).
+        If each of n observations has c rows, the curvature is n roots of shape (c, c).
         """
         return self.view(x).absorb(coefficients, curvature)
 
     @abstractmethod
     def absorb_exactly(self, x: Block, coefficients: PerRow, curvature: PerRow) -> Gaussian:
-        """The same without a projection: a Gaussian of whatever structure can hold the result."""
+        """`absorb` without a projection: the result has a structure that can hold it."""
 
     @abstractmethod
     def compact(self) -> "Updatable":
-        """The same without columns of a factor that are zero; not to be traced."""
+        """The same Gaussian without the zero columns of its factor; cannot be traced."""
 
     @abstractmethod
     def merged_with(self, others: Any, prior: Gaussian) -> "Updatable":
@@ -203,11 +206,11 @@ class Updatable(Gaussian):
 
     @abstractmethod
     def anchor(self) -> "Updatable":
-        """What a drift from this prior keeps of it, to come back to."""
+        """The part of this prior to which a drift returns."""
 
     @abstractmethod
     def blocks_per_step(self) -> int:
-        """For how many blocks of rows one step of a drift should be taken, by what either costs."""
+        """The number of blocks of rows for which one step of a drift should serve, given their costs."""
 
     @abstractmethod
     def fade(self, keep: Scalar, anchor: Any, strength: Scalar) -> "Updatable":
@@ -217,44 +220,45 @@ class Updatable(Gaussian):
     def relax(self, keep: Values, anchor: Any) -> "Updatable":
         """θ ← μ₀ + a (θ − μ₀) + √(1 − a²) ε, ε from the anchor N(μ₀, Σ₀): Σ ← a² Σ + (1 − a²) Σ₀.
 
-        a is `keep`, a number, or one a parameter where the anchor has no correlations.
+        a is `keep`: a number, or a vector if the anchor has no correlations.
         """
 
     @abstractmethod
     def gather(self, matrix: Any) -> Any:
-        """What an ascent from here needs of a d × d matrix, known by matvec, diagonal and to_dense.
+        """The parts of a d × d matrix that an ascent from here needs; it has matvec, diagonal and to_dense.
 
-        That of a sum is the sum: `Gathered`, or the matrix itself where the structure can hold any.
+        The result is `Gathered`, or the matrix itself if the structure can hold any. It is linear: the
+        parts of a sum are the sum of the parts.
         """
 
     @abstractmethod
     def toward(self, target: Any, prior: Any) -> "Updatable":
-        """A better precision of this structure, where the best of all has the gathered `target`.
+        """A better precision of this structure, closer to the matrix whose gathered parts are `target`.
 
-        The mean stays. `prior` is the Gaussian whose precision is part of the target.
+        The mean does not change. `prior` is the Gaussian whose precision is part of the target.
         """
 
     @abstractmethod
     def ascent(self, prior: Any) -> Any:
-        """An ascent of the variational bound with this prior, from here (`gaussians.ascents`)."""
+        """An ascent of the variational bound with this prior, starting here (`gaussians.ascents`)."""
 
     @abstractmethod
     def embed(self, others: Any, places: Int[AnyArray, " d"]) -> "Updatable":
-        """These parameters at `places` among more, which have no correlations and keep those of `others`.
+        """A Gaussian over more parameters: these at `places`, the remaining ones as in `others`.
 
-        `others` is a Gaussian of the same kind over all of them, without correlations.
+        `others` is a Gaussian of the same kind over all parameters, without correlations.
         """
 
 
 def added_shifts(posteriors: Sequence[Gaussian], prior: Gaussian) -> Float[Array, " d"]:
-    """Σₖ Λₖ μₖ − (K − 1) Λ₀ μ₀: the prior of K posteriors counts once."""
+    """Σₖ Λₖ μₖ − (K − 1) Λ₀ μ₀, so that the prior of K posteriors counts once."""
     return sum(q.solve(q.mean) for q in posteriors) - (len(posteriors) - 1) * prior.solve(
         prior.mean
     )
 
 
 def no_such_rank(q: Gaussian, rank: int) -> ValueError:
-    """The error about a Gaussian that is not of this rank."""
+    """The error that a Gaussian does not have this rank."""
     return ValueError(
         f"prior is {type(q).__name__} of rank {q.rank}, but rank={rank}; "
         "use rank=None, or the posterior_ of a model with that rank."
@@ -267,7 +271,8 @@ def scale_of(curvature: Curvature) -> Curvature:
 
 
 def unchecked(cls, **fields):
-    """An instance whose fields are known to be right: no conversion, no checks, also under tracing."""
+    """An instance whose fields are known to be valid, made without conversions or checks, also under
+    tracing."""
     new = object.__new__(cls)
     for name, value in fields.items():
         object.__setattr__(new, name, value)

@@ -1,4 +1,4 @@
-"""What the Gaussians' constructors refuse, and what they make of their arguments."""
+"""Checks and conversions of the arguments of the Gaussians' constructors."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +22,7 @@ def floating(*arrays):
 
 
 def low_rank_parts(mean, factor, diag, name: str):
-    """The mean and the matrix F Fᵀ + diag, of one dtype and of shapes that fit."""
+    """The mean and the matrix F Fᵀ + diag, checked and converted to one dtype."""
     mean, factor, diag = floating(mean, factor, diag)
     d = mean.shape[0] if mean.ndim == 1 else -1
     shapes = factor.ndim == 2 and factor.shape[0] == d and diag.shape == (d,)
@@ -38,14 +38,14 @@ def low_rank_parts(mean, factor, diag, name: str):
 
 
 def need(condition: bool, message: str, *arrays) -> None:
-    """Refuse arrays whose shapes do not fit, and say which came."""
+    """Raise an error about shapes unless the condition holds; the message names the shapes that came."""
     if not condition:
         got = ", ".join(str(np.shape(a)) for a in arrays)
         raise ValueError(f"{message}; got {got}.")
 
 
 def positive(values: Array, name: str) -> None:
-    """Refuse values that are not positive and finite, where they can be seen."""
+    """Refuse values that are not positive and finite, unless they are being traced."""
     if is_traced(values):
         return
     bad = np.flatnonzero(~(np.isfinite(values) & (np.asarray(values) > 0)))

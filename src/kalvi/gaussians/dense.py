@@ -31,7 +31,7 @@ from kalvi.numerics.rows import Curvature as RowCurvature
 from kalvi.numerics.rows import JacobianRows
 
 STEP_WIDTH = 8
-"""A step of a drift costs as much as a block of rows for each so many parameters, and is shared by them."""
+"""A step of a drift costs one block of rows for every so many parameters, and serves so many blocks."""
 
 
 class Dense(Updatable):
@@ -173,7 +173,7 @@ class Dense(Updatable):
 
     def toward(self, target: Float[Array, "d d"], prior: Gaussian) -> "Dense":
         precision = (target + target.T) / 2
-        # scaled to a unit diagonal, so that rounding is a share of each parameter's own precision
+        # scaled to a unit diagonal, so that rounding is relative to each parameter's own precision
         size = 1 / jnp.sqrt(jnp.diagonal(precision))
         root = linalg.steady_cholesky(precision * size[:, None] * size[None, :])
         return Dense.from_root(self.mean, linalg.inverse_root(root) * size[:, None])
@@ -189,7 +189,7 @@ class Dense(Updatable):
 
 
 def outer_products(half: Float[AnyArray, "n *ck"]) -> RowCurvature:
-    """h hᵀ of each observation, whose predictors have the root h."""
+    """h hᵀ of each observation, given the roots h of its predictors."""
     return (half**2).sum(axis=1) if half.ndim == 2 else half @ half.swapaxes(1, 2)
 
 

@@ -34,7 +34,7 @@ from kalvi.numerics.sparse_rows import SparseRows, put_rows
 
 
 class Diagonal(Updatable):
-    """N(mean, diag var): no correlations, d numbers; keeps the diagonal of the precision it is given.
+    """N(mean, diag var): no correlations, d numbers. Of each update it keeps the diagonal of the precision.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Diagonal(Updatable):
 
     @classmethod
     def from_parts(cls, mean: Float[AnyArray, " d"], var: Float[AnyArray, " d"]) -> "Diagonal":
-        """The same of parts that are known to be right, left in the library that they are of."""
+        """A Gaussian of parts that are known to be valid, as arrays of JAX or NumPy as they come."""
         return unchecked(cls, mean=mean, var=var)
 
     @property
@@ -122,7 +122,7 @@ class Diagonal(Updatable):
         return View(x @ self.mean, (x * self.var[None, :]) @ x.T, absorb)
 
     def _sparse_view(self, x: SparseRows) -> View:
-        """The same of the active columns alone: the rows say nothing of the others."""
+        """The view of sparse rows, which only involves their active columns."""
         m, v = x.on_active(self.mean), x.on_active(self.var)
         local = x.over_active()
 

@@ -1,4 +1,5 @@
-"""How far one Gaussian is from another: Kullback–Leibler and Wasserstein, exact for every pair."""
+"""Kullback–Leibler divergence and Wasserstein distance between Gaussians, exact for any pair of
+structures."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,8 @@ def kl(q: Gaussian, p: Gaussian) -> Scalar:
 def wasserstein(q: Gaussian, p: Gaussian) -> Scalar:
     """The 2-Wasserstein distance W₂(q, p); no d × d array unless the factors are that wide.
 
-    Nor unless a covariance has zeros beside its factor, which cannot be seen (and give NaN) under `jit`.
+    One is also formed if the diagonal of a covariance has zeros; under `jit` zeros cannot be seen and give
+    NaN.
 
     W₂² = |μ_q − μ_p|² + tr Σ_q + tr Σ_p − 2 tr (Σ_q Σ_p)^{1/2}.
     """
@@ -49,8 +51,8 @@ def _root_trace_dense(a: LowRankPlusDiagonal, b: LowRankPlusDiagonal) -> Scalar:
 def _root_trace(a: LowRankPlusDiagonal, b: LowRankPlusDiagonal) -> Scalar:
     """tr (A B)^{1/2} = (2/π) ∫ tr[A B (A B + t² I)⁻¹] dt, the trapezoid rule in log t.
 
-    A B = Λ + L Nᵀ with Λ diagonal, so each resolvent trace costs O(d q²). The integrand is analytic
-    in a strip of half-width π/2 and decays like e^{−|log t|}: step 0.25 and reach 37 give 1e-15.
+    A B = Λ + L Nᵀ with Λ diagonal, so each resolvent trace costs O(d q²). The integrand is analytic in a
+    strip of half-width π/2 and decays like e^{−|log t|}: steps of 0.25 up to ±37 give 1e-15.
     """
     lam = a.diag * b.diag
     left = jnp.concatenate([a.sign * a.factor, b.sign * a.matvec(b.factor)], axis=1)

@@ -10,7 +10,7 @@ from kalvi.numerics.linalg import LowRankPlusDiagonal
 def draw_terms(
     matrix: LowRankPlusDiagonal, key: PRNGKeyArray, n: int
 ) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-    """Draws of N(0, F Fᵀ) and of N(0, diag), whose sums have the matrix as covariance."""
+    """Draws of N(0, F Fᵀ) and of N(0, diag); their sums have covariance F Fᵀ + diag."""
     factor, diag = matrix.factor, matrix.diag
     key_factor, key_diag = jr.split(key)
     hidden = jr.normal(key_factor, (n, factor.shape[1]), diag.dtype)

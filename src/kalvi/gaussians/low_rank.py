@@ -40,7 +40,7 @@ from kalvi.numerics.rows import JacobianRows
 from kalvi.numerics.sparse_rows import SparseRows
 
 CANCELLED = 0.1
-"""The share of the digits of a variance that a difference may lose."""
+"""The share of the digits of a variance that a subtraction may lose."""
 
 
 class LowRankCovariance(Gaussian):
@@ -116,7 +116,7 @@ class LowRankPrecision(Updatable):
     Parameters
     ----------
     mean : array of shape (d,)
-    factor : array of shape (d, p); zeros are a fine start
+    factor : array of shape (d, p); may start as zeros
     diag : array of shape (d,), positive
     projection : Projection, default Eigen()
         How the precision returns to this form after a block of rows.
@@ -125,7 +125,7 @@ class LowRankPrecision(Updatable):
     mean: Float[Array, " d"]
     precision: LowRankPlusDiagonal
     projection: Projection
-    inner: Float[AnyArray, "p p"] | None = None  # Wᵀ Ψ⁻¹ W, where it is `prepared`
+    inner: Float[AnyArray, "p p"] | None = None  # Wᵀ Ψ⁻¹ W, if it is `prepared`
 
     def __init__(self, mean, factor, diag, projection: Projection | None = None):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
@@ -140,7 +140,7 @@ class LowRankPrecision(Updatable):
         diag: Float[AnyArray, " d"],
         projection: Projection | None = None,
     ) -> "LowRankPrecision":
-        """The same of parts that are known to be right, left in the library that they are of."""
+        """A Gaussian of parts that are known to be valid, as arrays of JAX or NumPy as they come."""
         precision = LowRankPlusDiagonal(diag, factor)
         projection = Eigen() if projection is None else projection
         return unchecked(cls, mean=mean, precision=precision, projection=projection, inner=None)
@@ -156,11 +156,11 @@ class LowRankPrecision(Updatable):
         share: float = 1e-3,
         projection: Projection | None = None,
     ) -> "LowRankPrecision":
-        """Nearly N(mean, diag var), with a share of its precision in random factors.
+        """About N(mean, diag var), with a share of its precision in random factors.
 
         The start of Algorithm 1 (section 5.1.2): Ψ = (1 − share)/var and columns of W in random
-        directions u, W = √(share d/p) u/√var, so that E[W Wᵀ + Ψ] = 1/var. (Printed with the deviation
-        under the root, where the trace is right for unit variances only.)
+        directions u, W = √(share d/p) u/√var, so that E[W Wᵀ + Ψ] = 1/var. (The paper has the deviation
+        under the root, which gives the right trace for unit variances only.)
         """
         mean, var = checks.floating(mean, var)
         directions = jr.normal(key, (len(mean), rank), mean.dtype)
@@ -210,9 +210,9 @@ class LowRankPrecision(Updatable):
         return self._in_double(lambda covariance: covariance.diagonal())
 
     def _in_double(self, function: Callable, *args: Array) -> Array:
-        """function(Σ, *args) in float64: 1/ψ − U Uᵀ cancels where factors are strong.
+        """function(Σ, *args) in float64, because 1/ψ − U Uᵀ cancels if factors are strong.
 
-        Inside a traced computation the caller's precision rules.
+        Inside a traced computation the caller's precision is kept.
         """
         if is_traced(self.mean) or self.mean.dtype == np.float64:
             return function(self.covariance, *args)
@@ -238,7 +238,7 @@ class LowRankPrecision(Updatable):
 
     @own_precision
     def predictor_covariances(self, rows: JacobianRows) -> RowCurvature:
-        # not J Σ Jᵀ by a product with Σ, which cancels where factors are strong
+        # not J Σ Jᵀ by a product with Σ, which cancels if factors are strong
         if rows.outputs == 1:
             return self.marginal_variance(rows.matrix())
         return rows.own_covariances(lambda x: self.marginal(x)[1])
@@ -269,8 +269,11 @@ class LowRankPrecision(Updatable):
     def _between(
         self, x: Block, gram: projections.Gram, loading: Float[AnyArray, "p b"]
     ) -> Between:
-        """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C or, where factors are so strong that this cancels, the sum of
-        squares Rᵀ Ψ⁻¹ R + Cᵀ C, which takes a sweep of its own."""
+        """x Σ xᵀ = x Ψ⁻¹ xᵀ − (x Ψ⁻¹ W) C.
+
+        If factors are so strong that this cancels, it is computed as Rᵀ Ψ⁻¹ R + Cᵀ C, with one more
+        sweep.
+        """
 
         def visit(total, read, wide, _, fresh):
             residual = wide - loading.T @ read[0].T
@@ -286,7 +289,7 @@ class LowRankPrecision(Updatable):
         )
 
     def _sparse_view(self, x: SparseRows) -> View:
-        """The same of sparse rows (`low_rank_sparse`), or of dense ones if the projection needs them."""
+        """The view of sparse rows (`low_rank_sparse`), made dense if the projection needs that."""
         if not self._takes_sparse():
             return self.view(x.toarray())
         projection: Any = self.projection
@@ -304,20 +307,20 @@ class LowRankPrecision(Updatable):
         return View(mean, cov, absorb)
 
     def _sparse_moments(self, x: SparseRows) -> tuple[PerRow, PerRow]:
-        """Mean and variance of each predictor of sparse rows."""
+        """The mean and variance of each predictor of sparse rows."""
         with in_double():
             found = low_rank_sparse.variances(self._parts(), self._inner(), x)
             return found[0].astype(self.mean.dtype), found[1].astype(self.mean.dtype)
 
     def _takes_sparse(self) -> bool:
-        """Whether the projection goes without the rows written out: others sum over all of them."""
+        """Whether the projection works on sparse rows; the other projections need them dense."""
         return isinstance(self.projection, Eigen) and not self.projection.polish
 
     def _parts(self) -> low_rank_sparse.Parts:
         return low_rank_sparse.Parts(self.mean, self.precision.factor, self.precision.diag)
 
     def _inner(self) -> Float[AnyArray, "p p"]:
-        """Wᵀ Ψ⁻¹ W, by a sweep where it is not kept."""
+        """Wᵀ Ψ⁻¹ W, kept or computed by a sweep."""
         return low_rank_sparse.inner_products(self.precision) if self.inner is None else self.inner
 
     def prepared(self) -> "LowRankPrecision":
@@ -327,7 +330,7 @@ class LowRankPrecision(Updatable):
         return self.with_inner(None)
 
     def with_inner(self, inner: Float[AnyArray, "p p"] | None) -> "LowRankPrecision":
-        """The same, with these inner products or none."""
+        """The same Gaussian with these inner products, or with none."""
         parts = {"precision": self.precision, "projection": self.projection, "inner": inner}
         return unchecked(LowRankPrecision, mean=self.mean, **parts)
 
@@ -336,8 +339,8 @@ class LowRankPrecision(Updatable):
     ) -> tuple[Float[Array, " d"], Float[Array, " p"]]:
         """r = R c and e, with Σ xᵀ c = Ψ⁻¹ (r − W e).
 
-        In exact arithmetic Wᵀ Ψ⁻¹ r = C c and e is zero. In rounding r keeps a part along W, which Ψ⁻¹
-        would amplify until the mean runs away where factors are strong; e = M⁻¹ (Wᵀ Ψ⁻¹ r − C c).
+        In exact arithmetic Wᵀ Ψ⁻¹ r = C c and e is zero. By rounding r keeps a part along W, which Ψ⁻¹
+        would amplify until the mean diverges if factors are strong; e = M⁻¹ (Wᵀ Ψ⁻¹ r − C c) removes it.
         """
 
         def visit(total, read, wide, _, fresh):
@@ -352,7 +355,7 @@ class LowRankPrecision(Updatable):
     def absorb_exactly(
         self, x: Block, coefficients: PerRow, curvature: PerRow
     ) -> "LowRankPrecision":
-        """A precision of as many columns more as there are rows."""
+        """Add one column to the factor for each row."""
         mean = self.mean + self.matvec(x.T @ coefficients)
         rows = linalg.scale_rows(jnp.sqrt(curvature), x).T
         factor = jnp.concatenate([self.precision.factor, rows], axis=1)
@@ -373,7 +376,7 @@ class LowRankPrecision(Updatable):
         return self.with_parts(self.mean, loading, factor * self.precision.diag)
 
     def anchor(self) -> "LowRankPrecision":
-        """Without the factor, which a drift would have to project anew at every step."""
+        """This prior without its factor, which a drift would have to project at every step."""
         empty = self.precision.factor[:, :0]
         return self.with_parts(self.mean, empty, self.precision.diag)
 
@@ -391,7 +394,7 @@ class LowRankPrecision(Updatable):
     def relax(self, keep: Values, anchor: "Updatable") -> "LowRankPrecision":
         """With q = (1 − a²)/ψ₀ and e = a² + q ψ: ψ ← ψ/e, W ← (a/e) W L^{-T}, L Lᵀ = I + Wᵀ (q/e) W.
 
-        Nothing is subtracted.
+        No subtraction, so no cancellation.
         """
         w, added = self.precision.factor, (1 - keep**2) / anchor.precision.diagonal()
         wider = keep**2 + added * self.precision.diag
@@ -406,7 +409,7 @@ class LowRankPrecision(Updatable):
         return Gathered(matrix.diagonal(), matrix.matvec(self._scaled_factor()))
 
     def toward(self, target: Gathered, prior: Gaussian) -> "LowRankPrecision":
-        """One step of parameter-expanded EM (Liu, Rubin & Wu 1998), uphill for the factor analysis of S.
+        """One step of parameter-expanded EM (Liu, Rubin & Wu 1998) for the factor analysis of S.
 
         M = I + Wᵀ U,  Θ = M⁻¹ + M⁻¹ (Uᵀ S U) M⁻¹,  W ← S U M⁻¹ Θ^{-1/2},  ψ ← diag(S − W Wᵀ).
         """

@@ -11,17 +11,17 @@ from kalvi.numerics import projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 
 MOST_FACTORS = 1024
-"""How many columns of factors are projected at once: their Gram matrix is that large."""
+"""The most columns of factors that are projected at once, which bounds the size of their Gram matrix."""
 LEAST = 0.5
-"""A merged ψ is no less than this share of the largest of the shards'. In exact arithmetic it is no less
-than the whole of it, but EM may have taken some of a ψ that is the prior's into the factors."""
+"""A merged ψ is at least this share of the largest ψ of the shards. In exact arithmetic it would be at
+least that ψ itself, but EM may have moved a part of the prior's ψ into the factors."""
 MOST_RAISED = 1.0
-"""Where that adds E to the diagonal and tr(E Σ) is more than this, the posteriors are refused. Below it the
-sum itself is positive definite, and about tr(E Σ)/2 nats from what is returned."""
+"""If this floor adds E to the diagonal and tr(E Σ) is larger than this, the posteriors are refused.
+Otherwise the sum itself is positive definite, and the result is about tr(E Σ)/2 nats from it."""
 
 
 def merge_low_rank(posteriors: Sequence[Any], prior: Gaussian) -> Any:
-    """The posterior of all shards from their `LowRankPrecision`s of one rank and their common prior.
+    """The posterior of all shards, from their `LowRankPrecision`s of one rank and their common prior.
 
     At most `MOST_FACTORS` columns are projected at once; more are merged in groups.
     """
@@ -33,7 +33,8 @@ def merge_low_rank(posteriors: Sequence[Any], prior: Gaussian) -> Any:
 
 
 def _merge_group(posteriors: Sequence[Any], prior: Gaussian) -> Any:
-    """One group: the mean by the summed precisions, unprojected, and then the projection of their sum."""
+    """The merge of one group: the mean by the sum of the precisions, and then the projection of this
+    sum."""
     first, others = posteriors[0], len(posteriors) - 1
     if not others:
         return first

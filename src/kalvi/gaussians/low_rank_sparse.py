@@ -1,20 +1,20 @@
-"""Blocks of sparse rows for a precision of low rank: nothing of size b × d is ever made.
+"""Blocks of sparse rows for a low-rank precision, without any array of size b × d.
 
-S are the m active columns of the block, G = Wᵀ Ψ⁻¹ W. All that the block needs of W, ψ and μ is at S:
+S are the m active columns of the block, G = Wᵀ Ψ⁻¹ W. The block needs W, ψ and μ only at S:
 
     A = X Ψ⁻¹ W,   B = X Ψ⁻¹ Xᵀ,   C = (I + G)⁻¹ Aᵀ,   X Σ Xᵀ = B − A C,   Σ Xᵀ c = Ψ⁻¹ (Xᵀ c − W C c),
 
 and so is the Gram matrix of Z = [W, Xᵀ √γ], [[G, Aᵀ √γ], [√γ A, √γ B √γ]], whose leading eigenvectors
-[top; bottom] project (`projections`). Rows of W outside S meet the p × p matrices alone,
+[top; bottom] project (`projections`). Rows of W outside S are only multiplied by p × p matrices,
 
     Wᵢ ← Wᵢ top √(1 − f),   ψᵢ ← ψᵢ + |Wᵢ L|²,   L Lᵀ = D Dᵀ + top f topᵀ,   μᵢ ← μᵢ − Wᵢ C c/ψᵢ,
 
-D the first p rows of the eigenvectors that are dropped: one sweep over d, which also leaves G for the next
-block. The m rows of S are made by themselves and put over what the sweep made of them.
+where D are the first p rows of the dropped eigenvectors. One sweep over d does this and computes G for the
+next block. The m rows of S are computed separately and replace those of the sweep.
 
-The differences cancel where factors are strong, so what is small or active is in float64, whatever the
-state is in. So is the share of G of the active rows; that of the others, summed in the state's precision,
-is also a term of X Σ Xᵀ, so that its rounding is relative to what it is added to.
+The differences cancel if factors are strong, so small matrices and active rows are in float64, whatever the
+precision of the state is. So is the part of G from the active rows. The part from the other rows is summed
+in the state's precision; it is also a term of X Σ Xᵀ, so its rounding is relative to the result.
 """
 
 from typing import NamedTuple
@@ -31,14 +31,14 @@ from kalvi.numerics.sparse_rows import SparseRows, put_rows
 
 
 class Parts(NamedTuple):
-    """Mean, factor and diag of a Gaussian, or of its active rows."""
+    """The mean, factor and diag of a Gaussian, or of its active rows."""
 
     mean: Float[AnyArray, " d"]
     factor: Float[AnyArray, "d p"]
     diag: Float[AnyArray, " d"]
 
     def put(self, x: SparseRows, new: "Parts") -> "Parts":
-        """These with other active rows."""
+        """The same parts with other active rows."""
         pairs = zip(self, new, strict=True)
         return Parts(*(put_rows(a, x.columns, b.astype(a.dtype)) for a, b in pairs))
 
@@ -68,7 +68,7 @@ def inner_products(precision: LowRankPlusDiagonal) -> Float[AnyArray, "p p"]:
 
 
 def look(whole: Parts, inner: Float[AnyArray, "p p"], x: SparseRows) -> SparseView:
-    """The block at a Gaussian."""
+    """The products of a block of sparse rows with a Gaussian."""
     active = Parts(*(x.on_active(a).astype(np.float64) for a in whole))
     rows = x.over_active()
     rows = rows.with_values(rows.values.astype(np.float64))
@@ -109,7 +109,7 @@ def absorb(
     scale: projections.Scale,
     shrink: bool,
 ) -> tuple[Parts, Float[Array, "p p"]]:
-    """The parts after the block, and their inner products."""
+    """The parts after the block has been absorbed, and their inner products."""
     coefficients, scale = coefficients.astype(np.float64), scale.astype(np.float64)
     d, p = whole.factor.shape
     gram = projections.Gram(view.inner, view.mixed.T, view.own)
@@ -147,9 +147,9 @@ def _absorb_active(
 def _absorb_others(
     whole: Parts, x: SparseRows, pull: Float[Array, " p"], start: projections.Leading
 ) -> tuple[Parts, Float[Array, "p p"]]:
-    """Rows that the block does not touch, and the share of the inner products that is theirs.
+    """The rows that the block does not touch, and their part of the inner products.
 
-    Active rows come out as if the block did not touch them, and are left out of the share.
+    Active rows are updated as if the block did not touch them, and left out of the inner products.
     """
     dtype, (d, p) = whole.factor.dtype, whole.factor.shape
     top, dropped = start.kept[:p], start.dropped[:p]
@@ -160,7 +160,7 @@ def _absorb_others(
 
     def visit(total, read, wide, written, fresh):
         mean, w, diag = written
-        product = w @ small  # one product: each costs a reading of W
+        product = w @ small  # a single product, because each reads all of W
         factor = product[:, :p]
         mean = mean - product[:, -1] / diag
         diag = diag + jnp.sum(product[:, p:-1] ** 2, axis=1)

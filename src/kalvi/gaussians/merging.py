@@ -1,12 +1,12 @@
-"""Posteriors of shards of the data, each from the same prior, combined into the posterior of all of it.
+"""Merging: the posterior of all data, from posteriors of shards that started from the same prior.
 
 With K shards the natural parameters add, and the prior must count once:
 
     Σ⁻¹ = Σ_k Σ_k⁻¹ − (K − 1) Σ₀⁻¹,      Σ⁻¹ μ = Σ_k Σ_k⁻¹ μ_k − (K − 1) Σ₀⁻¹ μ₀.
 
-Exact for a linear model; otherwise the shards' approximations add. Low-rank precisions are merged as many
-at once as are given: the mean first, with all factors side by side, then one projection back to the rank
-(`low_rank_merging`; very many factors are merged in groups).
+This is exact for a linear model; otherwise the approximations of the shards add up. All low-rank precisions
+of a call are merged together: the mean first, with all factors side by side, then one projection back to
+the rank (`low_rank_merging`; very many factors are merged in groups).
 """
 
 from collections.abc import Sequence
@@ -22,21 +22,21 @@ from kalvi.numerics.precision import matching_precision
 
 
 def merge(posteriors: Any, prior: Gaussian, *, again: bool = False) -> Gaussian:
-    """The posterior of all shards, from those of each and the prior that all of them started from.
+    """The posterior of all shards, from the posterior of each and the prior that all started from.
 
-    A list of Dense or Diagonal posteriors is merged exactly. LowRankPrecision ones need a prior without
-    correlations (a Diagonal, or a LowRankPrecision whose factor is zero). A linear model that learned
-    its noise has a prior in units of that noise: fix `noise_scale` for shards that are to be merged.
+    Dense and Diagonal posteriors are merged exactly. LowRankPrecision posteriors need a prior without
+    correlations (a Diagonal, or a LowRankPrecision with a zero factor). A linear model that learned its
+    noise has a prior in units of that noise: set `noise_scale` for shards that are to be merged.
 
-    In which order shards are merged, and in which groups, makes no difference to Dense and Diagonal
-    posteriors but for rounding: 1e-12 of the precision in float64, 1e-4 in float32. Low-rank ones that
-    are merged in one call have, in any order, the mean of their summed precisions exactly. In groups they
-    lose about as much again as the projection does: on shards of six parameters and rank 2 that agree with
-    each other, KL of the precision at most 0.05 nats more than twice that of one call (which is 0.03 in
-    the median) and of the mean less than 1 (0.02 in the median). The diagonal of the precision is exact.
+    The order and the grouping of the shards make no difference to Dense and Diagonal posteriors except for
+    rounding: 1e-12 of the precision in float64, 1e-4 in float32. Low-rank posteriors merged in one call
+    have exactly the mean of their summed precisions, in any order. Merged in groups they lose about as much
+    again as by the projection: for agreeing shards with six parameters and rank 2, the KL of the precision
+    is at most 0.05 nats more than twice that of one call (0.03 in the median), and that of the mean less
+    than 1 (0.02 in the median). The diagonal of the precision is exact.
 
-    The same posterior twice, number for number, is refused, because its rows would count twice; `again`
-    merges it all the same.
+    Two posteriors with the same numbers are refused, because their rows would count twice; `again=True`
+    merges them.
     """
     if isinstance(posteriors, Gaussian):
         raise TypeError(
@@ -54,14 +54,14 @@ def merge(posteriors: Any, prior: Gaussian, *, again: bool = False) -> Gaussian:
         return proper(combined(posteriors, prior))
 
 
-@eqx.filter_jit  # its loops would be compiled again in every call
+@eqx.filter_jit  # otherwise its loops would be compiled in every call
 def combined(posteriors: Sequence[Any], prior: Any) -> Any:
-    """The posterior of all shards from posteriors that have been checked; may be traced."""
+    """The posterior of all shards, from posteriors that have been checked; may be traced."""
     return posteriors[0].merged_with(posteriors[1:], prior)
 
 
 def proper(merged: Any) -> Any:
-    """The merged Gaussian; refused where its precision is not positive definite."""
+    """The merged Gaussian; refused if its precision is not positive definite."""
     if not jnp.all(jnp.isfinite(merged.mean)):
         raise ValueError(
             "the posteriors do not all contain the prior: their merged precision is not positive definite. "
@@ -71,7 +71,8 @@ def proper(merged: Any) -> Any:
 
 
 def check(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
-    """Refuse posteriors of different kinds, sizes or ranks, and a prior they cannot have started from."""
+    """Refuse posteriors of different kinds, sizes or ranks, and a prior that they cannot have started
+    from."""
     if not posteriors:
         raise ValueError("merge needs at least one posterior; got none.")
     if not isinstance(prior, Gaussian):
@@ -97,7 +98,8 @@ def check(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
 
 
 def check_different(posteriors: Sequence[Gaussian], prior: Gaussian) -> None:
-    """Refuse two posteriors with the same numbers; those that have learned no rows are the prior."""
+    """Refuse two posteriors with the same numbers, unless they equal the prior: those have learned no
+    rows."""
     marks = [[float(jnp.sum(leaf)) for leaf in jax.tree.leaves(q)] for q in posteriors]
     for i, q in enumerate(posteriors):
         for before in range(i):

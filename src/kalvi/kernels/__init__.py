@@ -1,18 +1,18 @@
 """Covariance functions of Gaussian processes, and their hyperparameters as one vector.
 
-A kernel says what the values of a random function at rows x and z have to do with each other::
+A kernel is the covariance of the values of a random function at rows x and z::
 
-    kernel(x, z)         the covariances (n, m) of the function at other places
+    kernel(x, z)         the covariances (n, m) of the function at x and at other rows z
     kernel.diagonal(x)   the variances (n,)
     kernel.gram(x)       the covariance matrix (n, n) of the function at the rows x: kernel(x, x) with its
                          diagonal from `diagonal`
 
-Only noise tells the last two apart: a `White` kernel draws anew at every row, so that two rows of equal x
-have different noise and kernel(x, z) has none at all. `+` and `*` make new kernels, also with a number:
-`1.4 * RBF(2.0) + White(0.1)`.
+kernel.gram(x) and kernel(x, x) differ only by noise: `White` noise is independent at every row, so that two
+rows with equal x have different noise, and kernel(x, z) contains none. `+` and `*` combine kernels with
+each other and with numbers: `1.4 * RBF(2.0) + White(0.1)`.
 
 All hyperparameters are positive. They are kept as they are given and take the dtype of the rows when used.
-`flatten` gives the logarithms of those that may be learned, `names` says what they are.
+`flatten` gives the logarithms of those that are learned, and `names` their names.
 """
 
 from kalvi.kernels.base import Constant, Fixed, Kernel, Product, Sum

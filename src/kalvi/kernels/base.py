@@ -1,4 +1,4 @@
-"""The interface of kernels, and kernels made of kernels."""
+"""The interface of kernels, and kernels composed of others."""
 
 from abc import abstractmethod
 from typing import Any
@@ -19,7 +19,7 @@ Number = Float[Array | np.ndarray, ""]
 Numbers = Float[Array | np.ndarray, "*i"]  # one for all inputs, or one for each
 
 SHOWN = 6
-"""How many entries of a vector are printed."""
+"""The most entries of a vector that are printed."""
 
 
 class Kernel(eqx.Module):
@@ -56,7 +56,7 @@ class Kernel(eqx.Module):
 
 
 class Constant(Kernel):
-    """One unknown number, the same at every row; as a factor, the variance of another kernel."""
+    """An unknown number that is the same at every row; as a factor, the variance of another kernel."""
 
     variance: Number
 
@@ -122,12 +122,12 @@ class Fixed(Kernel):
 
 
 def _kernel(value: Any) -> Kernel:
-    """A kernel as it is, a number as a constant."""
+    """A kernel unchanged; a number as a `Constant`."""
     return value if isinstance(value, Kernel) else Constant(value)
 
 
 def positive(value: Any, name: str, vector: bool | None = False) -> Array | np.ndarray:
-    """A positive number, or a vector of them where that may be (None: any shape)."""
+    """A positive number, or a vector of them if that is allowed (None: any shape)."""
     if not isinstance(value, jax.Array):
         try:
             value = np.asarray(value, np.float64)
@@ -154,7 +154,7 @@ def each(kernel: Kernel, name: str, x: Rows) -> Float[Array, "1 i"]:
 
 
 def _terms(left: Kernel, right: Kernel) -> tuple[str, str]:
-    """Two kernels as text; a constant beside another kernel is written as a number."""
+    """Two kernels as text; a constant next to another kernel is written as a number."""
     numbers = [isinstance(k, Constant) for k in (left, right)]
     plain = [
         number(k.variance) if isinstance(k, Constant) and sum(numbers) == 1 else repr(k)

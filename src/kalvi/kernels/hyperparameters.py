@@ -14,7 +14,8 @@ Logarithms = Float[AnyArray, " p"]
 
 
 def flatten(kernel: Kernel) -> tuple[Logarithms, Callable[[Logarithms], Kernel]]:
-    """The logarithms of the free hyperparameters, and a function from such a vector back to a kernel."""
+    """The logarithms of the learned hyperparameters, and a function that turns such a vector into a
+    kernel."""
     leaves, structure = jax.tree.flatten(kernel, is_leaf=_is_fixed)
     free = [k for k, leaf in enumerate(leaves) if not _is_fixed(leaf)]
     shapes = [np.shape(leaves[k]) for k in free]
@@ -32,7 +33,8 @@ def flatten(kernel: Kernel) -> tuple[Logarithms, Callable[[Logarithms], Kernel]]
 
 
 def log_slopes(kernel: Kernel, slopes: Kernel) -> np.ndarray:
-    """Derivatives with respect to the entries of `flatten`, given those with respect to all numbers."""
+    """Derivatives with respect to the entries of `flatten`, given those with respect to all
+    hyperparameters."""
     values, by = (jax.tree.leaves(tree, is_leaf=_is_fixed) for tree in (kernel, slopes))
     free = [np.ravel(v * s) for v, s in zip(values, by, strict=True) if not _is_fixed(v)]
     return np.concatenate(free).astype(np.float64) if free else np.zeros(0)

@@ -1,4 +1,4 @@
-"""The Ornstein–Uhlenbeck prior of factors along ordered locations, and its operators in linear time.
+"""The Ornstein–Uhlenbeck prior of factors along ordered locations, with operators in linear time.
 
 Document 004, "Scaleable inference for logistic Kalmans" (2019), section 2. Factor k of row r, at location
 lᵣ, has
@@ -13,7 +13,7 @@ as the springs and loads of `kalvi.numerics.tridiagonal`, which do not cancel wh
     log|Σ| = n log σ² + Σ log(1 − πᵣ²).
 
 So Σ⁻¹1 = load. (The document's cheat sheet takes the wrong gap in the last row of D, lets k run to N_k and
-omits a logarithm; its ξ_{r′k′} in section 2 is ξ_{r′k}.) A rate ρ = ∞ is no smoothness at all: π = 0.
+omits a logarithm; its ξ_{r′k′} in section 2 is ξ_{r′k}.) A rate ρ = ∞ means no smoothness: π = 0.
 """
 
 import equinox as eqx
@@ -27,7 +27,7 @@ Between = Float[Array, "m k"]  # m = n − 1
 
 
 class OrnsteinUhlenbeck(eqx.Module):
-    """Independent Ornstein–Uhlenbeck processes, one a factor, at n ordered locations."""
+    """Independent Ornstein–Uhlenbeck processes, one for each factor, at n ordered locations."""
 
     gaps: Float[Array, " m"]  # between neighbouring locations, positive
     mean: Float[Array, " k"]  # μ
@@ -44,11 +44,11 @@ class OrnsteinUhlenbeck(eqx.Module):
         return jnp.exp(self._log_correlation())
 
     def links(self) -> Between:
-        """The off-diagonal of D: how stiffly neighbours hold each other."""
+        """The off-diagonal of D: how strongly neighbours are tied to each other."""
         return link(self._log_correlation()) / self.variance[None]
 
     def loads(self) -> Sequence:
-        """Σ⁻¹1: how strongly each is held to the prior mean."""
+        """Σ⁻¹1: how strongly each location is tied to the prior mean."""
         log = self._log_correlation()
         ends = jnp.full((1, len(self.rate)), -jnp.inf, log.dtype)
         before, after = jnp.concatenate([ends, log]), jnp.concatenate([log, ends])

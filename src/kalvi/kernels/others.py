@@ -1,4 +1,4 @@
-"""Kernels that are no function of a distance: linear functions, noise, and one's own."""
+"""Kernels that do not depend on a distance: linear functions, noise, and your own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ from kalvi.kernels.base import (
 class Linear(Kernel):
     """bias + Σᵢ varianceᵢ xᵢ zᵢ: linear functions whose slopes and constant have these variances.
 
-    `bias=None` is a function through the origin.
+    `bias=None` gives functions through the origin.
     """
 
     variance: Numbers
@@ -50,7 +50,7 @@ class Linear(Kernel):
 
 
 class White(Kernel):
-    """Independent noise at every row, also at rows of equal x; nothing between different sets of rows."""
+    """Independent noise at every row, even if two rows are equal; zero between different sets of rows."""
 
     variance: Number
 
@@ -68,7 +68,7 @@ class White(Kernel):
 
 
 class Function(Kernel):
-    """A covariance function of your own, fn(parameters, x, z) with x (n, i) and z (m, i), written in JAX.
+    """Your own covariance function fn(parameters, x, z), with x (n, i) and z (m, i), written in JAX.
 
     Parameters
     ----------

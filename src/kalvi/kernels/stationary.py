@@ -1,8 +1,8 @@
-"""Kernels of the distance between two rows.
+"""Kernels that depend on the distance between two rows.
 
-It is needed squared, in units of the length scales, and comes from one matrix product of centred inputs:
-a² + b² − 2ab, which is wrong by at most 2 (i + 2) eps (a² + b²) for i inputs. What is not larger than that
-is taken for zero, so that equal rows are at distance zero exactly. No array has more than n · m entries.
+The squared distance, in units of the length scales, comes from one matrix product of centred inputs: a² +
+b² − 2ab, with an error of at most 2 (i + 2) eps (a² + b²) for i inputs. Values below this error are set to
+zero, so that equal rows have distance zero exactly. No array has more than n · m entries.
 """
 
 from abc import abstractmethod
@@ -119,7 +119,8 @@ class Matern52(Stationary):
 
 
 class RationalQuadratic(Stationary):
-    """(1 + d²/(2 alpha))^(−alpha): RBF kernels of many length scales mixed, the wider the smaller alpha."""
+    """(1 + d²/(2 alpha))^(−alpha): a mixture of RBF kernels with many length scales, wider for smaller
+    alpha."""
 
     alpha: Number
     length_scale: Numbers
@@ -169,13 +170,13 @@ class Periodic(Kernel):
 
 
 def _centred(x: Rows, z: Others) -> tuple[Rows, Others]:
-    """Both sets of rows, centred at the middle of the second, so that differences keep their digits."""
+    """Both sets of rows, less the mean of the second, so that differences keep their digits."""
     centre = jax.lax.stop_gradient(jnp.mean(z, axis=0))[None]
     return x - centre, z - centre
 
 
 def _squares(a: Float[Array, "n j"], b: Float[Array, "m j"]) -> Cross:
-    """|a − b|² of all pairs; zero where it is within rounding of zero."""
+    """|a − b|² of all pairs; zero if it is within rounding of zero."""
     sizes = jnp.sum(a**2, axis=1)[:, None] + jnp.sum(b**2, axis=1)[None, :]
     square = sizes - 2 * (a @ b.T)
     rounding = 2 * (a.shape[1] + 2) * float(jnp.finfo(a.dtype).eps)

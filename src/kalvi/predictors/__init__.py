@@ -1,9 +1,9 @@
-"""How parameters meet inputs: the predictors f(θ, x) of a block of rows.
+"""Predictors: the functions f(θ, x) of the parameters θ and a row x.
 
-base      what every predictor says of itself, and the law of its values under a Gaussian
+base      the interface of every predictor, and the moments of its values under a Gaussian
 linear    f = xᵀθ, with an offset, or of several outputs
 networks  any function of a tree of parameters
-models    a predictor with the likelihood of what it predicts
+models    a predictor together with a likelihood
 """
 
 from kalvi.predictors.base import Linearised, Predictor, moments_of, predictor_moments

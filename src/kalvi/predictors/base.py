@@ -1,9 +1,9 @@
 """The interface of a predictor f(θ, x): its values, and their derivatives in θ.
 
-    f(θ + δ, x) ≈ mean + J δ + e,      e ~ N(0, extra) of each row's own, independent of θ.
+    f(θ + δ, x) ≈ mean + J δ + e,      e ~ N(0, extra) for each row, independent of θ.
 
-For a linear model that is exact, and e is there only where a model says so (inducing points). f is a number
-for each row where there is one output, and otherwise a vector.
+For a linear model this is exact. Most models have no e (those with inducing points do). For each row f is a
+number if there is one output, and otherwise a vector.
 """
 
 from abc import abstractmethod
@@ -29,17 +29,17 @@ class Linearised(NamedTuple):
 
     mean: PerObservation
     rows: JacobianRows
-    extra: Float[AnyArray, " n"] | None = None  # the variance of e; of one output only
+    extra: Float[AnyArray, " n"] | None = None  # the variance of e; for one output only
 
 
 class Predictor(eqx.Module):
-    """f of θ and x, with `outputs` numbers for a row of x."""
+    """A function f(θ, x) that gives `outputs` numbers for a row of x."""
 
     if TYPE_CHECKING:
 
         @property
         def outputs(self) -> int:
-            """Numbers for a row of x."""
+            """The number of values for a row of x."""
             ...
     else:
         outputs: eqx.AbstractVar[int]
@@ -51,7 +51,7 @@ class Predictor(eqx.Module):
 
     @abstractmethod
     def __call__(self, theta: Parameters, x: Float[AnyArray, "..."]) -> Float[AnyArray, "*c"]:
-        """f of one row x: a number, or a vector of several outputs."""
+        """f of one row x: a number, or a vector if there are several outputs."""
 
     @abstractmethod
     def values(self, theta: Parameters, x: Inputs) -> PerObservation:
@@ -63,11 +63,12 @@ class Predictor(eqx.Module):
 
     @abstractmethod
     def whitened(self, prior: Dense, x: Inputs) -> tuple["Predictor", Inputs]:
-        """The same predictor of u, θ = μ₀ + R u, for a prior N(μ₀, R Rᵀ), and the inputs it takes."""
+        """The predictor as a function of u, θ = μ₀ + R u, for a prior N(μ₀, R Rᵀ), and the inputs it
+        takes."""
 
 
 class Whitened(Predictor):
-    """A predictor in coordinates u, θ = μ₀ + R u."""
+    """A predictor as a function of coordinates u, θ = μ₀ + R u."""
 
     predictor: Predictor
     prior: Dense

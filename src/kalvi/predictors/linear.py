@@ -21,7 +21,7 @@ else:
 
 
 class OneLinear(Predictor):
-    """One number a row, linear in θ."""
+    """A predictor with one number for each row, linear in θ."""
 
     @property
     def outputs(self) -> int:
@@ -102,10 +102,10 @@ class MultiLinear(Predictor):
 def carried(
     x: Float[Array, "n d"], offset: Float[Array, " n"], extra: Float[Array, " n"]
 ) -> Float[Array, "n k"]:
-    """The inputs of `OffsetLinear`: rows that carry their offset and the variance of e."""
+    """The inputs of `OffsetLinear`: rows with their offset and the variance of e as last columns."""
     return jnp.concatenate([x, jnp.stack([offset, extra], axis=1)], axis=1)
 
 
 def linear_predictor(outputs: int) -> Predictor:
-    """The linear predictor of so many outputs."""
+    """The linear predictor with so many outputs."""
     return Linear() if outputs == 1 else MultiLinear(outputs)

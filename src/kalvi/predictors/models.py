@@ -1,4 +1,4 @@
-"""A model of data: a predictor f(θ, x) and a likelihood p(y | f), for whoever learns θ from batches."""
+"""Models of data, from which rules learn θ: a predictor f(θ, x) and a likelihood p(y | f)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from kalvi.predictors.base import Predictor
 
 
 class Model(eqx.Module):
-    """p(y | f(θ, x)): a predictor, and a likelihood of as many numbers as it gives for an input."""
+    """p(y | f(θ, x)): a predictor and a likelihood, with the same number of outputs."""
 
     predictor: Predictor
     likelihood: Likelihood
@@ -27,7 +27,7 @@ class Model(eqx.Module):
         return jnp.atleast_1d(likelihood.variance) if likelihood.noisy else None
 
     def with_noise(self, variance: Float[Array, " c"]) -> "Model":
-        """The same model with another variance of its noise."""
+        """The same model with another noise variance."""
         likelihood: Any = self.likelihood
         shaped = jnp.reshape(variance, jnp.shape(likelihood.variance))
         return eqx.tree_at(lambda m: m.likelihood.variance, self, shaped)
@@ -38,7 +38,7 @@ class Model(eqx.Module):
 
 
 def need_same_outputs(predictor: Predictor, likelihood: Likelihood) -> None:
-    """Refuse a predictor that gives more or fewer numbers for an input than the likelihood needs."""
+    """Refuse a predictor that has more or fewer outputs than the likelihood."""
     if predictor.outputs != likelihood.outputs:
         raise ValueError(
             f"the predictor {type(predictor).__name__} gives {predictor.outputs} numbers for an input and "
@@ -48,7 +48,8 @@ def need_same_outputs(predictor: Predictor, likelihood: Likelihood) -> None:
 
 
 class LogLikelihood(eqx.Module):
-    """Any function log_prob(θ, x, y) of one observation; it knows no predictor, so no Gauss–Newton."""
+    """A model from any function log_prob(θ, x, y) of one observation. It has no predictor, so no
+    Gauss–Newton."""
 
     function: Callable[[Array, Array, Array], Scalar] = eqx.field(static=True)
 

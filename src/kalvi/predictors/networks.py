@@ -1,7 +1,7 @@
 """Networks as functions of one flat vector of parameters.
 
-Any function (params, x) → f of a parameter pytree and one input becomes a predictor f(θ, x) with θ in ℝᵈ;
-its rows are the Jacobian ∂f/∂θ, by reverse differentiation of each output.
+Any function (params, x) → f of a parameter pytree and one input becomes a predictor f(θ, x) with θ in ℝᵈ.
+The rows of its Jacobian ∂f/∂θ come from reverse differentiation of each output.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Layout(NamedTuple):
-    """How a pytree lies in a vector: equal for equal networks, so that they compile once."""
+    """The layout of a pytree in a vector. Equal networks have equal layouts, so that they compile once."""
 
     tree: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -44,7 +44,7 @@ class Layout(NamedTuple):
 
 
 class Network(Predictor):
-    """f(θ, x) from a function of a pytree; one call takes one input and gives `outputs` numbers."""
+    """f(θ, x) from a function of a pytree, which takes one input and gives `outputs` numbers."""
 
     function: Callable[[Any, Array], Array] = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
@@ -65,7 +65,7 @@ class Network(Predictor):
     def linearise_along(
         self, theta: Float[Array, " d"], x: Float[Array, "n ..."], frames: Float[Array, "n c r"]
     ) -> Linearised:
-        """f of each input, and the rows Bᵀ ∂f/∂θ for r directions of its outputs, the columns of B."""
+        """f of each input, and the rows Bᵀ ∂f/∂θ for r directions of the outputs, the columns of B."""
 
         def one(x, frame):
             f, pull = jax.vjp(lambda theta: self(theta, x), theta)
@@ -91,8 +91,8 @@ def make_network(
 ) -> tuple[Network, Float[Array, " d"]]:
     """The network of function(params, x), and its parameters as a vector.
 
-    `params` is any pytree of floating arrays; an Equinox module is given as
-    `eqx.partition(module, eqx.is_inexact_array)[0]`. `example` is one input, of the shape of all others.
+    `params` is any pytree of floating arrays; for an Equinox module give `eqx.partition(module,
+    eqx.is_inexact_array)[0]`. `example` is one input, with the same shape as all others.
     """
     leaves = jax.tree.leaves(params)
     odd = [leaf for leaf in leaves if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
@@ -113,7 +113,8 @@ def make_network(
 
 
 class Perceptron(eqx.Module):
-    """Layers of the given sizes with an activation between them; parameters are (weights, bias) pairs."""
+    """Layers of the given sizes with an activation between them; the parameters are (weights, bias)
+    pairs."""
 
     sizes: tuple[int, ...] = eqx.field(static=True)
     activation: str | Callable[[Array], Array] = eqx.field(static=True, default="tanh")
@@ -140,17 +141,18 @@ class Perceptron(eqx.Module):
         return make_network(self, self.init(key, dtype), jnp.zeros(self.sizes[0], dtype))
 
     def n_parameters(self) -> int:
-        """How many parameters there are."""
+        """The number of parameters."""
         return sum((i + 1) * o for i, o in zip(self.sizes[:-1], self.sizes[1:], strict=True))
 
     def groups(self) -> np.ndarray:
-        """A number for each parameter that says to which array it belongs."""
+        """For each parameter the number of the array that it belongs to."""
         sizes = [
             n for i, o in zip(self.sizes[:-1], self.sizes[1:], strict=True) for n in (o * i, o)
         ]
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def fan_in(self) -> np.ndarray:
-        """The number of inputs of each weight's layer, 1 for a bias: the precisions of `init`."""
+        """The number of inputs of each weight's layer, 1 for a bias. For weights these are the precisions
+        of `init`."""
         pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
         return np.concatenate([np.repeat([float(max(i, 1)), 1.0], [o * i, o]) for i, o in pairs])

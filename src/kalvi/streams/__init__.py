@@ -1,8 +1,8 @@
-"""Rows on their way to a rule.
+"""Streams: how rows get to a rule.
 
-blocks    arrays cut into blocks of one size; rows that wait until a block is full
+blocks    arrays cut into blocks of a few sizes; rows that wait until a block is full
 sparse_batches  blocks of rows that stay sparse
-datasets  made-up rows
+datasets  generated rows
 run       the loop that feeds blocks to a rule, and the one place where it is compiled
 """
 

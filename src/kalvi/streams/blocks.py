@@ -1,11 +1,11 @@
-"""Rows from arrays, as Batches of a few fixed sizes.
+"""Batches of a few fixed sizes, from arrays of rows.
 
-For a compiled program long runs of rows go in chunks of many blocks, the remainder in smaller chunks or
-block by block, the last one padded with rows of weight 0: whatever the lengths of the arrays, only three
-shapes are ever compiled. NumPy gains nothing by chunks (`chunks=False`).
+A compiled program takes long runs of rows in chunks of many blocks, and the remainder in smaller chunks or
+block by block. The last block is padded with rows of weight 0. So only three shapes are ever compiled,
+whatever the lengths of the arrays are. NumPy gains nothing by chunks (`chunks=False`).
 
-Where a result depends on how the stream is cut into blocks, a `Buffer` cuts it by a `Schedule` whatever
-pieces the rows come in: rows that do not fill a block yet are kept until others have come.
+If a result depends on how the stream is cut into blocks, a `Buffer` cuts it by a `Schedule`, in whatever
+pieces the rows come: rows that do not fill a block wait until more rows come.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,36 +20,36 @@ from kalvi.rules.base import Batch
 from kalvi.streams.sparse_batches import SparseBlocks, row_bytes, stays_sparse
 
 CHUNK_BYTES = 2**25
-"""A chunk of rows takes about this much memory, whatever their width."""
+"""A chunk of rows takes about this many bytes, whatever their width."""
 CHUNK_BLOCKS = 128
 """At most this many blocks to a chunk, so that progress shows."""
 SMALL_CHUNK = 8
-"""Rows that fill no chunk go in parts of a chunk, one in so many, if they fill two of them: small batches
-need few calls, only three shapes are compiled, and blocks that pad the last part cost next to nothing."""
+"""A chunk has so many parts. Rows that do not fill a chunk go in such parts if they fill two of them: small
+batches then need few calls, only three shapes are compiled, and padding costs almost nothing."""
 
 
 FIRST_BLOCK, SMALL_SHAPE = 8, 32
-"""Growing blocks begin with so many rows; those up to the second are padded to it, larger ones to the
-largest, so that a schedule compiles two shapes."""
+"""Growing blocks begin with the first number of rows. Blocks up to the second number are padded to it and
+larger ones to the largest size, so that a schedule compiles two shapes."""
 BLOCK_BYTES = 2**29
-"""A block of dense rows for a low-rank posterior takes at most this much memory."""
+"""A block of dense rows for a low-rank posterior takes at most this many bytes."""
 PREDICTORS_AT_ONCE = 96
-"""Predictors of several classes that a block of rows for a full covariance has."""
+"""The number of predictors in a block for a full covariance with several classes."""
 LARGEST_BLOCK, MANY = 256, 4096
-"""Blocks for a low-rank posterior grow no further. With many parameters a row costs least in blocks of
-about as many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
+"""The largest block for a low-rank posterior. With many parameters a row costs least in blocks of about as
+many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
 SPARSE_BLOCK, WIDE = 128, 2**18
-"""Sparse rows come in blocks of so many, and in the largest where parameters are more than the second: all
-rows of a block share one sweep over the parameters."""
+"""Sparse rows come in blocks of the first number, or in the largest if there are more parameters than the
+second number: all rows of a block share one sweep over the parameters."""
 
 
 class Schedule(NamedTuple):
-    """How many rows a block takes: always the same number or, growing, half of those before it.
+    """The sizes of blocks: always the same or, growing, half the number of the rows before.
 
-    Blocks that are large from the start harm a low-rank posterior: what the first one says of weakly
-    informed directions is frozen by the projection after it.
+    Blocks that are large from the start harm a low-rank posterior: the projection after the first one
+    freezes its noise along weakly informed directions.
     """
 
     largest: int
@@ -57,7 +57,7 @@ class Schedule(NamedTuple):
 
     @classmethod
     def for_full_covariance(cls, width: int, outputs: int) -> "Schedule":
-        """Blocks that cost least a row, for so many parameters of each predictor."""
+        """Blocks with the lowest cost of a row, for `width` parameters of each predictor."""
         few = 16 if width < 256 else 32
         size = few if outputs == 1 else max(PREDICTORS_AT_ONCE // outputs, 1)
         return cls(size, growing=False)
@@ -66,7 +66,7 @@ class Schedule(NamedTuple):
     def for_low_rank(
         cls, rank: int, width: int, outputs: int, itemsize: int, *, sparse: bool = False
     ) -> "Schedule":
-        """Growing blocks that fit in memory and cost least a row."""
+        """Growing blocks that fit in memory, with the lowest cost of a row."""
         fitting = BLOCK_BYTES // (itemsize * width * outputs**2)
         cheap = LARGEST_BLOCK if width < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
         if sparse:
@@ -95,7 +95,7 @@ class Schedule(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """The rows of a stream that wait for their block to fill, and how many went before them."""
+    """The rows of a stream that wait until their block is full, and the number of rows before them."""
 
     seen: int = 0
     waiting: tuple[Any, ...] | None = None
@@ -108,9 +108,9 @@ class Buffer(NamedTuple):
         chunks: bool = True,
         **layout: Any,
     ) -> tuple[Iterator[Batch], "Buffer"]:
-        """The batches of the blocks that rows complete, and the buffer after them.
+        """The batches of the blocks that new rows complete, and the buffer after them.
 
-        Rows are x, y, weight and, where times are uneven, the time before each.
+        Rows are x, y, weight and, if times are uneven, the time before each.
         """
         room, n = schedule.size(self.seen) - self.count, rows[0].shape[0]
         if n < room:
@@ -143,7 +143,8 @@ class Buffer(NamedTuple):
         return _padded(self.waiting, schedule.shape(schedule.size(self.seen)), layout)
 
     def since(self, count: int, schedule: Schedule, layout: dict[str, Any]) -> Batch | None:
-        """The waiting rows after the first `count`: a single row as it is, several padded like a block."""
+        """The waiting rows after the first `count`; a single one is not padded, several are padded like a
+        block."""
         if self.waiting is None or count >= self.count:
             return None
         new = self.count - count
@@ -152,7 +153,7 @@ class Buffer(NamedTuple):
 
     @property
     def count(self) -> int:
-        """How many rows wait."""
+        """The number of waiting rows."""
         return 0 if self.waiting is None else self.waiting[1].size
 
     def _joined(self, rows: tuple[Any, ...]) -> Any:
@@ -173,7 +174,7 @@ def _part(rows: tuple, which: slice, copy: bool = False) -> tuple[Any, ...]:
 
 
 def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
-    """The ends of the batches that n rows after `seen` complete: blocks, and chunks of full blocks."""
+    """The ends of the batches that n rows complete after `seen` rows: blocks, and chunks of full blocks."""
     ends, start = [], 0
     while start + (size := schedule.size(seen + start)) <= n:
         start += chunk if size == schedule.largest and start + chunk <= n else size
@@ -182,7 +183,7 @@ def _ends(n: int, seen: int, schedule: Schedule, chunk: int) -> list[int]:
 
 
 def _chunk(x: Any, block_size: int, *, intercept: bool, dtype: Any) -> int:
-    """The rows of a chunk of whole blocks."""
+    """The number of rows in a chunk of whole blocks."""
     block_bytes = block_size * row_bytes(x, intercept, dtype)
     return block_size * int(np.clip(CHUNK_BYTES // block_bytes, 1, CHUNK_BLOCKS))
 
@@ -199,10 +200,10 @@ def array_batches(
     intercept: bool = False,
     dtype: np.dtype | type | str = np.float64,
 ) -> Iterator[Batch]:
-    """The rows of x (an array, or CSR), a column of ones last if asked.
+    """Batches of the rows of x (an array, or CSR), with a last column of ones if `intercept`.
 
-    Rows of few numbers stay sparse (`sparse_batches`). They are one block to a batch or, `stacked`, several
-    blocks, for a rule that takes one after the other.
+    Rows with few numbers stay sparse (`sparse_batches`). Sparse batches have one block or, if `stacked`,
+    several blocks for a rule that takes one after the other.
     """
     n, start, blocks = x.shape[0], 0, SparseBlocks(intercept, dtype)
     blocks.expect(x, block_size)
@@ -225,7 +226,7 @@ def array_batches(
 def row_blocks(
     x: Any, *, size: int, intercept: bool = False, dtype: np.dtype | type | str = np.float64
 ) -> Iterator[Any]:
-    """The rows of x (an array, or CSR) in blocks of `size` rows, a column of ones last if asked."""
+    """Blocks of `size` rows of x (an array, or CSR), with a last column of ones if `intercept`."""
     blocks = SparseBlocks(intercept, dtype)
     for start in range(0, x.shape[0], size):
         rows = x[start : start + size]
@@ -242,14 +243,16 @@ def whole_batch(
     intercept: bool = False,
     dtype: np.dtype | type | str = np.float64,
 ) -> Batch:
-    """All rows in one Batch, padded to one of a few sizes (at most eight an octave) to compile little."""
+    """All rows in one Batch, padded to one of a few sizes (at most eight an octave) so that little is
+    compiled."""
     step = 2 ** max(int(np.log2(max(x.shape[0], 1))) - 3, 6)
     size = -(-x.shape[0] // step) * step
     return _labelled(_dense(x, size, intercept, dtype), (y, weight), size)
 
 
 def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
-    """The rows of x and a column of ones if asked, with rows of zeros up to `size`."""
+    """The rows of x as a dense array, with a column of ones if `intercept`, padded with zeros to `size`
+    rows."""
     n, width = x.shape
     padded = np.zeros((size, width + intercept), dtype)
     if sp.issparse(x):
@@ -263,7 +266,7 @@ def _dense(x, size: int, intercept: bool, dtype) -> np.ndarray:
 
 
 def _batch(rows: tuple, size: int, block: int, blocks: SparseBlocks) -> Batch:
-    """A batch of `size` rows, sparse ones in blocks of `block`."""
+    """A batch of `size` rows; sparse rows are in blocks of `block`."""
     x, *numbers = rows
     if not stays_sparse(x, blocks.intercept):
         return _labelled(_dense(x, size, blocks.intercept, blocks.dtype), numbers, size)
@@ -271,7 +274,7 @@ def _batch(rows: tuple, size: int, block: int, blocks: SparseBlocks) -> Batch:
 
 
 def _labelled(x: Any, numbers: Iterable[np.ndarray], size: int) -> Batch:
-    """Rows with their labels, weights and times, zero where rows fill up."""
+    """A batch of rows with their labels, weights and times, which are zero for padding."""
     rows = x if isinstance(x, SparseRows) else sharding.columns(x)
     return Batch(rows, *(_filled(a, size, x.dtype) for a in numbers))
 

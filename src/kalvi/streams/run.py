@@ -1,8 +1,8 @@
-"""The loop that feeds blocks to a rule, and the boundary where formulas become programs.
+"""The loop that feeds blocks to a rule, and the place where formulas become compiled programs.
 
-Two engines run the same formulas, and the arrays they are given say which: arrays of JAX go through a
-compiled program, and where there are NumPy's alone, NumPy does the work (`numerics.interpreter`), with
-nothing to compile and no backend started.
+Two engines run the same formulas, and the arrays decide which: JAX arrays go through a compiled program;
+with NumPy arrays only, NumPy does the work (`numerics.interpreter`), without compiling anything or starting
+a backend.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,11 +27,11 @@ from kalvi.system.forks import refuse_inherited_backend
 State = TypeVar("State")
 
 LARGE_BLOCK = 2**20
-"""Blocks of more bytes wait for the one before them: some thirty would queue up in memory otherwise, and
-the host makes the next block while the device works on this one all the same."""
+"""Blocks with more bytes wait for the block before them. Otherwise about thirty would queue up in memory;
+the host still makes the next block while the device works on this one."""
 
 _compiling: list[Thread] = []
-"""Threads that compile what is needed soon."""
+"""The threads that compile programs ahead of their use."""
 
 
 def fit(
@@ -55,10 +55,10 @@ def resume(
     first_block: int = 0,
     after_block: Callable[[State], None] | None = None,
 ) -> State:
-    """`fit` from a state instead of a prior; the state given is left intact.
+    """`fit` from a state instead of a prior; the given state stays intact.
 
-    The block's number is folded into `key`, so a run resumed at `first_block` draws what an
-    uninterrupted one would have drawn.
+    The number of the block is folded into `key`, so a run resumed at `first_block` makes the same draws as
+    an uninterrupted one.
     """
     state = copied(state)
     for block, batch in enumerate(batches, first_block):
@@ -72,7 +72,8 @@ def resume(
 def advance(
     rule: Rule[State], state: State, batch: Any, *, key: PRNGKeyArray | None = None
 ) -> State:
-    """The state after one block. One of JAX's arrays is spent: the result is in its memory.
+    """The state after one block. JAX arrays of the old state cannot be used again: the result takes their
+    memory.
 
     The block is a `Batch`, or whatever else the rule learns from.
     """
@@ -87,9 +88,9 @@ def advance(
 
 
 def compile_ahead(rule: Rule[State], state: State, batches: Iterable[Any]) -> None:
-    """Begin to compile, in a thread, what `advance` will run for such a state and such batches.
+    """Start a thread that compiles the programs of `advance` for such a state and such batches.
 
-    It runs the program on zeros. A call of a compiled program waits until the thread is done.
+    The thread runs them on zeros. A call of a compiled program waits until the thread is done.
     """
     zeros = [jax.tree.map(_zeros_like, (state, batch)) for batch in batches]
     precision = jnp.result_type(float)
@@ -109,14 +110,15 @@ def _zeros_like(leaf: Any) -> Any:
 
 
 def _prepare_backend() -> None:
-    """Refuse a backend inherited by a fork, and wait for compilations in the background."""
+    """Refuse a backend inherited through a fork, and wait for compilations in the background."""
     refuse_inherited_backend()
     while _compiling:
         _compiling.pop().join()
 
 
 def copied(tree: State) -> State:
-    """The tree with copies of JAX's arrays, which programs write over; NumPy's are never written over."""
+    """The tree with copies of its JAX arrays, which programs overwrite; NumPy arrays are never
+    overwritten."""
     if not is_jax(tree):
         return tree
     refuse_inherited_backend()
@@ -124,7 +126,7 @@ def copied(tree: State) -> State:
 
 
 def begin(rule: Rule[State], prior: Any, *, key: PRNGKeyArray | None = None) -> State:
-    """The state of a rule before any data, with arrays of JAX or of NumPy as the prior has."""
+    """The state of a rule before any data, with arrays of JAX or NumPy like those of the prior."""
     if is_jax(prior, key):
         return rule.init(prior, key=key)
     return interpret(_init, rule, prior, key)
@@ -139,9 +141,9 @@ def _update(rule: Rule[State], state: State, batch: Any, key: PRNGKeyArray | Non
 
 
 def _take_apart(leaves: list, tree: Any) -> tuple[tuple, list, list]:
-    """What a program is made for, the numbers of its state, and all its other numbers.
+    """The static description that a program is compiled for, the arrays of its state, and all other arrays.
 
-    Flat lists, because taking modules apart is most of what a call of a small program costs.
+    The arrays are flat lists, because taking modules apart is most of the cost of calling a small program.
     """
     rule, state, _, _ = tree.children()
     begin, end = rule.num_leaves, rule.num_leaves + state.num_leaves

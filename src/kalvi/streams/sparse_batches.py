@@ -1,6 +1,7 @@
 """Blocks of sparse rows for batches, in a few sizes.
 
-Sizes are powers of two and grow only, within one pass over a table: blocks of like rows share a program.
+Sizes are powers of two and only grow within one pass over a table, so that blocks of similar rows share a
+program.
 """
 
 from typing import Any
@@ -12,16 +13,16 @@ from kalvi.numerics import sharding
 from kalvi.numerics.sparse_rows import Pattern, Sizes, SparseRows, canonical
 
 NARROW, SHARE = 64, 8
-"""Rows of fewer columns, or with more than one number in so many columns, are made dense."""
+"""Rows with fewer columns, or with more than one stored number in so many columns, are made dense."""
 ACTIVE, SHARED = 5 / 8, 1 / 9
-"""Blocks have room for so many active and shared columns a number: what texts need, or more if it is
-needed."""
+"""The room for active and for shared columns in a block, per stored number: enough for texts; it grows if
+it is too small."""
 
 
 def stays_sparse(x: Any, intercept: bool) -> bool:
     """Whether rows are learned and predicted without being made dense.
 
-    Where parameters are spread over devices, they are not.
+    They are made dense if parameters are spread over devices.
     """
     if not sp.issparse(x) or x.shape[1] < NARROW or sharding.splits(x.shape[1] + intercept):
         return False
@@ -29,21 +30,21 @@ def stays_sparse(x: Any, intercept: bool) -> bool:
 
 
 def numbers_per_row(x: Any, intercept: bool) -> int:
-    """About how many numbers a row has in memory."""
+    """The approximate number of numbers that a row takes in memory."""
     if stays_sparse(x, intercept):
         return x.nnz // max(x.shape[0], 1) + 1
     return max(x.shape[1] + intercept, 1)
 
 
 class SparseBlocks:
-    """Makes blocks; those of so many rows have sizes that hold all such that it has made before."""
+    """Makes blocks; each has sizes that would also hold all earlier blocks with as many rows."""
 
     def __init__(self, intercept: bool, dtype: Any):
         self.intercept, self.dtype = intercept, dtype
         self.sizes: dict[int, Sizes] = {}
 
     def expect(self, x: Any, block: int) -> None:
-        """Room for any so many rows of a table, one after the other, if they are like most."""
+        """Make room for any `block` successive rows of a table, if they are like most of its rows."""
         if not stays_sparse(x, self.intercept) or x.shape[0] == 0:
             return
         n, ends = x.shape[0], np.cumsum(np.diff(sp.csr_array(x).indptr) + self.intercept)
@@ -52,7 +53,8 @@ class SparseBlocks:
         self._grow(block, self._texts(most, x.shape[1] + self.intercept))
 
     def make(self, x: Any, size: int, block: int) -> SparseRows:
-        """Rows in blocks of `block`, up to `size` rows in all; stacked if there are several."""
+        """The rows in blocks of `block`, padded to `size` rows in all; stacked if there are several
+        blocks."""
         cuts = range(0, max(size, 1), max(block, 1))
         patterns = [Pattern(canonical(x[i : i + block]), self.intercept) for i in cuts]
         for pattern in patterns:
@@ -70,7 +72,7 @@ class SparseBlocks:
 
 
 def row_bytes(x: Any, intercept: bool, dtype: Any) -> int:
-    """Bytes of a row of a batch."""
+    """The bytes of a row of a batch."""
     numbers = numbers_per_row(x, intercept)
-    sparse = 4 * 4 if stays_sparse(x, intercept) else 0  # its indices, and some of its columns
+    sparse = 4 * 4 if stays_sparse(x, intercept) else 0  # its indices, and some of the columns
     return numbers * (np.dtype(dtype).itemsize + sparse)

@@ -1,7 +1,7 @@
-"""A folder of files by name that many processes share and that stays below a size.
+"""A folder of named files that many processes share and that stays below a given size.
 
-A file is written under another name and then renamed, so nobody sees half of it; a checksum finds what a
-crash of the machine, or anything else, left damaged. Whoever writes removes the files unused for longest.
+A file is written under another name and then renamed, so no process sees half of it. A checksum detects
+damage, for instance from a crash of the machine. Each write removes the files that were unused for longest.
 """
 
 import os
@@ -14,9 +14,9 @@ CHECKSUM_BYTES = 16
 
 
 class BoundedFolder:
-    """Bytes by name in a folder, which is made when something is written to it.
+    """Bytes by name in a folder, which is made by the first write.
 
-    A file that is damaged, or that another process has removed, is not there. Raises OSError where the
+    A file counts as missing if it is damaged or another process has removed it. Raises OSError if the
     folder cannot be written to.
     """
 
@@ -25,7 +25,7 @@ class BoundedFolder:
         self.most_bytes = most_bytes
 
     def read(self, name: str) -> bytes | None:
-        """What was written under this name, or None. Reading makes a file one that was used lately."""
+        """The bytes written under this name, or None. Reading counts as a use of the file."""
         path = self.path / name
         try:
             stored = path.read_bytes()
@@ -33,12 +33,12 @@ class BoundedFolder:
             return None
         if stored[:CHECKSUM_BYTES] != _checksum(stored[CHECKSUM_BYTES:]):
             return None
-        with suppress(OSError):  # of a folder that can only be read
+        with suppress(OSError):  # the folder may be read-only
             os.utime(path)
         return stored[CHECKSUM_BYTES:]
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep `content` under this name, in place of what was there, and remove old files."""
+        """Keep `content` under this name, replacing earlier bytes, and remove old files."""
         if len(content) + CHECKSUM_BYTES > self.most_bytes:
             return
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class BoundedFolder:
         try:
             with os.fdopen(file, "wb") as stream:
                 stream.write(_checksum(content) + content)
-            with suppress(FileNotFoundError):  # so full that another process has removed it
+            with suppress(FileNotFoundError):  # another process has removed it to make room
                 os.replace(unfinished, self.path / name)
         except BaseException:
             Path(unfinished).unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class BoundedFolder:
     def _remove_old_files(self) -> None:
         found = []
         for entry in os.scandir(self.path):
-            with suppress(FileNotFoundError):  # another process was quicker, here and below
+            with suppress(FileNotFoundError):  # another process was faster, here and below
                 status = entry.stat()
                 found.append((status.st_mtime_ns, status.st_size, entry.path))
         excess = sum(size for _, size, _ in found) - self.most_bytes

@@ -1,6 +1,6 @@
-"""Refuses to use JAX where it would wait for ever: in a child that was forked from a process that used it.
+"""Refuses to use JAX in a child forked from a process that used it, where it would wait forever.
 
-What NumPy computes (`streams.engines`) is not concerned.
+Computations by NumPy (`streams.engines`) are not affected.
 
 A fork copies the memory of a process but none of its threads. JAX's backend is a pool of threads, so a
 child that inherits a started one waits for workers that do not exist.
@@ -15,12 +15,12 @@ _inherited = False
 
 
 def backend_started() -> bool:
-    """Whether this process has a backend of JAX, started here or inherited by a fork."""
+    """Whether this process has a backend of JAX, started here or inherited through a fork."""
     return xla_bridge.backends_are_initialized()
 
 
 def refuse_inherited_backend() -> None:
-    """Refuse to go on where JAX would wait for threads that a fork did not copy."""
+    """Raise an error if JAX would wait for threads that a fork did not copy."""
     if _inherited:
         raise RuntimeError(
             "this process was forked from one that had started JAX, which would wait for ever here; "

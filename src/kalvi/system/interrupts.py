@@ -1,4 +1,4 @@
-"""Ctrl-C during imports, where some libraries catch KeyboardInterrupt so that the command would go on."""
+"""Ctrl-C during imports, where some libraries catch KeyboardInterrupt and the command would continue."""
 
 import os
 import signal

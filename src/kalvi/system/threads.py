@@ -1,8 +1,8 @@
-"""Algebra on one thread, where threads would wait for each other longer than they save.
+"""Linear algebra on one thread, for products so short that more threads would cost time.
 
-NumPy and SciPy come with a BLAS each, and each keeps threads that spin for a while after every product or
-factorisation. On a machine with few cores, or where others compute too, a chain of short ones by both takes
-many times as long with these threads as without.
+NumPy and SciPy each come with a BLAS, whose threads keep spinning for a while after every product or
+factorisation. On a machine with few or busy cores, a chain of short operations of both takes many times as
+long with these threads as without.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,9 @@ _taken = Lock()
 def algebra_on_one_thread() -> Iterator[None]:
     """A context in which BLAS and LAPACK compute on the thread that calls them.
 
-    The limit is the process's. Whoever comes first sets it and, leaving, lifts it; who comes meanwhile has
-    it for so long. Two that set and lift it by turns could leave it set for ever.
+    The limit applies to the whole process. The first context to open sets it and lifts it on closing;
+    contexts opened in the meantime share it. (If each set and lifted it, overlapping ones could leave it
+    set forever.)
     """
     if not _taken.acquire(blocking=False):
         yield
