@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from kalvi.cli.console import Refusal, Stopped, loading, refusing, written
 from kalvi.cli.outputs import check_picture_path, check_table_path
-from papers import records
+from papers import parts, records
 
 PAPERS = {
     "rvga": "papers.rvga",
@@ -51,9 +51,24 @@ class Job(NamedTuple):
     "--quick", is_flag=True, help="Smaller problems: to see that all runs, without a verdict."
 )
 @click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--resume", is_flag=True, help="Leave out figures that are there already.")
+@click.option(
+    "--resume", is_flag=True, help="Leave out figures, and parts, that are there already."
+)
+@click.option(
+    "--processes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many parts of a figure are made at a time.",
+)
 def reproduce(
-    paper: str, figure: str | None, out: Path, quick: bool, force: bool, resume: bool
+    paper: str,
+    figure: str | None,
+    out: Path,
+    quick: bool,
+    force: bool,
+    resume: bool,
+    processes: int,
 ) -> None:
     """Draw the figures of a PAPER or one FIGURE (5, table2), and test its claims.
 
@@ -68,7 +83,8 @@ def reproduce(
             jobs = [job for job in jobs if not _made(job, out, quick)]
         for job in jobs:
             _check(out / job.paper, job.figure, force or resume)
-        missing = _run(jobs, out, quick, alone=figure is not None)
+        with parts.keeping(out / "parts" if resume and not quick else None, processes):
+            missing = _run(jobs, out, quick, alone=figure is not None)
         chosen = dict.fromkeys(PAPERS if paper == ALL else (paper,))
         claims = [row for name in chosen for row in _collected(out / name)]
         if figure is not None:
@@ -148,7 +164,7 @@ def _make(job: Job, folder: Path, quick: bool) -> None:
     """One figure: its table, its picture, and the record of both."""
     from kalvi import plots
 
-    began = time.process_time()
+    began, before = time.process_time(), len(parts.made_elsewhere())
     result = job.make(quick)
     figure = result.draw()
     name = records.stem(job.figure)
@@ -157,10 +173,11 @@ def _make(job: Job, folder: Path, quick: bool) -> None:
     table = [{"run": records.QUICK} | row for row in result.table] if quick else result.table
     _write_table(folder / f"{name}.csv", table)
     plots.save(figure, folder / f"{name}.png")
-    seconds, run = round(time.process_time() - began, 1), records.QUICK if quick else records.FULL
-    claims = result.claim_rows(quick)
-    known = job.paper, job.figure, result.title, run, seconds, records.machine()
-    records.Record(*known, claims).write(folder)
+    others, run = parts.made_elsewhere()[before:], records.QUICK if quick else records.FULL
+    seconds = round(time.process_time() - began + sum(part.seconds for part in others), 1)
+    machines = dict.fromkeys([*(part.machine for part in others), records.machine()])
+    known = job.paper, job.figure, result.title, run, seconds, " and ".join(machines)
+    records.Record(*known, result.claim_rows(quick)).write(folder)
 
 
 def _collected(folder: Path) -> list[dict[str, Any]]:

@@ -8,12 +8,13 @@ in 5.2 is W₂², as its later tables show, and so is ours. Trials differ in the
 
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from kalvi import plots
-from papers import pictures
+from papers import parts, pictures
 from papers.factor_analysis_fits import (
     LAPACK,
     METHODS,
@@ -84,10 +85,10 @@ class Panel(NamedTuple):
 @cache
 def panels(quick: bool) -> list[Panel]:
     """Every setting; both figures are made of these."""
-    return [
-        Panel(setting, [trial(_reduced(setting, seed), seed) for seed in range(setting.trials)])
-        for setting in settings(quick)
-    ]
+    wanted = settings(quick)
+    each = [(_reduced(setting, seed), seed) for setting in wanted for seed in range(setting.trials)]
+    found = iter(parts.each(trial, each))
+    return [Panel(setting, list(islice(found, setting.trials))) for setting in wanted]
 
 
 def _reduced(setting: Setting, seed: int) -> Setting:

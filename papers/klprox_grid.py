@@ -114,10 +114,10 @@ def sweep(solver: Solver, split: Distances, grid: Grid) -> Swept:
     start, best, probability = None, np.inf, np.array([])
     solver(task(split, 0.0, 0.0), None)
     for at, length, scale in grid.points():
-        began = time.perf_counter()
+        began = time.process_time()
         start, score, *rest = solver(task(split, length, scale), start)
         evidence[at], passes[at], converged[at] = rest
-        seconds[at], loss[at] = time.perf_counter() - began, -np.mean(score)
+        seconds[at], loss[at] = time.process_time() - began, -np.mean(score)
         if loss[at] < best:
             best, probability = loss[at], np.exp(score)
     return Swept(loss, evidence, seconds, passes, converged, probability)

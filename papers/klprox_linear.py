@@ -87,14 +87,14 @@ def weight_space(split: Split, deltas: np.ndarray) -> Curve:
         batch, new = Batch(*map(jnp.asarray, rows)), jnp.asarray(split.x_new)
         prior = Dense(np.zeros(d), deltas[0] * np.eye(d))
         run.call(_probability, run.call(_optimum, prior, batch, prior).posterior, new)  # compiles
-        began = time.perf_counter()
+        began = time.process_time()
         for delta in deltas:
             prior = Dense(np.zeros(d), delta * np.eye(d))
             found = run.call(_optimum, prior, batch, start or prior)
             start = found.posterior
             bound.append(-float(found.elbo))
             loss.append(bits(np.asarray(run.call(_probability, start, new)), split.y_new))
-    return _by_bound(deltas, bound, loss, time.perf_counter() - began)
+    return _by_bound(deltas, bound, loss, time.process_time() - began)
 
 
 def _optimum(prior: Dense, batch: Batch, start: Dense):
@@ -115,13 +115,13 @@ def function_space(split: Split, deltas: np.ndarray) -> Curve:
         return klprox_grid.Task(cov, cross, var, split.y, split.y_new)
 
     solve(task(deltas[0]), None)  # compiles
-    bound, loss, start, before, began = [], [], None, None, time.perf_counter()
+    bound, loss, start, before, began = [], [], None, None, time.process_time()
     for delta in deltas:
         ahead = _ahead(start, before)
         before, (start, score, evidence, *_) = start, solve(task(delta), ahead)
         bound.append(-evidence)
         loss.append(-np.mean(score) / np.log(2))
-    return _by_bound(deltas, bound, loss, time.perf_counter() - began)
+    return _by_bound(deltas, bound, loss, time.process_time() - began)
 
 
 def _ahead(sites: Sites | None, before: Sites | None) -> Sites | None:
@@ -139,12 +139,12 @@ def _by_bound(deltas: np.ndarray, bound: list[float], loss: list[float], seconds
 
 def approximate(fit: Callable[..., references.Weights], split: Split, deltas: np.ndarray) -> Curve:
     """A Gaussian over the weights by one of the references."""
-    bound, loss, start, began = [], [], None, time.perf_counter()
+    bound, loss, start, began = [], [], None, time.process_time()
     for delta in deltas:
         start = fit(split.x, split.y, delta, start)
         bound.append(start.bound)
         loss.append(bits(start.probability(split.x_new), split.y_new))
-    return _by_bound(deltas, bound, loss, time.perf_counter() - began)
+    return _by_bound(deltas, bound, loss, time.process_time() - began)
 
 
 mean_field: Method = partial(approximate, references.mean_field)
@@ -153,13 +153,13 @@ cholesky: Method = partial(approximate, references.cholesky_optimum)
 
 def mode(split: Split, deltas: np.ndarray) -> Curve:
     """MAP, its δ by cross-validation."""
-    began, n = time.perf_counter(), len(split.y)
+    began, n = time.process_time(), len(split.y)
     folds = np.random.default_rng(0).permutation(n) % FOLDS
     held_out = np.mean([_fold(split, folds == k, deltas) for k in range(FOLDS)], axis=0)
     loss = _modes(split, deltas)
     choice = int(np.argmin(held_out))
     none = np.full(len(deltas), np.nan)
-    return Curve(deltas, none, loss, choice, time.perf_counter() - began)
+    return Curve(deltas, none, loss, choice, time.process_time() - began)
 
 
 def _fold(split: Split, out: np.ndarray, deltas: np.ndarray) -> np.ndarray:

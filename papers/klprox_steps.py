@@ -97,9 +97,9 @@ def ways(case: Case, steps: int) -> dict[str, Way]:
 def _timed(function, *arguments):
     """The second call's outcome and seconds: the first compiles."""
     jax.block_until_ready(run.call(function, *arguments))
-    began = time.perf_counter()
+    began = time.process_time()
     outcome = jax.block_until_ready(run.call(function, *arguments))
-    return outcome, time.perf_counter() - began
+    return outcome, time.process_time() - began
 
 
 def _optimum(likelihood: Likelihood, prior: LatentPrior, y):

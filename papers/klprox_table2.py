@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kalvi import plots
-from papers import datasets, pictures
+from papers import datasets, parts, pictures
 from papers import klprox_data as data
 from papers import klprox_linear as linear
 from papers.klprox_data import Split
@@ -41,21 +41,28 @@ PRINTED = {
     (COLON, MEAN_FIELD): (18.35, 0.78),
     (COLON, PROXIMAL): (15.82, 0.70),
 }
+CASES = [
+    *((A1A, method) for method in METHODS),
+    *((COLON, method) for method in (MAP, MEAN_FIELD, PROXIMAL)),
+    *((GISETTE, method) for method in (MAP, MEAN_FIELD, PROXIMAL)),
+]
+SPARSE = ((A1A, CHOLESKY), (GISETTE, MEAN_FIELD))
+"""What takes minutes and is only there to be compared with: `EVERY_THIRD` value of δ."""
 SPLITS, QUICK_SPLITS = 10, 2
 ELSEWHERE = 12
 """Random draws of 5 % of the census."""
 EVERY_THIRD = slice(1, None, 3)
-"""Of the grid, the best of a1a among them, for what takes minutes and is only there to be compared with:
-Cholesky on a1a, mean field on Gisette's size."""
+"""Of the grid, the best of a1a among them."""
 
 Found = dict[tuple[str, str], list[Curve]]
 
 
 def table_2(quick: bool) -> Result:
     """Bounds, losses and seconds of four ways to a posterior."""
-    found = _a1a(quick) | _colon(quick) | _gisette(quick)
+    found = _curves(quick)
     rows = [_row(name, method, found[name, method]) for name, method in found]
-    elsewhere = random_rows(2, 400, 2000) if quick else random_rows(ELSEWHERE)
+    draws = [(seed, 400, 2000) for seed in range(2)] if quick else [(s,) for s in range(ELSEWHERE)]
+    elsewhere = np.array(parts.each(random_rows, draws))
     claims = [_same(found), _bound(found, elsewhere), _loss(found, elsewhere), _faster(found)]
     claims += [_mean_field(found), _bad_choice(found), _better_than_map(found, A1A)]
     claims += [_colon_printed(found), _colon_better(found), _stand_in(found)]
@@ -70,35 +77,33 @@ def table_2(quick: bool) -> Result:
     return Result("table2", title, rows, claims, draw)
 
 
-def _a1a(quick: bool) -> Found:
-    split = data.a1a(400 if quick else None)
-    if quick:
-        split = split._replace(x_new=split.x_new[:2000], y_new=split.y_new[:2000])
-    deltas = deltas_of(A1A, quick)
-    grids = {CHOLESKY: deltas if quick else deltas[EVERY_THIRD]}
-    return {
-        (A1A, method): [fit(split, grids.get(method, deltas))] for method, fit in METHODS.items()
-    }
+def _curves(quick: bool) -> Found:
+    """Every method on every set, in each of its splits."""
+    splits = {A1A: 1, COLON: QUICK_SPLITS if quick else SPLITS, GISETTE: 1}
+    wanted = [(*case, split, quick) for case in CASES for split in range(splits[case[0]])]
+    found: Found = {case: [] for case in CASES}
+    for (name, method, *_), curve in zip(wanted, parts.each(curve_of, wanted), strict=True):
+        found[name, method].append(curve)
+    return found
 
 
-def _colon(quick: bool) -> Found:
-    stored, deltas = datasets.load("colon"), deltas_of(COLON, quick)
-    x, y = stored["X_raw"].astype(float), stored["y"]
-    splits = [
-        data.halves(x, y, seed, data.unit_rows) for seed in range(QUICK_SPLITS if quick else SPLITS)
-    ]
-    methods = (MAP, MEAN_FIELD, PROXIMAL)
-    return {(COLON, m): [METHODS[m](split, deltas) for split in splits] for m in methods}
+def curve_of(name: str, method: str, split: int, quick: bool) -> Curve:
+    """One method on one split of a set, over its values of δ."""
+    deltas = deltas_of(name, quick)
+    if (name, method) in SPARSE and not (quick and name == A1A):
+        deltas = deltas[EVERY_THIRD]
+    return METHODS[method](_split(name, split, quick), deltas)
 
 
-def _gisette(quick: bool) -> Found:
-    split = data.halves(*data.gisette_like(*((62, 300) if quick else ())), 0, data.unit_rows)
-    deltas = deltas_of(GISETTE, quick)
-    return {
-        (GISETTE, MAP): [linear.mode(split, deltas)],
-        (GISETTE, MEAN_FIELD): [linear.mean_field(split, deltas[EVERY_THIRD])],
-        (GISETTE, PROXIMAL): [linear.proximal(split, deltas)],
-    }
+def _split(name: str, seed: int, quick: bool) -> Split:
+    if name == A1A:
+        whole = data.a1a(400 if quick else None)
+        few = whole._replace(x_new=whole.x_new[:2000], y_new=whole.y_new[:2000])
+        return few if quick else whole
+    if name == COLON:
+        stored = datasets.load("colon")
+        return data.halves(stored["X_raw"].astype(float), stored["y"], seed, data.unit_rows)
+    return data.halves(*data.gisette_like(*((62, 300) if quick else ())), seed, data.unit_rows)
 
 
 def deltas_of(name: str, quick: bool) -> np.ndarray:
@@ -107,16 +112,13 @@ def deltas_of(name: str, quick: bool) -> np.ndarray:
     return grid[14:26:2] if quick and name == A1A else grid[:11:2] if quick else grid
 
 
-def random_rows(draws: int, n: int = 1628, n_new: int | None = None) -> np.ndarray:
-    """Bound and loss of the best δ for random draws of n rows of the census, 5 % if not told."""
+def random_rows(seed: int, n: int = 1628, n_new: int | None = None) -> tuple[float, float]:
+    """Bound and loss of the best δ for a random draw of n rows of the census, 5 % if not told."""
     whole = data.a1a()
     x, y = np.vstack([whole.x, whole.x_new]), np.concatenate([whole.y, whole.y_new])
-    found = []
-    for seed in range(draws):
-        rows, new = np.split(np.random.default_rng(seed).permutation(len(y)), [n])
-        split = Split(x[rows], y[rows], x[new[:n_new]], y[new[:n_new]])
-        found.append(linear.weight_space(split, DELTAS[A1A][17:23]).chosen)
-    return np.array(found)
+    rows, new = np.split(np.random.default_rng(seed).permutation(len(y)), [n])
+    split = Split(x[rows], y[rows], x[new[:n_new]], y[new[:n_new]])
+    return linear.weight_space(split, DELTAS[A1A][17:23]).chosen
 
 
 def _mean(curves: list[Curve]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from kalvi import plots
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
-from papers import datasets, pictures
+from papers import datasets, parts, pictures
 from papers import klprox_data as data
 from papers.klprox_grid import METHODS, Grid, Swept, distances, solver, sweep
 from papers.results import Claim, Result
@@ -98,11 +98,13 @@ def score(swept: tuple[Swept, ...]) -> Score:
 
 def table_3(quick: bool) -> Result:
     """Losses and seconds of three methods on six sets."""
+    splits = [(name, seed) for name, s in SETS.items() for seed in range(1 if quick else s.splits)]
+    found = parts.each(sweeps, [(name, seed, quick) for name, seed in splits])
     scores = {
         (name, method): np.array(
-            [score(sweeps(name, seed, quick)[method]) for seed in range(1 if quick else s.splits)]
+            [score(f[method]) for (own, _), f in zip(splits, found, strict=True) if own == name]
         )
-        for name, s in SETS.items()
+        for name in SETS
         for method in METHODS
     }
     rows = [_row(name, method, values) for (name, method), values in scores.items()]
@@ -221,7 +223,8 @@ def _least(scores: Scores, name: str, method: str) -> float:
 
 def figure_1(quick: bool) -> Result:
     """Loss and seconds over the grid of one split of USPS, and the probabilities of EP and Proximal."""
-    found = {method: swept[0] for method, swept in sweeps(USPS, 0, quick).items()}
+    (swept,) = parts.each(sweeps, [(USPS, 0, quick)])
+    found = {method: each[0] for method, each in swept.items()}
     grid = QUICK if quick else SETS[USPS].grid
     table = [
         {

@@ -22,7 +22,7 @@ from kalvi.numerics.projections import EM
 from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch, Rule
 from kalvi.streams import run
-from papers import lrvga_data, pictures
+from papers import lrvga_data, parts, pictures
 from papers.lrvga_algorithm1 import Algorithm1
 from papers.lrvga_history import History, follow, whole
 from papers.lrvga_online import OnlineEMAsCoded
@@ -127,7 +127,7 @@ def factorise(panel: Panel) -> Factorisation:
             "eigen, n₀ → 0": (fa.RecursiveFA(prior_rows=0.0, centred=False), plain, BLOCK),
         }
         histories = {
-            name: follow(rule, prior, p.batch, p.divergence, block=block)
+            name: follow(rule, prior, p.batch, p.divergence, block=block)._replace(last=None)
             for name, (rule, prior, block) in rules.items()
         }
         passes = {n: p.divergence_of(_batch(p.batch, p.start, n, False)) for n in PASSES}
@@ -223,10 +223,10 @@ def figure_1(quick: bool) -> Result:
     found: dict[str, Factorisation] = {}
     for name, panel in panels.items():
         try:
-            found[name] = factorise(panel)
+            (found[name],) = parts.each(factorised, [(name, quick)])
         except FileNotFoundError as error:
             skipped.append({"data": panel.label, "method": f"skipped: {error}"})
-    draws = {name: _draws(f, 2 if quick else DRAWS) for name, f in found.items()}
+    draws = {name: _draws(name, f, quick) for name, f in found.items()}
     claims = [_superior(draws["synthetic"]), _first_pass(draws["synthetic"])]
     claims += [_similar(draws["synthetic, higher"])] if not quick else []
     real = {name: draws[name] for name, f in found.items() if f.panel.rows is not None}
@@ -263,11 +263,22 @@ def _rows(f: Factorisation) -> list[dict]:
     return rows
 
 
-def _draws(f: Factorisation, count: int) -> list[Ends]:
+def factorised(name: str, quick: bool) -> Factorisation:
+    """A panel by its name."""
+    return factorise((QUICK if quick else PANELS)[name])
+
+
+def ends_of(name: str, quick: bool, seed: int) -> Ends:
+    """Another draw of a panel."""
+    return ends((QUICK if quick else PANELS)[name], seed)
+
+
+def _draws(name: str, f: Factorisation, quick: bool) -> list[Ends]:
     """The draw that is shown, and further ones."""
     one, three, online = map(f.final, COMPARED)
+    further = lrvga_data.seeds(2 if quick else DRAWS)[1:]
     first = Ends(one, three, online, f.batch)
-    return [first, *(ends(f.panel, seed) for seed in lrvga_data.seeds(count)[1:])]
+    return [first, *parts.each(ends_of, [(name, quick, seed) for seed in further])]
 
 
 def _end_rows(panel: Panel, draws: list[Ends]) -> list[dict]:

@@ -26,7 +26,7 @@ from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch, Rule
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.streams import Schedule, run
-from papers import pictures
+from papers import parts, pictures
 from papers.lrvga_data import SEED, Rows, linear_rows
 from papers.lrvga_history import History, follow, follow_growing, whole
 from papers.results import Claim, Result
@@ -116,18 +116,29 @@ def start(d: int, rank: int, loops: int) -> LowRankPrecision:
 
 def compare(setting: Setting) -> Comparison:
     """All versions and ranks on one problem."""
+    found = parts.each(histories_of, [(setting, rank) for rank in setting.ranks])
+    histories = {
+        (version, rank): history
+        for rank, own in zip(setting.ranks, found, strict=True)
+        for version, history in own.items()
+    }
+    (kalman,) = parts.each(kalman_of, [(setting,)])
+    return Comparison(setting, histories, kalman)
+
+
+def histories_of(setting: Setting, rank: int) -> dict[str, History]:
+    """Every version at one rank."""
     rows = linear_rows(setting.d, setting.n)
     with precision.matching_precision("float64"):
         target, batch = exact(rows), whole(*rows)
-        histories = {}
-        for rank in setting.ranks:
-            prior = start(setting.d, rank, 3)
-            both = follow(_rule(1), prior, batch, partial(_both, target), times=TIMES)
-            histories[UNPROJECTED, rank] = History(both.times, both.values[:, 0])
-            histories[PAPER, rank] = History(both.times, both.values[:, 1])
-            histories[DEFAULT, rank] = _default(setting, rank, rows, target)
-        kalman = _kalman(setting, rows, target)
-    return Comparison(setting, histories, kalman)
+        both = follow(
+            _rule(1), start(setting.d, rank, 3), batch, partial(_both, target), times=TIMES
+        )
+        return {
+            UNPROJECTED: History(both.times, both.values[:, 0]),
+            PAPER: History(both.times, both.values[:, 1]),
+            DEFAULT: _default(setting, rank, rows, target)._replace(last=None),
+        }
 
 
 def _rule(block: int) -> "BothMeans":
@@ -160,13 +171,17 @@ def _default(setting: Setting, rank: int, rows: Rows, target: LowRankPrecision) 
     return follow_growing(rule, prior, *rows, Schedule(setting.largest_block), divergence)
 
 
-def _kalman(setting: Setting, rows: Rows, target: LowRankPrecision) -> History:
-    prior = Dense(jnp.zeros(setting.d), jnp.eye(setting.d))
+def kalman_of(setting: Setting) -> History:
+    """The Kalman filter, row by row."""
+    rows = linear_rows(setting.d, setting.n)
+    with precision.matching_precision("float64"):
+        target, prior = exact(rows), Dense(jnp.zeros(setting.d), jnp.eye(setting.d))
 
-    def divergence(state: Streaming) -> float:
-        return float(run.call(kl, state.posterior, target))
+        def divergence(state: Streaming) -> float:
+            return float(run.call(kl, state.posterior, target))
 
-    return follow(RVGA(Normal(1.0), block_size=1), prior, whole(*rows), divergence)
+        found = follow(RVGA(Normal(1.0), block_size=1), prior, whole(*rows), divergence)
+        return found._replace(last=None)
 
 
 def figure_2(quick: bool) -> Result:

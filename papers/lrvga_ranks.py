@@ -1,6 +1,6 @@
 """Figure 3 of the L-RVGA paper: implicit L-RVGA for logistic regression, for several ranks p."""
 
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +9,10 @@ from kalvi import plots
 from kalvi.numerics import precision
 from kalvi.numerics.projections import EM
 from kalvi.rules.schemes import Implicit
-from papers import pictures
+from papers import parts, pictures
 from papers.lrvga_data import seeds
 from papers.lrvga_history import History
-from papers.lrvga_logistic import References, mode, problem, references, shown
+from papers.lrvga_logistic import Problem, References, mode, problem, references, shown
 from papers.results import Claim, Result
 
 SPREAD = 1e-3
@@ -78,26 +78,48 @@ class Draw(NamedTuple):
 
 def compare(setting: Setting) -> Comparison:
     """All versions and ranks on one problem, and what claims are about on further draws."""
+    wanted = [("1 loop", rank) for rank in setting.ranks]
+    wanted += [("3 loops", rank) for rank in setting.thrice]
+    wanted += [("default", rank) for rank in setting.ranks]
+    found = parts.each(history_of, [(setting, *case) for case in wanted])
+    others = parts.each(draw_of, [(setting, seed) for seed in seeds(setting.draws)[1:]])
+    ((centre, known),) = parts.each(references_of, [(setting,)])
+    return Comparison(setting, dict(zip(wanted, found, strict=True)), known, centre, others)
+
+
+def history_of(setting: Setting, version: str, rank: int) -> History:
+    """One pass, with the mean at its end."""
     with precision.matching_precision("float64"):
-        p = problem(setting.d, setting.n, setting.exponent, STD)
-        histories = {}
-        for rank in setting.ranks:
-            histories["1 loop", rank] = p.stream(Implicit(), p.low_rank(rank, SPREAD, EM(1)))
-            if rank in setting.thrice:
-                histories["3 loops", rank] = p.stream(Implicit(), p.low_rank(rank, SPREAD, EM(3)))
-            histories["default", rank] = p.growing(Implicit(), rank, setting.largest_block)
-        others = [_draw(setting, seed) for seed in seeds(setting.draws)[1:]]
-        centre = np.asarray(mode(p).mean)
-        return Comparison(setting, histories, references(p, Implicit()), centre, others)
+        p = _problem(setting)
+        if version == "default":
+            found = p.growing(Implicit(), rank, setting.largest_block)
+        else:
+            loops = EM(1 if version == "1 loop" else 3)
+            found = p.stream(Implicit(), p.low_rank(rank, SPREAD, loops))
+    return found._replace(last=np.asarray(found.last.posterior.mean))
 
 
-def _draw(setting: Setting, seed: int) -> Draw:
-    p = problem(setting.d, setting.n, setting.exponent, STD, seed)
-    ranks = {
-        rank: p.stream(Implicit(), p.low_rank(rank, SPREAD, EM(1))).final
-        for rank in (setting.ranks[0], setting.ranks[-1])
-    }
-    return Draw(p.divergence_of(mode(p)), ranks)
+def references_of(setting: Setting) -> tuple[np.ndarray, References]:
+    """The mode of the posterior, and what keeps every correlation."""
+    with precision.matching_precision("float64"):
+        p = _problem(setting)
+        return np.asarray(mode(p).mean), references(p, Implicit())
+
+
+def draw_of(setting: Setting, seed: int) -> Draw:
+    """Another draw of the rows."""
+    with precision.matching_precision("float64"):
+        p = problem(setting.d, setting.n, setting.exponent, STD, seed)
+        ranks = {
+            rank: p.stream(Implicit(), p.low_rank(rank, SPREAD, EM(1))).final
+            for rank in (setting.ranks[0], setting.ranks[-1])
+        }
+        return Draw(p.divergence_of(mode(p)), ranks)
+
+
+@cache
+def _problem(setting: Setting) -> Problem:
+    return problem(setting.d, setting.n, setting.exponent, STD)
 
 
 def figure_3(quick: bool) -> Result:
@@ -172,7 +194,7 @@ def _aligned(found: list[Comparison]) -> Claim:
     numbers = {}
     for c in found:
         for rank in c.setting.ranks:
-            mean = np.asarray(c.histories["1 loop", rank].last.posterior.mean)
+            mean = c.histories["1 loop", rank].last
             cosine = mean @ c.map / (np.linalg.norm(mean) * np.linalg.norm(c.map))
             numbers[f"p = {rank} ({c.setting.label})"] = float(cosine)
     text = "The estimated mean is roughly aligned with the maximum a posteriori (a cosine of .9)"

@@ -142,9 +142,9 @@ def climb(first: Silk, seen: Observed, settings: Settings) -> tuple[Silk, np.nda
     rule = SILK(settings.solver, settings.learn, settings.memory)
     run.advance(rule, rule.init(first), seen)  # compiles, as does the next line
     sweeps.bound(first, seen)
-    began = time.perf_counter()
+    began = time.process_time()
     found = sweeps.sweep(rule, first, seen, settings.gain, settings.sweeps)
-    return found.silk, found.history, time.perf_counter() - began
+    return found.silk, found.history, time.process_time() - began
 
 
 def predicted(silk: Silk, where: np.ndarray) -> np.ndarray:
