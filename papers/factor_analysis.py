@@ -30,7 +30,7 @@ from papers.results import Claim, Result
 SGA, EM, OURS, DEFAULT = STREAMS
 SPECTRA = ((1, 10), (1, 100), (1, 1000))
 TIMES = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-TRIALS = {100: 10, 1000: 10}
+DIMS, TRIALS = (100, 1000), 10
 QUICK_TIMES = (100, 500, 2000)
 NEAR = 1.25
 """Distances within a quarter of each other are "on par"."""
@@ -73,6 +73,11 @@ class Panel(NamedTuple):
         """The sample sizes that a method was run with."""
         return [time for time in self.setting.times if (method, time) in self.trials[0]]
 
+    @property
+    def methods(self) -> list[str]:
+        """Those that were run."""
+        return [method for method in METHODS if self.times(method)]
+
     def excess(self, method: str) -> float:
         """The distance at the end over that of the maximum likelihood."""
         return self.mean(method, self.last) / self.mean(OPTIMUM, self.last)
@@ -86,15 +91,9 @@ class Panel(NamedTuple):
 def panels(quick: bool) -> list[Panel]:
     """Every setting; both figures are made of these."""
     wanted = settings(quick)
-    each = [(_reduced(setting, seed), seed) for setting in wanted for seed in range(setting.trials)]
+    each = [(setting, seed) for setting in wanted for seed in range(setting.trials)]
     found = iter(parts.each(trial, each))
     return [Panel(setting, list(islice(found, setting.trials))) for setting in wanted]
-
-
-def _reduced(setting: Setting, seed: int) -> Setting:
-    """LAPACK's SVDs of a thousand features take minutes: one trial has to do."""
-    costly = setting.dim == 1000 and seed > 0
-    return setting._replace(lapack_at=()) if costly else setting
 
 
 def settings(quick: bool) -> list[Setting]:
@@ -102,9 +101,9 @@ def settings(quick: bool) -> list[Setting]:
     if quick:
         return [Setting(20, 3, s, QUICK_TIMES, 2, QUICK_TIMES) for s in (SPECTRA[0], SPECTRA[2])]
     return [
-        Setting(dim, 10, spectrum, TIMES, TRIALS[dim], TIMES if dim == 100 else TIMES[-1:])
+        Setting(dim, 10, spectrum, TIMES, TRIALS, TIMES[-1:] if dim == 100 else ())
         for spectrum in SPECTRA
-        for dim in TRIALS
+        for dim in DIMS
     ]
 
 
@@ -144,7 +143,7 @@ def _better(panel: Panel, first: int) -> Claim:
 
 def _on_par(panel: Panel) -> Claim:
     """At the end online EM has caught up with batch SVD, except for the last spectrum."""
-    numbers = {m: panel.mean(m, panel.last) for m in METHODS}
+    numbers = {m: panel.mean(m, panel.last) for m in panel.methods}
     hard = panel.setting.spectrum == SPECTRA[2]
     matched = numbers[EM] < NEAR * numbers[PRINTED]
     says = "does not match" if hard else "matches"
@@ -248,10 +247,10 @@ def _rows(panel: Panel) -> list[dict]:
 
 
 def _curves(panel: Panel, measure: str, ylabel: str) -> plots.Panel:
-    times = {m: np.array(panel.times(m)) for m in METHODS}
-    curves = {m: np.array([panel.mean(m, t, measure) for t in panel.times(m)]) for m in METHODS}
+    times = {m: np.array(panel.times(m)) for m in panel.methods}
+    curves = {m: np.array([panel.mean(m, t, measure) for t in times[m]]) for m in times}
     # what was run with the last sample size alone is a level
-    levels = {m: float(curves.pop(m)[0]) for m in METHODS if len(times[m]) == 1}
+    levels = {m: float(curves.pop(m)[0]) for m in times if len(times[m]) == 1}
     times = {m: times[m] for m in curves}
     bars = {m: np.array([panel.error(m, t, measure) for t in times[m]]) for m in times}
     title = f"{panel.setting.label}, {len(panel.trials)} trials"

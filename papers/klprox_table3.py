@@ -12,6 +12,7 @@ is GPML's: the mode, with the covariance of the prior.
 
 import functools
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from kalvi import plots
 from kalvi.likelihoods import Bernoulli, Laplace, Likelihood
 from papers import datasets, parts, pictures
 from papers import klprox_data as data
-from papers.klprox_grid import METHODS, Grid, Swept, distances, solver, sweep
+from papers.klprox_grid import METHODS, Distances, Grid, Swept, distances, solver, sweep
 from papers.results import Claim, Result
 
 WHOLE = Grid(np.linspace(-1, 6, 15), np.linspace(-1, 6, 15))
@@ -68,43 +69,54 @@ class Score(NamedTuple):
     two: float  # the least loss with the first and the last scale of the noise only
 
 
+def swept(name: str, seed: int, method: str, noise: int, quick: bool) -> Swept:
+    """A method over the grid of one split, for one scale of the noise."""
+    likelihood = SETS[name].likelihoods[noise]
+    return sweep(
+        solver(method, likelihood), _split(name, seed, quick), QUICK if quick else SETS[name].grid
+    )
+
+
 @functools.cache
-def sweeps(name: str, seed: int, quick: bool) -> dict[str, tuple[Swept, ...]]:
-    """Every method over the grid of one split, for each scale of the noise."""
+def _split(name: str, seed: int, quick: bool) -> Distances:
     given, stored = SETS[name], datasets.load(SETS[name].file)
     x, y = np.asarray(stored["X"], float), np.asarray(stored["y"], float)
     if quick:
         x, y = x[:: len(y) // QUICK_ROWS][:QUICK_ROWS], y[:: len(y) // QUICK_ROWS][:QUICK_ROWS]
     scaling = data.SCALINGS[given.scaling]
-    split = distances(data.halves(x, y, seed, scaling, targets=not given.classes))
-    grid = QUICK if quick else given.grid
-    return {
-        method: tuple(sweep(solver(method, p), split, grid) for p in given.likelihoods)
-        for method in METHODS
-    }
+    return distances(data.halves(x, y, seed, scaling, targets=not given.classes))
 
 
-def score(swept: tuple[Swept, ...]) -> Score:
+def score(found: tuple[Swept, ...]) -> Score:
     """The least loss, that of the largest evidence, seconds of the grid, and what did not converge."""
-    sure = max(swept, key=lambda s: np.nanmax(s.evidence))
+    sure = max(found, key=lambda s: np.nanmax(s.evidence))
     return Score(
-        min(s.best for s in swept),
+        min(s.best for s in found),
         sure.chosen,
-        float(sum(s.seconds.sum() for s in swept)),
-        int(sum((~s.converged).sum() for s in swept)),
-        min(swept[0].best, swept[-1].best),
+        float(sum(s.seconds.sum() for s in found)),
+        int(sum((~s.converged).sum() for s in found)),
+        min(found[0].best, found[-1].best),
     )
 
 
 def table_3(quick: bool) -> Result:
     """Losses and seconds of three methods on six sets."""
-    splits = [(name, seed) for name, s in SETS.items() for seed in range(1 if quick else s.splits)]
-    found = parts.each(sweeps, [(name, seed, quick) for name, seed in splits])
+    wanted = [
+        (name, seed, method, noise, quick)
+        for name, s in SETS.items()
+        for method in METHODS
+        for seed in range(1 if quick else s.splits)
+        for noise in range(len(s.likelihoods))
+    ]
+    found = iter(parts.each(swept, wanted))
     scores = {
         (name, method): np.array(
-            [score(f[method]) for (own, _), f in zip(splits, found, strict=True) if own == name]
+            [
+                score(tuple(islice(found, len(s.likelihoods))))
+                for _ in range(1 if quick else s.splits)
+            ]
         )
-        for name in SETS
+        for name, s in SETS.items()
         for method in METHODS
     }
     rows = [_row(name, method, values) for (name, method), values in scores.items()]
@@ -223,8 +235,8 @@ def _least(scores: Scores, name: str, method: str) -> float:
 
 def figure_1(quick: bool) -> Result:
     """Loss and seconds over the grid of one split of USPS, and the probabilities of EP and Proximal."""
-    (swept,) = parts.each(sweeps, [(USPS, 0, quick)])
-    found = {method: each[0] for method, each in swept.items()}
+    each = parts.each(swept, [(USPS, 0, method, 0, quick) for method in METHODS])
+    found = dict(zip(METHODS, each, strict=True))
     grid = QUICK if quick else SETS[USPS].grid
     table = [
         {

@@ -8,7 +8,7 @@ import pytest
 from papers import parts
 
 ARGUMENTS = [(float(n),) for n in range(4)]
-ROOTS = [math.sqrt(n) for n, in ARGUMENTS]
+ROOTS = [math.sqrt(n) for (n,) in ARGUMENTS]
 
 
 def root(n: float) -> float:
