@@ -123,15 +123,23 @@ def steps_table(quick: bool) -> Result:
     title = f"The fixed steps of Algorithm 1, {steps} at most"
 
     def draw() -> plots.Figure:
-        shown = [{key: _word(value) for key, value in row.items()} for row in rows]
-        size = (11.5, 1.4 + 0.34 * len(shown))
+        size = (9.5, 0.9 + 0.34 * len(rows))
+        shown = [_shown(row) for row in rows]
         return plots.compose([[partial(pictures.table, shown)]], title=title, size=size)
 
     return Result("steps", title, rows, [_converges(found), _shared(found), _cost(found)], draw)
 
 
-def _word(value) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+def _shown(row: dict) -> dict[str, str]:
+    away, far = float(row["end"]), f"{row['end']:,.0f}"
+    return {
+        "case": row["case"],
+        "rows": str(row["rows"]),
+        "way": row["way"],
+        "iterations": f"{row['iterations']:.0f}" if np.isfinite(row["iterations"]) else "never",
+        "ms an iteration": f"{1e3 * row['seconds']:.3g}",
+        "nats away at the end": "0" if abs(away) < 1e-6 else far if away > 1 else f"{away:.2g}",
+    }
 
 
 def _named(found, name) -> dict[str, float]:

@@ -40,6 +40,8 @@ VERSIONS = {
 }
 EXACT = 1e-6
 """Nats: a divergence below this is that of the Kalman filter."""
+FLOOR = 1.0
+"""Nats: the least that the picture shows. The Kalman filter ends at zero."""
 TIMES, NOTABLE = 60, 1.01
 """How often one looks, and by how much a divergence must rise for it to count."""
 
@@ -325,10 +327,10 @@ def _curves(c: Comparison, version: str) -> plots.Panel:
     chosen = {f"p = {rank}": c.histories[version, rank] for rank in ranks}
     chosen["Kalman"] = c.kalman
     times = {name: history.times for name, history in chosen.items()}
-    curves = {name: np.maximum(history.values, 1e-3) for name, history in chosen.items()}
+    curves = {name: np.maximum(history.values, FLOOR) for name, history in chosen.items()}
     step = max(len(pictures.RAMP) // len(ranks), 1)
     colours = dict(zip(chosen, pictures.RAMP[::step], strict=False)) | {"Kalman": plots.INK}
-    look = {"colours": colours, "xscale": "log", "ylabel": "KL, nats (from 0.001)"}
+    look = {"colours": colours, "xscale": "log", "ylabel": f"KL, nats ({FLOOR:g} for all below)"}
     return partial(
         pictures.kl_curves, times, curves, title=f"{c.setting.label}: {VERSIONS[version]}", **look
     )

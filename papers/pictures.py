@@ -39,10 +39,13 @@ def kl_curves(
     ends, colours = [], COLOURS | dict(colours or {})
     own = times if isinstance(times, Mapping) else dict.fromkeys(curves, times)
     shown = {name: own[name] > 0 if xscale == "log" else slice(None) for name in curves}
+    last = max(own[name][-1] for name in curves)
     for name, values in curves.items():
         here, at = shown[name], own[name]
         look = {"color": colours.get(name, INK), "dashes": DASHES.get(name, ()), "label": name}
         axes.plot(at[here], values[here], **look)
+        if at[-1] < last:  # as far as its name
+            axes.hlines(values[-1], at[-1], last, look["color"], lw=0.8, linestyles=(0, (1, 3)))
         if bars and name in bars:
             error = {"ecolor": look["color"], "fmt": "none", "elinewidth": 1.2, "capsize": 2}
             axes.errorbar(at[here], values[here], bars[name][here], **error)
@@ -52,7 +55,7 @@ def kl_curves(
         ends.append((value, name))
     axes.set(title=title, xlabel="observations", ylabel=ylabel, yscale="log", xscale=xscale)
     drawn = {name: own[name][shown[name]] for name in curves}
-    axes.set_xlim(min(t[0] for t in drawn.values()), max(t[-1] for t in drawn.values()))
+    axes.set_xlim(min(t[0] for t in drawn.values()), last)
     axes.grid(axis="y", color=FAINT, lw=0.6)
     if xscale == "log":
         _plain_decades(axes)
@@ -88,7 +91,8 @@ def _limit_heights(axes: Axes, curves: Mapping[str, np.ndarray], ends: Sequence[
 def table(axes: Axes, rows: Sequence[Mapping[str, str]], *, title: str = "") -> None:
     """Rows of words and numbers, under the names of their columns."""
     cells = [list(row.values()) for row in rows]
-    drawn = axes.table(cells, colLabels=list(rows[0]), loc="center", cellLoc="left", edges="B")
+    heads = {"colLabels": list(rows[0]), "colLoc": "left"}
+    drawn = axes.table(cells, **heads, loc="upper left", cellLoc="left", edges="B")
     drawn.auto_set_column_width(list(range(len(rows[0]))))
     drawn.set_fontsize(10)
     drawn.scale(1, 1.5)
@@ -204,7 +208,8 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str]], colours: Mapping[str,
     look = {"textcoords": ("axes fraction", "data"), "xycoords": ("axes fraction", "data")}
     for (value, name), place in zip(ends, places, strict=True):
         colour, at = colours.get(name, INK), (1.0, float(np.clip(value, 10**low, 10**high)))
-        leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 0, "shrinkB": 0}
+        leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 2, "shrinkB": 0}
+        leader |= {"relpos": (0.0, 0.5)}
         _note(
             axes,
             name,

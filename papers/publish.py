@@ -25,8 +25,9 @@ TITLES = {
     "klprox": "KL-proximal inference",
     "silk": "SILK",
 }
-WIDTH, COLOURS = 1100, 255
-"""Pixels and colours of a picture."""
+WIDTH, COLOURS = 1100, (255, 64, 24)
+"""Pixels of a picture, and its colours: so many as a file of `LARGEST_PICTURE` bytes allows."""
+LARGEST_PICTURE = 190_000
 LARGEST_TABLE = 100_000
 """Bytes; longer tables are left to whoever makes them."""
 
@@ -65,7 +66,10 @@ def _copy(record: Record, source: Path, target: Path) -> None:
     with Image.open(source / f"{name}.png") as picture:
         small = picture.convert("RGB")
         small.thumbnail((WIDTH, 4 * WIDTH), Image.Resampling.LANCZOS)
-        small.quantize(COLOURS).save(target / f"{name}.png", optimize=True)
+        for colours in COLOURS:
+            small.quantize(colours).save(target / f"{name}.png", optimize=True)
+            if (target / f"{name}.png").stat().st_size <= LARGEST_PICTURE:
+                break
     record.write(target)
 
 

@@ -148,11 +148,12 @@ def _draw(runs: list[dict[str, Run]], rows: list[dict[str, Any]], title: str) ->
     for name in (MEAN_FIELD, CHAINS, COUPLED):
         tracks[name] = (np.array([first[name].seconds]), np.array([first[name].loss]))
     truth, worst = first[TRUTH].loss, first["no smoothness"].loss
-    losses = {name: _mean(rows, name, "log loss") for name in first}
+    above = {name: np.array([r[name].loss - r[TRUTH].loss for r in runs]) for name in first}
     panels = [
         partial(pictures.curves, tracks, title="loss over time (first matrix)", xlabel="seconds",
                 ylabel="log loss of the corner", logarithms="x", levels={"truth": truth},
                 limits=(truth - 0.002, 2 * worst - truth)),
-        partial(pictures.bars, losses, title="mean log loss", low=0.9 * losses[TRUTH]),
+        partial(pictures.spreads, {n: v for n, v in above.items() if n != TRUTH},
+                title="log loss above that of the truth, every matrix and the mean"),
     ]  # fmt: skip
     return plots.compose([panels], title=f"2. {title}", size=(12.5, 4.8))

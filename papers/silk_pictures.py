@@ -79,6 +79,29 @@ def dots(
 
 
 @plots.panel
+def spreads(axes, groups: Mapping[str, np.ndarray], *, title: str = "", xlabel: str = "") -> None:
+    """The values of every method on a line of its own, and their mean in numbers."""
+    for i, (name, values) in enumerate(groups.items()):
+        colour, mean = METHOD_COLOURS.get(name, QUIET), float(np.mean(values))
+        axes.plot(values, np.full(len(values), -i), "o", ms=6, mfc=colour, mec="white", alpha=0.8)
+        axes.plot([mean, mean], [-i - 0.25, -i + 0.25], color=INK, lw=1.6)
+        axes.annotate(f"{mean:.4f}", (mean, -i - 0.28), va="top", ha="center", fontsize=9)
+    axes.set_yticks(-np.arange(len(groups)), list(groups), color=INK)
+    axes.set(title=title, xlabel=xlabel, ylim=(-len(groups) + 0.3, 0.5))
+    axes.set_xlim(left=0)
+    axes.grid(axis="x", color=FAINT, lw=0.6)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+@plots.panel
+def scaled_image(axes, values: np.ndarray, *, limits: tuple[float, float], **look) -> None:
+    """A matrix of numbers and the scale of its colours."""
+    plots.image(values, axes=axes, limits=limits, **look)
+    axes.figure.colorbar(axes.images[0], ax=axes, shrink=0.9)
+
+
+@plots.panel
 def bars(
     axes,
     values: Mapping[str, float],

@@ -189,7 +189,13 @@ def _spikes(
     mean, std = np.asarray(side.mean)[:, chosen], np.sqrt(np.asarray(side.var))[:, chosen]
     panels = [
         partial(plots.image, matrix.x, title="spikes, trials by sound", **look),
-        partial(plots.image, estimate, title="probability of a spike", limits=(0.0, most), **look),
+        partial(
+            pictures.scaled_image,
+            estimate,
+            title="probability of a spike",
+            limits=(0.0, most),
+            **look,
+        ),
         partial(plots.paths, time, mean, std, title="factors over time", xlabel="ms"),
         losses(rows),
     ]
