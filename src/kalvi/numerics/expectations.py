@@ -27,7 +27,7 @@ NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(10)
 def panels(
     mean: Scalar, std: Scalar, centre: Scalar, width: Scalar
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Points f and weights (which sum to one) for E[fn(f)], fn having a feature at centre ± width."""
+    """Points f and weights (which sum to one) for E[fn(f)], where fn has a feature at centre ± width."""
     std = jnp.maximum(std, jnp.finfo(std.dtype).tiny)
     offsets = jnp.asarray(np.concatenate([-GEOMETRIC_BREAKS, GEOMETRIC_BREAKS]), std.dtype)
     around = (centre + width * offsets - mean) / std
@@ -42,7 +42,7 @@ def panels(
 def log_expect_exp(
     fn: Callable[[Scalar], Scalar], mean: Scalar, std: Scalar, centre: Scalar, width: Scalar
 ) -> Scalar:
-    """log E[exp fn(f)], with a peak of exp fn at centre ± width."""
+    """log E[exp fn(f)], where exp fn has a peak at centre ± width."""
     points, weights = panels(mean, std, centre, width)
     return jax.nn.logsumexp(jax.vmap(fn)(points), b=weights)
 
@@ -73,7 +73,7 @@ def sigma_points(dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mills_ratio(a: Scalar) -> tuple[Scalar, Scalar]:
-    """h = φ(a)/Φ(a) and h + a; far left by the continued fraction, which does not cancel."""
+    """h = φ(a)/Φ(a) and h + a; far in the left tail by the continued fraction, which does not cancel."""
     near = jnp.maximum(a, -8.0)
     direct = jnp.exp(-(near**2) / 2 - log_ndtr(near)) / float(np.sqrt(2 * np.pi))
     x = jnp.maximum(-a, 8.0)

@@ -1,15 +1,14 @@
 """The two sweeps of a block through a low-rank precision, each in one kernel on a GPU, in float32.
 
-`fused_gram`: with long arrays and short sides a product of matrices must share the long dimension among all
-processors. XLA finds a good way to do so by trying dozens, which takes longer than anything else in the
-compilation of a stream; here the way is known. Each program has one of the three matrices and a share of
-the rows.
+`fused_gram`: a product of long, narrow matrices must divide the long dimension among all processors. XLA
+tries dozens of ways, which takes longer than anything else in the compilation of a stream; here the way is
+fixed. Each program computes one of the three matrices over a share of the rows.
 
-`fused_rows`: the projected rows of a factor and the sums of squares that go with them, so that every row is
-read once and written over.
+`fused_rows`: the projected rows of a factor and their sums of squares; every row is read once and
+overwritten.
 
-Products are six of 8-bit parts each, as in `precision.full_precision_products`. Plain JAX (`projections`)
-is the same and tests them.
+Each product is six products of 8-bit parts, as in `precision.full_precision_products`. Plain JAX
+(`projections`) computes the same and tests the kernels.
 """
 
 from functools import partial
@@ -26,19 +25,19 @@ from kalvi.numerics.platforms import platform
 from kalvi.numerics.precision import has_doubles
 
 SHARES = 44
-"""Programs for each matrix: with three matrices, one for each processor of a large GPU."""
+"""The number of programs for each of three matrices: one for each processor of a large GPU."""
 VISITED, WARPS, STAGES = 64, 8, 3
-"""Rows that a program of `fused_gram` visits at once, and how Triton runs it."""
+"""The rows that a program of `fused_gram` visits at once, and its launch parameters for Triton."""
 TILE, PIECE, TILE_WARPS = 64, 32, 4
-"""Rows that a program of `fused_rows` has, the columns that it visits at once, and its warps."""
+"""The rows of a program of `fused_rows`, the columns that it visits at once, and its warps."""
 WIDEST, SMALLEST = 128, 16
-"""Products are of widths that are powers of two between these."""
+"""Widths of products are powers of two between these."""
 
 
 def serves(factor: Any, x: Any) -> bool:
-    """Whether the kernels can take them: in 32-bit JAX on a GPU, and no larger than fits.
+    """Whether the kernels can run on these arrays: in 32-bit JAX on a GPU, if the arrays are small enough.
 
-    Widths are limited by the chip, arrays by offsets below 2³¹ bytes.
+    The chip limits widths, and offsets below 2³¹ bytes limit arrays.
     """
     if platform() != "gpu" or has_doubles() or not is_jax(factor, x):
         return False
@@ -54,7 +53,7 @@ def fused_gram(
     *,
     interpret: bool = False,
 ) -> tuple[Float[Array, "p p"], Float[Array, "p b"], Float[Array, "b b"]]:
-    """With weights v: Wᵀ v W, Wᵀ v Xᵀ and X v Xᵀ."""
+    """Wᵀ v W, Wᵀ v Xᵀ and X v Xᵀ with weights v on the long axis."""
     d, p = factor.shape
     width = _width(max(p, x.shape[0]))
     steps = pl.cdiv(pl.cdiv(d, VISITED), SHARES)
@@ -71,7 +70,7 @@ def fused_gram(
 
 
 def _width(n: int) -> int:
-    """The next power of two."""
+    """The smallest power of two that is not below n."""
     return max(SMALLEST, 1 << (n - 1).bit_length())
 
 
@@ -126,7 +125,7 @@ def fused_rows(
 ) -> tuple[Float[Array, "d p"], Float[Array, " d"], Float[Array, " d"]]:
     """With Z = [W, Xᵀ diag(scale)] and K = Z kept: K √(1 − f), rowsum(Z²) − rowsum(K²), rowsum(f K²).
 
-    The first is written over W.
+    The first result overwrites W.
     """
     (d, p), b = factor.shape, x.shape[0]
     out, inner, rows = _width(p), -(-p // PIECE), -(-b // PIECE)

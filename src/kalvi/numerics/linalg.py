@@ -1,12 +1,12 @@
 """Matrices of the form diag(d) ± F Fᵀ, square roots of covariances, and sweeps over long arrays.
 
-Everything here knows arrays and nothing of probability.
+Everything here is about arrays, not about probability.
 
 A low-rank-plus-diagonal matrix A = D + s F Fᵀ (s = ±1) is closed under inversion:
 
     A⁻¹ = D⁻¹ − s U Uᵀ,   U = D⁻¹ F M^{-T},   M Mᵀ = I + s Fᵀ D⁻¹ F,   log|A| = log|D| + 2 log|M|.
 
-A covariance kept as a square root, P = R Rᵀ, stays positive whatever the rounding. Adding a block of
+A covariance that is kept as a square root, P = R Rᵀ, stays positive under rounding. Adding a block of
 rank-one precisions turns it into R (I + Aᵀ A)⁻¹ Rᵀ with A = Γ^{1/2} X R, and with M Mᵀ = I + A Aᵀ
 
     R ← R − (R Aᵀ) M^{-T} (M + I)⁻¹ A                          (Andrews' block form of Potter's root).
@@ -28,28 +28,28 @@ from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of, repeat
 from kalvi.numerics.platforms import is_traced_for_numpy, platform
 
 CHUNK_ROWS, CHUNK_NUMBERS, CHUNK_ROWS_ACCELERATOR = 4096, 2**19, 2**20
-"""How many rows of long arrays a sweep holds at once: on a CPU at least the first, and more where their
-numbers stay below the second (what a cache holds); on an accelerator what fills it."""
+"""The number of rows of long arrays in a chunk of a sweep: on a CPU at least the first, and more while they
+have fewer numbers than the second (the size of a cache); on an accelerator enough rows to fill it."""
 GROUP = 8192
-"""Rows that one group of an accelerator's processors sums in an inner product."""
+"""The rows that one group of an accelerator's processors adds up in an inner product."""
 INVERTED_AT_ONCE = 512
 """Triangular matrices larger than this are inverted in halves."""
 MAX_STD = 1e12
-"""No standard deviation beside a factor is larger (the square, 1e24, fits a float32)."""
+"""The largest standard deviation in a diagonal next to a factor (its square, 1e24, fits a float32)."""
 
 
 def least_diag(factor: Float[Array, "d p"]) -> Float[Array, " d"]:
-    """The smallest diag that may be left beside a factor.
+    """The smallest diag that is allowed next to a factor.
 
-    Products with the inverse of F Fᵀ + diag lose eps · F²/diag of their digits: half of them is the
-    limit, which raises the matrix by a share √eps of its own diagonal.
+    Products with the inverse of F Fᵀ + diag have a relative error of eps · F²/diag. The limit keeps half of
+    the digits, and raises the matrix by at most a share √eps of its diagonal.
     """
     share = float(jnp.finfo(factor.dtype).eps) ** 0.5
     return jnp.maximum(share * jnp.sum(factor**2, axis=1), MAX_STD**-2)
 
 
 class SymmetricMatrix(eqx.Module):
-    """A symmetric matrix that is known by what it does."""
+    """A symmetric matrix given by its operations."""
 
     @abstractmethod
     def matvec(self, v: Float[Array, "d *k"]) -> Float[Array, "d *k"]:
@@ -61,7 +61,7 @@ class SymmetricMatrix(eqx.Module):
 
     @abstractmethod
     def diagonal_part(self) -> Float[Array, " d"]:
-        """Entries of a diagonal matrix D, as large as is known, that leaves A − D positive semidefinite."""
+        """The entries of the largest known diagonal matrix D for which A − D is positive semidefinite."""
 
     @abstractmethod
     def quadratic_trace(self, v: Float[Array, "d k"]) -> Float[Array, ""]:
@@ -149,12 +149,13 @@ def identity_like(a: Float[AnyArray, "*b n n"]) -> Float[AnyArray, "n n"]:
 
 
 def cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
-    """The lower Cholesky root of a. Where a is not positive definite it is NaN; NumPy refuses it."""
+    """The lower Cholesky root of a. If a is not positive definite, JAX gives NaN and NumPy raises an
+    error."""
     return namespace_of(a).linalg.cholesky(a)
 
 
 def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
-    """aᵀ b for long arrays; an accelerator sums groups of rows side by side, or most of it would idle."""
+    """aᵀ b for long arrays; an accelerator sums groups of rows in parallel, or most of it would be idle."""
     if not _in_groups(a.shape[0], a, b):
         return a.T @ b
     (left, left_end), (right, right_end) = (_grouped(c, 0) for c in (a, b))
@@ -162,7 +163,7 @@ def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArra
 
 
 def inner_of_wide(a: Float[AnyArray, "m d"], b: Float[AnyArray, "n d"]) -> Float[AnyArray, "m n"]:
-    """a bᵀ for wide arrays, likewise."""
+    """a bᵀ for wide arrays, in groups like `inner`."""
     if not _in_groups(a.shape[1], a, b):
         return a @ b.T
     (left, left_end), (right, right_end) = (_grouped(c, 1) for c in (a, b))
@@ -170,7 +171,7 @@ def inner_of_wide(a: Float[AnyArray, "m d"], b: Float[AnyArray, "n d"]) -> Float
 
 
 def wide_times(a: Float[AnyArray, "m d"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
-    """a b for a wide and a long array, likewise."""
+    """a b for a wide and a long array, in groups like `inner`."""
     if not _in_groups(a.shape[1], a, b):
         return a @ b
     (left, left_end), (right, right_end) = _grouped(a, 1), _grouped(b, 0)
@@ -182,7 +183,7 @@ def _in_groups(d: int, *arrays: Any) -> bool:
 
 
 def _grouped(a: Array, axis: int) -> tuple[Array, Array]:
-    """The axis in groups of one size, and what remains: nothing, if d has a divisor that serves."""
+    """The axis in groups of one size, and the remainder, which is empty if d has a suitable divisor."""
     d = a.shape[axis]
     size = next((g for g in range(GROUP, GROUP // 2, -1) if d % g == 0), GROUP)
     cut = d - d % size
@@ -193,8 +194,8 @@ def _grouped(a: Array, axis: int) -> tuple[Array, Array]:
 def times_vector(a: Float[AnyArray, "*m n"], v: Float[AnyArray, " n"]) -> Float[AnyArray, "*m"]:
     """a v in full precision.
 
-    Where matrix products are sums of products of 8-bit parts (`precision.full_precision_products`), XLA
-    makes a product with a vector a sum whose terms it rounds to 8 bits: errors of 10⁻³ of the terms.
+    If matrix products are sums of products of 8-bit parts (`precision.full_precision_products`), XLA turns
+    a product with a vector into a sum and rounds its terms to 8 bits, with errors of 10⁻³ of the terms.
     """
     if not is_jax(a, v) or platform() == "cpu":
         return a @ v
@@ -206,19 +207,19 @@ def times_vector(a: Float[AnyArray, "*m n"], v: Float[AnyArray, " n"]) -> Float[
 
 
 def steady_cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
-    """The lower Cholesky root of a sum of squares, which rounding may have left indefinite.
+    """The lower Cholesky root of a sum of squares that rounding may have made indefinite.
 
-    Its diagonal is raised by the rounding error of a sum, n eps of itself: what no one can tell apart.
+    Its diagonal is raised by the rounding error of a sum, a share of n eps.
     """
     xp, share = namespace_of(a), 2 * a.shape[0] * float(jnp.finfo(a.dtype).eps)
     return cholesky(a + share * xp.diag(xp.diagonal(a)))
 
 
 def semidefinite_root(a: Float[AnyArray, "*n c c"]) -> Float[AnyArray, "*n c c"]:
-    """The lower Cholesky root of a small matrix that may be singular, such as zero; or of each of several.
+    """The lower Cholesky root of a small matrix that may be singular, such as zero, or of each of several.
 
-    What is left of a diagonal entry is rounding where it is below 4 c eps of the entry, and its column is
-    zero then: root rootᵀ differs from a by no more than rounding, (i, j) in units of √(aᵢᵢ aⱼⱼ).
+    When the remainder of a diagonal entry is below 4 c eps of the entry, it counts as rounding, and its
+    column becomes zero. So entry (i, j) of root rootᵀ − a is rounding in units of √(aᵢᵢ aⱼⱼ).
     """
     xp, c = namespace_of(a), a.shape[-1]
     least = 4 * c * float(jnp.finfo(a.dtype).eps) * xp.diagonal(a, axis1=-2, axis2=-1)
@@ -238,7 +239,8 @@ def semidefinite_root(a: Float[AnyArray, "*n c c"]) -> Float[AnyArray, "*n c c"]
 
 
 def semidefinite_factor(a: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """A root of a covariance that may be singular: Cholesky's, or the symmetric one where that fails."""
+    """A root of a covariance that may be singular: the Cholesky root, or the symmetric one if that
+    fails."""
     try:
         return steady_cholesky(a)
     except np.linalg.LinAlgError:
@@ -250,7 +252,7 @@ def cho_solve(root: Float[AnyArray, "n n"], b: Float[AnyArray, "n *k"]) -> Float
     """(root rootᵀ)⁻¹ b for a lower-triangular root."""
     if is_jax(root, b):
         return jsl.cho_solve((root, True), b)
-    # not SciPy's, whose BLAS has threads of its own that contend with NumPy's
+    # not SciPy's, because the threads of its BLAS contend with NumPy's
     return np.linalg.solve(root.T, np.linalg.solve(root, b))
 
 
@@ -260,7 +262,8 @@ def solve_rows(root: Float[Array, "p p"], a: Float[Array, "d p"]) -> Float[Array
 
 
 def triangular_inverse(root: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse of a lower-triangular matrix; by XLA in halves, most of it products, which are fast."""
+    """The inverse of a lower-triangular matrix; in XLA by halves, so that most of the work is fast
+    products."""
     n = root.shape[0]
     if n <= INVERTED_AT_ONCE or is_traced_for_numpy():
         return jsl.solve_triangular(root, identity_like(root), lower=True)
@@ -296,7 +299,7 @@ def shrink_root(
     a = scale_blocks_transposed(scale, rows)
     gram = scale_blocks_transposed(scale, scale_blocks_transposed(scale, products).T)
     identity = identity_like(gram)
-    # the c rows of a block may be far more alike than rows of different observations
+    # the c rows of a block may be far more similar than rows of different observations
     lower = (cholesky if scale.ndim == 1 else steady_cholesky)(identity + gram)
     half = jsl.solve_triangular(lower + identity, identity, lower=True)
     gain = jsl.solve_triangular(lower, half, lower=True, trans=1)
@@ -321,15 +324,15 @@ def fade_root(
 def sweep(
     visit: Callable, total: Any, read: Any, wide: Float[AnyArray, "b d"], written: Any = ()
 ) -> tuple[Any, Any]:
-    """Fold over d, a chunk at a time, and write over some of the arrays on the way.
+    """Fold over d, one chunk at a time, and overwrite some of the arrays on the way.
 
     `read` and `written` are pytrees of arrays with d rows, `wide` has d columns.
-    visit(total, rows of read, columns of wide, rows of written, fresh) gives the next total and what the
-    rows of `written` become. The last chunk reaches back so that all have one size; `fresh` is 1 for
-    rows that no chunk before held and 0 for the others, whose new values are ignored.
+    visit(total, rows of read, columns of wide, rows of written, fresh) gives the next total and the new
+    rows of `written`. The last chunk reaches back so that all have one size; `fresh` is 1 for rows that
+    were in no earlier chunk and 0 for the others, whose new values are ignored.
 
-    Where d is spread over devices (`sharding`) each sweeps over its own rows, and what they add to `total`
-    is added up: `visit` may do nothing else to it. NumPy, which writes nothing over, has one chunk.
+    If d is spread over devices (`sharding`), each sweeps over its own rows and their additions to `total`
+    are summed: `visit` may change it only by adding. NumPy, which overwrites nothing, takes one chunk.
     """
     if not is_jax(read, wide):
         return visit(total, read, wide, written, np.ones(wide.shape[1], wide.dtype))
@@ -377,7 +380,7 @@ def _sweep_pieces(visit: Callable, total: Any, read: Any, wide: Array, written: 
 
 
 def orthonormal_basis(a: Float[Array, "d q"]) -> Float[Array, "d k"]:
-    """An orthonormal basis of the columns; where d is spread over devices, by a QR of their R's."""
+    """An orthonormal basis of the columns; if d is spread over devices, by a QR of their R factors."""
     if not sharding.splits(a.shape[0]):
         return jnp.linalg.qr(a)[0]
 

@@ -1,10 +1,11 @@
-"""Loops of short steps, as a CPU runs them fastest.
+"""Loops of short steps, in the form that a CPU runs fastest.
 
-XLA makes a task of every operation, and on a CPU a task costs more than what it does to some numbers. A
-loop that carries less than a kilobyte is compiled whole, as one task. `compact_loop` asks for the same
-where more is carried: by what XLA itself writes on such a loop, a call that is not inlined and is said to
-be small. A version of XLA that does not know these words compiles the loop as any other. A task can have
-nothing in it that XLA leaves to a library, as it does with large sums and with most of linear algebra.
+XLA makes a task of every operation, and on a CPU a task costs more than the operation if there are few
+numbers. XLA compiles a loop that carries less than a kilobyte as one task. `compact_loop` requests the same
+for loops that carry more, by the attributes that XLA itself writes on small loops: a call that is not
+inlined and is marked as small. A version of XLA that does not know these attributes compiles the loop like
+any other. A task cannot contain operations that XLA leaves to a library, such as large sums and most of
+linear algebra.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from kalvi.numerics.platforms import is_traced_for_numpy, platform
 T = TypeVar("T")
 
 ONE_TASK = {"inlineable": "false", "xla_cpu_small_call": "true"}
-"""What XLA writes on a call that is one task."""
+"""The attributes that XLA writes on a call that is one task."""
 WHOLE = frozenset(
     """
     abs add and argmax argmin atan2 broadcast_in_dim cbrt ceil clamp concatenate
@@ -33,13 +34,13 @@ WHOLE = frozenset(
     custom_vjp_call closed_call jit scan while
     """.split()  # noqa: SIM905
 )
-"""Operations that XLA compiles itself, where their arrays are small, and does not leave to a library."""
+"""Operations that XLA compiles itself if their arrays are small, and does not leave to a library."""
 MOST_ENTRIES = 2048
-"""XLA leaves sums and products of some 4000 numbers to a library."""
+"""XLA leaves sums and products of more than about 4000 numbers to a library."""
 
 
 def compact_loop(n: int, step: Callable[[Any, T], T], start: T) -> T:
-    """`fori_loop` from 0 to n, as one task of a CPU where its operations allow it."""
+    """`fori_loop` from 0 to n, as one task on a CPU if its operations allow it."""
 
     def run(start: T) -> T:
         return jax.lax.fori_loop(0, n, step, start)
@@ -54,7 +55,7 @@ def compact_loop(n: int, step: Callable[[Any, T], T], start: T) -> T:
 
 
 def _one_task(jaxpr: Any) -> Callable[..., list[Any]]:
-    """The program as one task, its constants first; where it is mapped over an axis, as it was written."""
+    """The program as one task, with its constants first; under `vmap`, as it was written."""
     count = len(jaxpr.constvars)
 
     def plain(*args: Any) -> list[Any]:
@@ -83,9 +84,9 @@ def _is_whole(equation: Any) -> bool:
 
 
 def search(unfinished: Callable[[T], Any], step: Callable[[T], T], start: T, most: int) -> T:
-    """step(… step(start)) while a point is unfinished, at most so many steps.
+    """step(… step(start)) while a point is unfinished, with at most `most` steps.
 
-    An accelerator, whose conditions wait for the host, makes them all, and finished points stay.
+    An accelerator, where conditions wait for the host, makes all steps, and finished points do not change.
     """
     if platform() != "cpu":
 
@@ -105,7 +106,7 @@ def search(unfinished: Callable[[T], Any], step: Callable[[T], T], start: T, mos
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations of a program, those of its loops, branches and calls too."""
+    """All equations of a program, including those of its loops, branches and calls."""
     for equation in jaxpr.eqns:
         yield equation
         for inner in core.jaxprs_in_params(equation.params):

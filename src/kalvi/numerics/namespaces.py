@@ -1,7 +1,7 @@
-"""One formula for NumPy and JAX: the arrays it is given decide which of the two computes it.
+"""One formula for NumPy and JAX: its arrays decide which of the two computes it.
 
-Predictions are made with NumPy wherever the parameters are in the memory of the host. They then need
-neither JAX's backend, whose threads do not survive a fork, nor a compilation before the first row.
+Predictions use NumPy if the parameters are in the memory of the host. They then need neither JAX's backend,
+whose threads do not survive a fork, nor a compilation before the first row.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from jaxtyping import Float
 from kalvi.numerics.platforms import is_traced_for_numpy
 from kalvi.system.forks import refuse_inherited_backend
 
-if TYPE_CHECKING:  # checkers would have the libraries told apart in every formula
+if TYPE_CHECKING:  # type checkers would make every formula distinguish the libraries
     AnyArray = Any
     Scalar = Any
     Values = Any
@@ -30,17 +30,17 @@ else:
 of any shape."""
 
 Setting = Values
-"""A number of a rule that a program computes with: a new value makes no new program."""
+"""A number of a rule that a program computes with: a new value needs no new program."""
 
 T = TypeVar("T")
 
 WRITTEN_OUT = 8
-"""Programs for NumPy have loops of up to so many steps written out: indices are then numbers."""
+"""In programs for NumPy, loops of up to so many steps are written out, so that indices are numbers."""
 
 
 def is_jax(*values: Any) -> bool:
     """Whether any of the values, or of their parts, is an array of JAX."""
-    others = [value for value in values if type(value) is not np.ndarray]  # most are, and soon told
+    others = [value for value in values if type(value) is not np.ndarray]  # the usual case, first
     return has_jax(jax.tree.leaves(others))
 
 
@@ -70,19 +70,20 @@ def scipy_of(*arrays: Any) -> Any:
 
 
 def as_setting(value: Any) -> Any:
-    """A setting as what a program computes with: an array as it is, any other number as a float."""
+    """A setting in the form that a program computes with: an array unchanged, any other number as a
+    float."""
     if value is None or is_array(value):
         return value
     return float(value) if np.ndim(value) == 0 else np.asarray(value, float)
 
 
 def as_array(value: Any) -> AnyArray:
-    """The value as an array of JAX; one of NumPy stays what it is."""
+    """The value as an array of JAX, unless it is a NumPy array."""
     return value if isinstance(value, np.ndarray) else on_device(value)
 
 
 def repeat(n: int, step: Callable[[Any, T], T], start: T) -> T:
-    """step(n − 1, … step(1, step(0, start))), as a loop of JAX if the start is made of its arrays."""
+    """step(n − 1, … step(1, step(0, start))), as a loop of JAX if the start has JAX arrays."""
     if is_jax(start) and not (is_traced_for_numpy() and n <= WRITTEN_OUT):
         return jax.lax.fori_loop(0, n, step, start)
     for i in range(n):
@@ -91,21 +92,22 @@ def repeat(n: int, step: Callable[[Any, T], T], start: T) -> T:
 
 
 def choose(flag: Any, yes: Callable[[], T], no: Callable[[], T]) -> T:
-    """yes() if the flag is true, otherwise no(), and never both; a branch of JAX if the flag is its."""
+    """yes() if the flag is true, otherwise no(), never both; a branch of JAX if the flag is a JAX array."""
     if is_jax(flag):
         return jax.lax.cond(flag, yes, no)
     return yes() if flag else no()
 
 
 def map_blocks(function: Callable[[Any], Any], blocks: AnyArray) -> AnyArray:
-    """The function of each block in turn, stacked."""
+    """The results of the function for each block in turn, stacked."""
     if is_jax(blocks):
         return jax.lax.map(function, blocks)
     return np.stack([function(block) for block in blocks])
 
 
 def on_host(tree: T) -> T:
-    """The tree with NumPy arrays in place of JAX's, unless these are on an accelerator or many devices."""
+    """The tree with NumPy arrays in place of JAX arrays, except those on an accelerator or several
+    devices."""
     arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
     if all(_in_memory(leaf) for leaf in arrays):
         return jax.tree.map(lambda leaf: np.asarray(leaf) if is_jax(leaf) else leaf, tree)
@@ -113,7 +115,7 @@ def on_host(tree: T) -> T:
 
 
 def on_device(tree: T) -> T:
-    """The tree with JAX's arrays in place of NumPy's; the same tree if there are none."""
+    """The tree with JAX arrays in place of NumPy arrays; the same tree if it has none."""
     refuse_inherited_backend()
     if all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)):
         return tree

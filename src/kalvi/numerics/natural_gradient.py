@@ -18,11 +18,11 @@ stops the ascent.
 
 Rounding. The terms of a row's log-likelihood may be far larger than their sum (y f − e^f − log y!, of a
 count of 10⁷, is −9 of terms of 10⁸). The bound is known only to eps times the norm of the terms' sizes tᵢ.
-That says nothing of how well the gradient is known: its terms of row i, |gᵢ| and γᵢ times the size sᵢ of
+That says nothing about the accuracy of the gradient: its terms of row i, |gᵢ| and γᵢ times the size sᵢ of
 the predictor, are rounded to eps each, which changes the norm by eps² Σ vᵢ (|gᵢ| + γᵢ sᵢ)². Rounding each
 entry of Λ and of its factors by eps √(Λⱼⱼ Λₖₖ), and h by as much times m, changes it by eps² (τ s² + τ²/2),
 τ = Σ Σⱼⱼ Λⱼⱼ and s = Σ √Λₖₖ |mₖ|. Below the sum of these the norm is noise, and the ascent has converged.
-Where a fall of the bound is within its rounding, a step is taken if it lowers the norm.
+If the bound falls by no more than its rounding error, a step is accepted if it lowers the norm.
 """
 
 from abc import abstractmethod
@@ -54,7 +54,7 @@ because the greedy target of a row takes the others as fixed: rows that share a 
 
 
 class Rounding(NamedTuple):
-    """The squared error that rounding puts on a bound and that on its gap, in units of eps²."""
+    """The squared rounding errors of a bound and of its gap, in units of eps²."""
 
     bound: Scalar | float = 0.0  # Σ t²
     gap: Scalar | float = 0.0  # Σ v (|g| + γ s)²
@@ -149,7 +149,7 @@ def rounding_of(
     var: Float[Array, "n *cc"],
 ) -> Rounding:
     """The `Rounding` of rows, given their expected terms and the size and variance of their predictors."""
-    if gradient.ndim == 2:  # several predictors: sum |γ| along its rows, keep the variances alone
+    if gradient.ndim == 2:  # several predictors: sum |γ| along its rows, keep only the variances
         curvature, var = jnp.sum(jnp.abs(curvature), axis=2), jnp.einsum("ncc->nc", var)
     terms = jnp.abs(gradient) + jnp.abs(curvature) * (1 + size + jnp.sqrt(var))
     total = (terms + jnp.abs(gradient) * size).reshape(len(value), -1).sum(axis=1)
@@ -216,7 +216,7 @@ def begin(
 def turn(
     climb: Climb, there: AscentIterate, rows: Scalar, roughness: float | Scalar = 0.0
 ) -> Climb:
-    """Accept or refuse the iterate `there`, which was proposed last, and propose the next.
+    """Accept or reject the iterate `there`, which was proposed last, and propose the next.
 
     `rows` is the total weight of the data, and `roughness` the error of the integrals, relative to the
     bound or to a nat a row.
@@ -338,7 +338,7 @@ def _remember(
     rising: Bool[Array, ""],
     greedy: Bool[Array, ""],
 ) -> StepHistory:
-    """The history with one more step; an empty history where the step was refused."""
+    """The history with one more step; an empty history if the step was rejected."""
 
     def push(rows: Float[Array, "k n"], new: Float[Array, " n"]) -> Float[Array, "k n"]:
         return jnp.concatenate([new[None], rows[:-1]])
@@ -357,7 +357,7 @@ def _remember(
 def _step(
     here: AscentIterate, history: StepHistory, length: Scalar, greedy: Bool[Array, ""]
 ) -> Float[Array, " n"]:
-    """The next natural parameters by Anderson's method; a plain step where the history is empty."""
+    """The next natural parameters by Anderson's method; a plain step if the history is empty."""
     changes = history.whitened_changes
     gram = changes @ changes.T
     ridge = RIDGE * jnp.trace(gram) + jnp.finfo(gram.dtype).tiny

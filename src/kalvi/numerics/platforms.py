@@ -1,4 +1,4 @@
-"""What kind of machine a program is traced for, known before it is traced."""
+"""The platform that a program is traced for, known before the tracing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ def platform() -> str:
 
 
 def is_traced_for_numpy() -> bool:
-    """Whether NumPy is to run the program that is traced here."""
+    """Whether NumPy will run the program that is being traced."""
     return _for_numpy.get()
 
 
 @contextmanager
 def traced_for_numpy() -> Iterator[None]:
-    """A context in which programs are traced that NumPy is to run."""
+    """A context for tracing programs that NumPy will run."""
     token = _for_numpy.set(True)
     try:
         yield

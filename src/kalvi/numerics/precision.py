@@ -1,4 +1,4 @@
-"""float64 for whoever asks, without touching JAX's global setting."""
+"""float64 where it is needed, without changing JAX's global setting."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 @contextmanager
 def matching_precision(dtype: Any) -> Iterator[None]:
-    """A context of the library's own work in which arrays of `dtype` keep it: 64-bit JAX if it is float64.
+    """A context for the library's computations in which arrays of `dtype` keep it: 64-bit JAX for float64.
 
-    What is compiled within is kept on disk.
+    Programs compiled within are kept on disk.
     """
     with cached_programs(), jax.enable_x64(np.dtype(dtype) == np.float64):
         yield
@@ -30,9 +30,9 @@ def matching_precision(dtype: Any) -> Iterator[None]:
 def full_precision_products():
     """A context in which float32 matrix products keep their 24 bits, on accelerators too.
 
-    There JAX would round the factors to 11 bits. Six products of their 8-bit parts on the tensor cores
-    give all of them back, faster than plain float32. (Nine, which JAX offers too, are done as one product
-    of 11 bits in some programs, without a word.)
+    By default JAX rounds the factors there to 11 bits. Six products of their 8-bit parts on the tensor
+    cores restore all bits, faster than plain float32. (JAX also offers nine products, but in some programs
+    it silently replaces them by one product of 11 bits.)
     """
     tensor_cores = platform() == "gpu" and not has_doubles()
     return jax.default_matmul_precision("BF16_BF16_F32_X6" if tensor_cores else "highest")
@@ -40,16 +40,16 @@ def full_precision_products():
 
 @contextmanager
 def in_double() -> Iterator[None]:
-    """A context in which part of a computation is in float64, also inside a program of float32.
+    """A context in which part of a computation is in float64, even inside a program of float32.
 
-    Nothing is rounded in its products; on accelerators too.
+    Its products have full precision, on accelerators too.
     """
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         yield
 
 
 def has_doubles() -> bool:
-    """Whether this is 64-bit JAX."""
+    """Whether JAX is in 64-bit mode here."""
     return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
 
@@ -59,9 +59,9 @@ def is_traced(value: Any) -> bool:
 
 
 def own_precision(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Run a method of something with a `mean` in the precision of that mean.
+    """Decorate a method of an object with a `mean` to run in the precision of that mean.
 
-    Inside a traced computation the caller's precision already rules and nothing is done.
+    Inside a traced computation the caller's precision is kept.
     """
 
     @wraps(method)

@@ -1,12 +1,13 @@
-"""Compiled programs on disk, so that a second process need not compile what a first one did.
+"""Compiled programs on disk, so that a later process need not compile them again.
 
-JAX has such a cache, but only for a whole process: whoever turns it on turns it on for everybody. So what
-stands in its place here exists only while kalvi computes, answers only the threads that compute for kalvi,
-and changes no setting. Who has given JAX a cache of their own keeps it, for the programs of kalvi too.
+JAX has such a cache, but only for the whole process: turning it on would affect all users of JAX in the
+process. The replacement here is in place only while kalvi computes, answers only the threads that compute
+for kalvi, and changes no setting. If the user has turned on JAX's own cache, that one is used, for the
+programs of kalvi too.
 
-KALVI_CACHE=off in the environment turns it off, KALVI_CACHE=/some/folder moves it. In the user's cache
-folder, a cache that cannot be written to is passed over in silence, as in a container without a home; in a
-folder that was named, with a warning.
+KALVI_CACHE=off in the environment turns the cache off, KALVI_CACHE=/some/folder moves it. If the cache
+cannot be written to, nothing is kept: silently in the user's cache folder, as in a container without a
+home, and with a warning in a folder that was named.
 """
 
 import os
@@ -28,16 +29,17 @@ from kalvi.system.bounded_folder import BoundedFolder
 VARIABLE, OFF = "KALVI_CACHE", "off"
 """The environment variable that moves the cache, and the word that turns it off."""
 MOST_BYTES = 2**28
-"""The size of the folder: some thousand programs, of which the largest have 1 MB."""
+"""The largest size of the folder: about a thousand programs, of up to 1 MB."""
 
 
 class _Programs:
-    """What JAX asks for programs while kalvi computes. It answers the threads in `threads` alone."""
+    """The object that JAX asks for programs while kalvi computes. It answers only the threads in
+    `threads`."""
 
     def __init__(self, folder: BoundedFolder, named: bool):
         self.folder = folder
-        self._path = folder.path  # which JAX logs when it lets go of a cache
-        self.named = named  # by the user, who wants to know if it does not work
+        self._path = folder.path  # JAX logs it when it closes a cache
+        self.named = named  # by the user, who is warned if it does not work
         self.threads: set[int] = set()
 
     def get(self, key: str) -> bytes | None:
@@ -64,9 +66,9 @@ class _Programs:
 
 
 class cached_programs:
-    """A context within which what this thread compiles is taken from the folder, or written to it.
+    """A context in which programs of this thread are read from the folder, or compiled and written to it.
 
-    Two threads that enter and leave at once may lose an answer, which costs a compilation and no more.
+    If one thread leaves while another enters, an answer may be lost, which only costs a compilation.
     """
 
     def __enter__(self) -> None:
@@ -104,7 +106,7 @@ def _programs() -> _Programs | None:
 
 
 def _users_folder() -> Path | None:
-    """The user's cache folder; None of a user who has no home."""
+    """The user's cache folder; None if the user has no home."""
     try:
         path = user_cache_path("kalvi", appauthor=False)
     except RuntimeError:  # older versions of platformdirs give "~/.cache"
@@ -113,7 +115,7 @@ def _users_folder() -> Path | None:
 
 
 def _file_name(key: str) -> str:
-    """JAX's key says all about a program but which processor it is for; homes may be shared by several."""
+    """The name of a file: JAX's key lacks only the kind of processor, and machines may share a home."""
     return blake2b(f"{key} {_processor()}".encode(), digest_size=20).hexdigest()
 
 

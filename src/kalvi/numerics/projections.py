@@ -1,12 +1,12 @@
-"""Factor-analysis projections: a matrix of higher rank brought back to W Wᵀ + diag ψ, in KL.
+"""Factor-analysis projections: the approximation of a matrix of higher rank by W Wᵀ + diag ψ, in KL.
 
 Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian approximation",
 Algorithm 1 and eq. 27. The target is
 
     S = α (W Wᵀ + Ψ) + Xᵀ diag(γ) X = Z Zᵀ + Ψ₀,     Z = [√α W, Xᵀ √γ]  (d × q, q = p + b),  Ψ₀ = α Ψ.
 
-Where an observation has c rows, its curvature is a c × c matrix and √γ is block diagonal with a root of
-each, R Rᵀ = γ; nothing else changes.
+If an observation has c rows, its curvature is a c × c matrix, and √γ is block diagonal with a root of each,
+R Rᵀ = γ; nothing else changes.
 
 Every projection starts from K = Z V_p, W₁ = K √(1 − f), ψ₁ = ψ₀ + rowsum((Z Q)²) + rowsum(f K²):
 
@@ -15,22 +15,22 @@ Every projection starts from K = Z V_p, W₁ = K √(1 − f), ψ₁ = ψ₀ + r
             kept directions too, and over many blocks that makes factors of noise. So f = τ/λ, with τ the
             mean of the d − p discarded eigenvalues: the optimal W for the best multiple of Ψ₀, 1 + τ
             (probabilistic PCA in that metric), then the optimal ψ. Either way diag(W Wᵀ + Ψ) = diag(S), ψ
-            never falls, a target of rank p is met exactly and W = 0 is no trap.
+            never decreases, a target of rank p is met exactly, and W = 0 is a good start.
     EM      the paper's first inner loop, collapsed: with M = I + Wᵀ Ψ⁻¹ W, C = M⁻¹ Wᵀ Ψ⁻¹ X and
             L Lᵀ = I + Cᵀ C, it is Q = [−C; I] L^{-T}, V_p = [I; 0] + Q L⁻¹ Cᵀ, f = 0. EM never fills an
             empty column of W, so a block that meets one takes the eigen start.
 
-and goes on with EM iterations. One of them, from (W₁, ψ₁) with U = W₁/ψ₁, needs the sums over d
+and continues with EM iterations. One iteration, from (W₁, ψ₁) with U = W₁/ψ₁, needs the sums over d
 
     H = W₁ᵀ U,   J = Uᵀ Ψ₀ U,   Y = Zᵀ U,      M = I + H,   Θ = M⁻¹ + M⁻¹ (Yᵀ Y + J) M⁻¹,
 
-and then acts row by row, ψ in Joseph form, a sum of squares up to rounding, never below ψ₀ψ₁/(ψ₀ + ψ₁):
+and then acts row by row. ψ is in Joseph form, a sum of squares up to rounding and at least ψ₀ψ₁/(ψ₀ + ψ₁):
 
     W₂ = (Z Y + (ψ₀/ψ₁) W₁) M⁻¹ Θ⁻¹,
     ψ₂ = rowsum((Z − W₂ M⁻¹ Yᵀ)²) + ψ₀ (1 − 2 rowsum(W₂ ∘ U M⁻¹)) + rowsum(W₂ ∘ W₂ (M⁻¹ J M⁻¹ + M⁻¹)).
 
-All of it sweeps over the d rows a chunk at a time (`linalg.sweep`). Iterates are not kept but made again
-from Z in each sweep, and W is overwritten in the last: memory is one W and a chunk.
+All of this sweeps over the d rows one chunk at a time (`linalg.sweep`). Iterates are not kept, but computed
+again from Z in each sweep, and the last sweep overwrites W: memory is one W and a chunk.
 """
 
 from abc import abstractmethod
@@ -47,12 +47,11 @@ from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.platforms import platform
 
 LEAK = 1e-8
-"""Rounded eigenvectors leak eps² λ of the strongest kept direction into ψ, relative to it; where that is
-more than this share, the dropped part is made orthogonal to the kept one once more."""
+"""Rounded eigenvectors leak a share of eps² λ of the strongest kept direction into ψ; if that is more than
+this, the dropped part is made orthogonal to the kept one once more."""
 DIFFERENCE = 1e-9
-"""Where eps λ is below this share of ψ, or eps times the sum of squares of every row of Z is below it or an
-ulp of ψ, the dropped part of ψ is taken as a difference of squares, which saves a product as large as the
-block."""
+"""If eps λ, or eps times the sum of squares of every row of Z, is below this share of ψ or an ulp of ψ, the
+dropped part of ψ is a difference of squares, which saves a product as large as the block."""
 
 Factor = Float[AnyArray, "d p"]
 Diag = Float[AnyArray, " d"]
@@ -60,10 +59,10 @@ Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n block
 
 
 def _fused(factor: Factor, x: Float[AnyArray, "b d"]) -> Any:
-    """The kernels for these arrays; None where there is none."""
+    """The kernels for these arrays; None if there are none."""
     if platform() != "gpu":
         return None
-    from kalvi.numerics import fused_sweeps  # Pallas, which takes long to import
+    from kalvi.numerics import fused_sweeps  # imports Pallas, which takes long
 
     return fused_sweeps if fused_sweeps.serves(factor, x) else None
 
@@ -77,7 +76,7 @@ class Gram(NamedTuple):
 
 
 def gram(factor: Factor, diag: Diag, x: Float[AnyArray, "b d"], whole: bool = True) -> Gram:
-    """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts; the last is left at zero unless the whole is wanted."""
+    """[W, Xᵀ]ᵀ Ψ⁻¹ [W, Xᵀ], in its three parts; the last is zero unless `whole`."""
 
     def visit(total, read, wide, _, fresh):
         w, weight = read[0], fresh / read[1]
@@ -108,7 +107,7 @@ class ProjectionTarget(NamedTuple):
 
 
 class _FirstIterate(NamedTuple):
-    """The matrices of the first iterate; where nothing is dropped, ψ₁ = ψ before it was scaled."""
+    """The matrices of the first iterate; if nothing is dropped, ψ₁ is ψ before it was scaled."""
 
     kept: Float[Array, "q p"]
     shared: Float[Array, " p"]  # f
@@ -180,13 +179,13 @@ def _target_columns(scale, keep, w, diag, x) -> _TargetColumns:
 
 
 class Plan(NamedTuple):
-    """A projection ready to be carried out on any rows of the factor and the diag."""
+    """A projection that can be applied to any rows of the factor and the diag."""
 
     scale: Scale
     keep: Float[Array, ""] | None
     start: _FirstIterate
     done: tuple[_EMStep, ...] = ()
-    diags: tuple[Diag, ...] = ()  # what each step started from
+    diags: tuple[Diag, ...] = ()  # the diag from which each step started
 
     def rows(
         self,
@@ -195,7 +194,7 @@ class Plan(NamedTuple):
         x: Float[Array, "b c"],
         diags: tuple[Float[Array, " c"], ...],
     ) -> tuple[Float[Array, "c p"], Float[Array, " c"]]:
-        """The projected rows, from those of the target and of `diags`."""
+        """The projected rows, from the same rows of the target and of `diags`."""
         z = _target_columns(self.scale, self.keep, w, diag, x)
         factor, first = self.start.iterate(z, diag)
         before = factor
@@ -208,7 +207,7 @@ class Plan(NamedTuple):
 
 
 class Projection(eqx.Module):
-    """A way from a target back to W Wᵀ + diag ψ with as many columns as before."""
+    """A method to approximate a target by W Wᵀ + diag ψ with as many columns as before."""
 
     @abstractmethod
     def start(self, target: ProjectionTarget) -> _FirstIterate:
@@ -216,7 +215,7 @@ class Projection(eqx.Module):
 
     @abstractmethod
     def steps(self, target: ProjectionTarget) -> int:
-        """How many EM iterations follow it."""
+        """The number of EM iterations that follow it."""
 
     def __call__(self, target: ProjectionTarget) -> tuple[Factor, Diag]:
         """The projected factor and diag."""
@@ -229,7 +228,7 @@ class Projection(eqx.Module):
         return linalg.sweep(visit, None, plan.diags, target.x, (target.factor, target.diag))[1]
 
     def plan(self, target: ProjectionTarget) -> "Plan":
-        """All that is needed to project the factor and the diag row by row."""
+        """The plan by which the factor and the diag are projected row by row."""
         plan = Plan(target.scale, target.keep, self.start(target))
         for _ in range(self.steps(target)):
             plan = _add_step(plan, target)
@@ -237,9 +236,9 @@ class Projection(eqx.Module):
 
 
 class Eigen(Projection):
-    """The eigen projection, exact for a target of rank p, then `polish` EM iterations.
+    """The eigen projection, exact for a target of rank p, followed by `polish` EM iterations.
 
-    `shrink=False` keeps the leading eigenvectors whole.
+    `shrink=False` keeps the leading eigenvalues at their full size.
     """
 
     polish: int = eqx.field(static=True, default=0)
@@ -285,12 +284,12 @@ class Leading(NamedTuple):
     kept: Float[Array, "q p"]
     dropped: Float[Array, "q b"]
     shared: Float[Array, " p"]  # f
-    inverse: Float[Array, " p"]  # of the eigenvalues kept, 0 of those that are 0
+    inverse: Float[Array, " p"]  # of the eigenvalues that are kept; 0 for an eigenvalue of 0
     largest: Float[Array, ""]
 
 
 def leading(gram: Float[Array, "q q"], p: int, d: int, shrink: bool) -> Leading:
-    """The p leading eigenvectors, and how much of each a Gaussian of d parameters gives to the diagonal."""
+    """The p leading eigenvectors, and the share f of each, for d parameters, that goes to the diagonal."""
     values, vectors = jnp.linalg.eigh(gram)
     eps, b = jnp.finfo(values.dtype).eps, len(values) - p
     values = jnp.where(values > (p + b) * eps * values[-1], values, 0)  # the others are rounding
@@ -320,7 +319,7 @@ def _eigen_start(target: ProjectionTarget, shrink: bool) -> _FirstIterate:
 
 
 def _rounds_little(target: ProjectionTarget) -> Bool[Array, ""]:
-    """Whether every row's rowsum(Z²) is so small that its rounding is none of ψ₀."""
+    """Whether the rounding of rowsum(Z²) is negligible in ψ₀ for every row."""
     most = max(DIFFERENCE / float(jnp.finfo(target.diag.dtype).eps), 1 / 4)
 
     def visit(total, read, wide, _, fresh):
@@ -358,7 +357,7 @@ def scaled_gram(gram: Gram, scale: Scale) -> Float[Array, "q q"]:
 
 
 def _overlap(target: ProjectionTarget, start: _FirstIterate) -> Float[Array, "p b"]:
-    """(Z kept)ᵀ Ψ₀⁻¹ (Z dropped): zero but for rounding."""
+    """(Z kept)ᵀ Ψ₀⁻¹ (Z dropped): zero up to rounding."""
     assert start.dropped is not None
     dropped = start.dropped
 
@@ -380,7 +379,7 @@ class _EMSums(NamedTuple):
 
 
 def _add_step(plan: Plan, target: ProjectionTarget) -> Plan:
-    """The plan with one EM iteration more: a sweep for its sums."""
+    """The plan with one more EM iteration, whose sums take a sweep."""
 
     def visit(total, read, wide, _, fresh):
         w, diag, diags = read
@@ -399,7 +398,7 @@ def _add_step(plan: Plan, target: ProjectionTarget) -> Plan:
 
 
 def _joseph(z: _TargetColumns, step: _EMStep, before, diag, factor) -> Float[Array, " c"]:
-    """ψ of the new factor, never below what exact arithmetic allows."""
+    """The ψ that belongs to the new factor, at least as large as in exact arithmetic."""
     p = z.factor.shape[1]
     residual = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
     rows = linalg.scale_blocks_transposed(z.scale, z.x)

@@ -1,14 +1,13 @@
-"""The parameters of a model, of whatever kind, as one flat vector, and back.
+"""The parameters of any model as one flat vector, and back.
 
-A pytree is anything whose leaves are arrays: a NumPy vector, nested dictionaries (Flax), an Equinox module,
-and from PyTorch a `state_dict()`, `parameters()` or `named_parameters()`. `Flattener` is made once from the
-first; it flattens every later one of the same structure and unflattens a vector into the same kind.
+A pytree is anything with arrays as leaves: a NumPy vector, nested dictionaries (Flax), an Equinox module,
+or a `state_dict()`, `parameters()` or `named_parameters()` of PyTorch. A `Flattener` is made from a first
+pytree. It flattens later ones of the same structure, and unflattens a vector into the same kind.
 
 Floating leaves make up the vector, in the order of the pytree. Everything else (functions, masks, counters
-such as PyTorch's `num_batches_tracked`) is carried: `unflatten` puts back that of the first pytree,
-untouched. The vector is float64 if a leaf is, and float32 otherwise: half precision is too coarse for
-averages. PyTorch is never imported unless one of its tensors is given; they come in through DLPack,
-without a copy.
+such as PyTorch's `num_batches_tracked`) is carried along: `unflatten` puts back the values of the first
+pytree. The vector is float64 if a leaf is, and otherwise float32: half precision is too coarse for
+averages. PyTorch is imported only if a tensor is given; tensors are read through DLPack, without a copy.
 """
 
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ from jaxtyping import Array, Float
 from kalvi.numerics.precision import is_traced, matching_precision
 
 SHOWN = 3
-"""How many leaves a message names."""
+"""The most leaves that a message names."""
 
 
 class Leaf(NamedTuple):
-    """The place of a floating leaf in the vector."""
+    """The position of a floating leaf in the vector."""
 
     name: str
     start: int
@@ -37,17 +36,17 @@ class Leaf(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next one starts."""
+        """The start of the next leaf."""
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def form(self) -> str:
-        """What must not change."""
+        """The properties of the leaf that must not change."""
         return f"{self.dtype}{list(self.shape)}"
 
 
 class Flattener:
-    """How a pytree lies in a flat vector.
+    """The layout of a pytree in a flat vector.
 
     Parameters
     ----------
@@ -85,7 +84,8 @@ class Flattener:
         self.dtype = np.dtype(np.float64 if wide else np.float32)
 
     def flatten(self, tree: Any) -> Float[Array, " d"]:
-        """The floating leaves as one vector; refuses another structure, and numbers that are not finite."""
+        """The floating leaves as one vector; a different structure or numbers that are not finite are
+        refused."""
         named, _ = _named_leaves(consume_generator(tree))
         floating = [(name, leaf) for name, leaf in named if _is_floating(leaf)]
         self._check_structure([_describe_leaf(name, leaf, 0) for name, leaf in floating])
@@ -99,7 +99,7 @@ class Flattener:
         return vector
 
     def unflatten(self, vector: Float[Any, " d"]) -> Any:
-        """The pytree with these parameters, of the kind of the first; inside `jit`, of JAX arrays."""
+        """The pytree with these parameters, of the same kind as the first; with JAX arrays inside `jit`."""
         if np.shape(vector) != (self.size,):
             raise ValueError(
                 f"these parameters are a vector of shape ({self.size},); got {np.shape(vector)}."
@@ -117,7 +117,7 @@ class Flattener:
         return jax.tree.unflatten(self._structure, leaves)
 
     def _join(self, arrays: list[Any]) -> np.ndarray:
-        """One copy, into place."""
+        """The arrays as one vector, with a single copy."""
         vector = np.empty(self.size, self.dtype)
         for slot, array in zip(self._leaves, arrays, strict=True):
             vector[slot.start : slot.end].reshape(slot.shape)[...] = np.asarray(array)
@@ -151,7 +151,8 @@ class Flattener:
 
 
 def consume_generator(tree: Any) -> Any:
-    """A generator, such as PyTorch's, as a list, or as a dictionary where it gives names as well."""
+    """The items of a generator, such as PyTorch's, as a list, or as a dictionary if it yields names as
+    well."""
     if not isinstance(tree, Iterator):
         return tree
     items = list(tree)
@@ -186,7 +187,7 @@ def _describe_leaf(name: str, leaf: Any, start: int) -> Leaf:
 
 
 def _array(leaf: Any) -> Any:
-    """A view of a leaf as an array; NumPy knows no bfloat16 tensors."""
+    """A view of a leaf as an array; NumPy has no bfloat16 tensors."""
     if not _is_tensor(leaf):
         return leaf
     tensor = leaf.detach()
@@ -201,7 +202,7 @@ def _on_host(array: Any) -> bool:
 
 
 def _restore_leaf(leaf: Leaf, part: Any, traced: bool) -> Any:
-    """A leaf in memory of its own."""
+    """A leaf in its own memory."""
     if traced or (leaf.device is None and not leaf.numpy):
         return jnp.array(part).reshape(leaf.shape).astype(leaf.dtype)
     part = np.asarray(part).reshape(leaf.shape)

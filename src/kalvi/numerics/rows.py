@@ -1,8 +1,8 @@
 """The rows J = ∂f/∂θ of n observations with c predictors each, as an operator.
 
-What belongs to an observation is a number where c is 1, and otherwise a vector or a c × c matrix: arrays of
-shape (n,), or (n, c) and (n, c, c). J times a vector of parameters, Jᵀ times numbers of observations and
-sums Σ Jᵢᵀ Γᵢ Jᵢ are taken here, so that a rule need not tell the two apart.
+The values of an observation are numbers if c is 1, and otherwise vectors or c × c matrices: arrays of shape
+(n,), or (n, c) and (n, c, c). J times a vector of parameters, Jᵀ times values of observations and sums Σ
+Jᵢᵀ Γᵢ Jᵢ are computed here, so that a rule need not distinguish the two cases.
 """
 
 from abc import abstractmethod
@@ -23,7 +23,7 @@ Curvature = Float[AnyArray, "n *cc"]
 Matrix = Rows
 
 BLOCK = 8
-"""Observations whose covariances with each other are made as well where rows are not written out."""
+"""If rows are not written out, the covariances between so many observations are computed together."""
 
 
 class JacobianRows(eqx.Module):
@@ -33,14 +33,14 @@ class JacobianRows(eqx.Module):
 
         @property
         def outputs(self) -> int:
-            """c."""
+            """c, the number of predictors of an observation."""
             ...
     else:
         outputs: eqx.AbstractVar[int]
 
     @abstractmethod
     def matrix(self) -> Matrix:
-        """J written out: c rows for the first observation, then c for the next."""
+        """J as a matrix: c rows for the first observation, then c for the next."""
 
     @abstractmethod
     def times(self, v: Float[AnyArray, "d *k"]) -> PerObservation:
@@ -93,7 +93,7 @@ class DenseRows(JacobianRows):
 
 
 class RepeatedRows(JacobianRows):
-    """I ⊗ x: the same inputs for each of c ≥ 2 outputs, whose parameters lie one after the other."""
+    """I ⊗ x: the same inputs for each of c ≥ 2 outputs, whose parameters follow one another."""
 
     x: Float[AnyArray, "n i"]
     outputs: int = eqx.field(static=True)
@@ -108,7 +108,7 @@ class RepeatedRows(JacobianRows):
         return rows.reshape(n * self.outputs, dim)
 
     def _sharded_matrix(self) -> Matrix:
-        """The matrix where d is spread over devices: each has x whole and makes the columns it holds."""
+        """The matrix if d is spread over devices: each has all of x and makes its own columns."""
         (n, width), c = self.x.shape, self.outputs
         own = c * width // sharding.device_count()
 
@@ -152,7 +152,7 @@ class RepeatedRows(JacobianRows):
 
 
 class SparseInputs(JacobianRows):
-    """I ⊗ x for sparse inputs of one output or several, never written out."""
+    """I ⊗ x for sparse inputs and one output or several, never written out."""
 
     x: SparseRows
     outputs: int = eqx.field(static=True, default=1)
@@ -226,7 +226,7 @@ def apply_curvature(curvature: Curvature, v: PerObservation) -> PerObservation:
 
 
 def group_covariances(cov: Float[AnyArray, "nc nc"], c: int) -> Float[AnyArray, "n c c"]:
-    """The covariance of each c rows by themselves, given that of all of them."""
+    """The covariances within each group of c rows, given the covariance of all rows."""
     n = cov.shape[0] // c
     return namespace_of(cov).einsum("ncnk->nck", cov.reshape(n, c, n, c))
 

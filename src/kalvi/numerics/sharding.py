@@ -1,21 +1,22 @@
-"""Parameters spread over devices: every one holds its share of the d rows of long arrays.
+"""Parameters spread over devices: each device holds its share of the d rows of long arrays.
 
-A low-rank Gaussian meets its rows through sums over d alone, Gram matrices of p + b columns, so d can be
-cut into as many pieces as there are devices:
+A low-rank Gaussian needs a block of rows only through sums over d, Gram matrices of p + b columns. So d can
+be cut into as many pieces as there are devices:
 
     mean, diag (d,) and factor (d, p)   cut along d        NamedSharding(mesh, P("parameters"))
     a block of rows x (b, d)            cut along d        NamedSharding(mesh, P(None, "parameters"))
     everything of size p and b          on every device
 
-A sum over d is a sum on every device and then one over the devices (`psum` of p × p numbers); what follows
-acts row by row on what a device holds. The code is the same with one device and with many: inside `over`,
-the loops over d (`linalg.sweep`) run on every device over its own rows, and the compiler cuts the rest.
+A sum over d is a sum on every device and then one over the devices (`psum` of p × p numbers). Everything
+else acts row by row on the share of each device. The code is the same for one device and for many: inside
+`over`, the loops over d (`linalg.sweep`) run on every device over its own rows, and the compiler
+distributes the rest.
 
     with kalvi.sharding.over():                        # all devices, of all processes
         prior = kalvi.sharding.spread(lambda: kalvi.LowRankPrecision(...))
         state = kalvi.fit(rule, prior, batches)        # batches through kalvi.sharding.columns
 
-Several hosts: call `jax.distributed.initialize` first, in every process the same program.
+On several hosts, run the same program in every process and call `jax.distributed.initialize` first.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,9 +41,9 @@ Tree = TypeVar("Tree")
 
 @contextmanager
 def over(devices: Any = None) -> Iterator[Mesh]:
-    """A context in which parameters are spread over `devices`: all there are, the first so many, or these.
+    """A context in which parameters are spread over `devices`: all (None), a number of them, or a list.
 
-    Inside it, priors are made with `spread`, blocks of rows with `columns`; estimators with a `rank` do so
+    Inside it, make priors with `spread` and blocks of rows with `columns`; estimators with a `rank` do this
     themselves. The number of parameters must be a multiple of the number of devices.
     """
     there = jax.devices()
@@ -59,7 +60,8 @@ def over(devices: Any = None) -> Iterator[Mesh]:
 
 
 def device_count() -> int:
-    """How many devices share the parameters here: 1 outside `over`, and inside a device's own part."""
+    """The number of devices that share the parameters here: 1 outside `over` and in the code of one
+    device."""
     mesh = jax.sharding.get_abstract_mesh()
     return 1 if mesh.empty or AXIS in mesh.manual_axes else mesh.shape.get(AXIS, 1)
 
@@ -80,10 +82,10 @@ def check_splits(dim: int, whose: str) -> None:
 
 
 def spread(made: Any) -> Any:
-    """A Gaussian, or a state with a `posterior`, its long arrays cut along d, the others on every device.
+    """Spread a Gaussian, or a state with a `posterior`: its long arrays are cut along d, the others copied.
 
-    Given a function without arguments that makes it, each device makes its own part: the whole need not
-    fit one of them. In a run of several processes all must make the same.
+    If `made` is a function without arguments that makes it, each device makes its own part, and the whole
+    need not fit on one of them. In a run with several processes all must make the same Gaussian.
     """
     whole: Any = eqx.filter_eval_shape(made) if callable(made) else made
     dim = getattr(whole, "posterior", whole).mean.shape[-1]
@@ -107,9 +109,9 @@ def spread(made: Any) -> Any:
 
 
 def columns(x: Any, shape: tuple[int, int] | None = None) -> AnyArray:
-    """Rows (b, d), spread over the devices where d is cut, and otherwise as they are.
+    """Rows (b, d), spread over the devices if d is cut, and otherwise unchanged.
 
-    `x` is an array, or a function that gives the part of two slices (rows, columns) of the whole `shape`:
+    `x` is an array, or a function of two slices (rows, columns) that gives this part of the whole `shape`;
     each process then makes only the columns of its own devices.
     """
     if callable(x) != (shape is not None):
@@ -121,12 +123,12 @@ def columns(x: Any, shape: tuple[int, int] | None = None) -> AnyArray:
 
 
 def rows(x: np.ndarray) -> AnyArray:
-    """A long array, spread over the devices where its rows are cut, and otherwise as it is."""
+    """A long array, spread over the devices if its rows are cut, and otherwise unchanged."""
     return _put(x, NamedSharding(_mesh(), ROWS)) if splits(len(x)) else x
 
 
 def zeros(shape: tuple[int, int], dtype: Any) -> AnyArray:
-    """Zeros, cut along their rows where they are cut, and nowhere whole."""
+    """Zeros, cut along their rows if these are cut, without ever existing as a whole."""
     if not splits(shape[0]):
         return np.zeros(shape, dtype)
 
@@ -139,7 +141,7 @@ def zeros(shape: tuple[int, int], dtype: Any) -> AnyArray:
 
 
 def gather(tree: Tree) -> Tree:
-    """All of it as NumPy arrays, in every process."""
+    """The tree with whole NumPy arrays, in every process."""
 
     def whole(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):
@@ -154,21 +156,21 @@ def gather(tree: Tree) -> Tree:
 
 
 def on_each_device(function: Callable, specs: Any, out: Any) -> Callable:
-    """The function run on every device over its own part of its arguments, cut as `specs` say.
+    """A function that runs `function` on every device, on its part of the arguments, cut as `specs` say.
 
-    What it takes from around it is on every device whole.
+    Values that it takes from outside are whole on every device.
     """
     mesh = jax.sharding.get_abstract_mesh()
     return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
 
 
 def sum_over_devices(tree: Tree) -> Tree:
-    """The sum over the devices of what each has, inside `on_each_device`."""
+    """The sum over the devices of the tree of each, inside `on_each_device`."""
     return jax.tree.map(lambda leaf: jax.lax.psum(leaf, AXIS), tree)
 
 
 def map_rows(function: Callable, *arrays: jax.Array) -> jax.Array:
-    """function(*arrays), which acts on the d rows of arrays one by one, on every device its own."""
+    """function(*arrays), which acts on each of the d rows separately; every device does its own rows."""
     if not splits(arrays[0].shape[0]):
         return function(*arrays)
     return on_each_device(function, (ROWS,) * len(arrays), ROWS)(*arrays)

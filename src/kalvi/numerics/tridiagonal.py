@@ -38,8 +38,8 @@ from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.platforms import platform
 
 FEWEST, MOST = 1024, 4096
-"""Pairs of blocks that are eliminated at once: a sixteenth of the blocks, but at least and at most so many.
-Fewer leave much of an accelerator idle, more make the last levels dear."""
+"""The pairs of blocks that are eliminated at once: a sixteenth of the blocks, but at least and at most
+these numbers. Fewer leave much of an accelerator idle, more make the last levels expensive."""
 
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
@@ -47,7 +47,7 @@ Sequence = Float[Array, "n k"]
 
 
 class Inverse(NamedTuple):
-    """The parts of Σ = Λ⁻¹ that are near its diagonal."""
+    """The parts of Σ = Λ⁻¹ near its diagonal."""
 
     cov: Float[Array, "n k k"]  # Σᵣᵣ
     lag: Float[Array, "m k k"]  # Σᵣ,ᵣ₊₁
@@ -61,7 +61,7 @@ def matvec(links: Links, loads: Loads, u: Sequence) -> Sequence:
 
 
 def spring(links: Links, u: Sequence) -> Sequence:
-    """The part of Λ u that the links make: zero for a constant sequence."""
+    """The part of Λ u due to the links: zero for a constant sequence."""
     pull = links * jnp.diff(u, axis=0)
     return jnp.pad(pull, ((1, 0), (0, 0))) - jnp.pad(pull, ((0, 1), (0, 0)))
 
@@ -124,7 +124,7 @@ def solve_by_scan(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, In
 def solve_by_reduction(
     links: Links, loads: Loads, b: Sequence, pairs: int | None = None
 ) -> tuple[Sequence, Inverse]:
-    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction, so many pairs of blocks at once."""
+    """Λ⁻¹ b and the blocks of Λ⁻¹ by block cyclic reduction, `pairs` pairs of blocks at once."""
     n = len(loads)
     plan = _plan(n, min(max(n // 16, FEWEST), MOST) if pairs is None else pairs)
     springs, identity = jax.vmap(jnp.diag)(links), jnp.eye(loads.shape[1], dtype=loads.dtype)
@@ -147,30 +147,31 @@ def solve_by_reduction(
 
 
 class _Plan(NamedTuple):
-    """Where the levels of a reduction are, each with half the blocks of the one before, in one array.
+    """The positions of the levels of a reduction in one array; each level has half the blocks of the one
+    before.
 
-    A piece of a level is a fixed number of pairs of blocks, so that all pieces are one program and
-    compiling does not take longer where there are more levels. What is beyond the last block of a level,
-    and a pair before the first, are blocks without springs.
+    A piece of a level is a fixed number of pairs of blocks, so that all pieces share one program and more
+    levels do not take longer to compile. Blocks without springs fill the places after the last block of a
+    level and one pair before the first.
     """
 
     pairs: int
-    places: Int[np.ndarray, "2 pieces"]  # of each piece's first block, and of what remains of it
+    places: Int[np.ndarray, "2 pieces"]  # of each piece and of its remaining blocks
     top: int  # of the only block of the last level
     size: int
 
     @property
     def first(self) -> int:
-        """The place of the first block of all."""
+        """The place of the very first block."""
         return 2
 
     def laid_out(self, a: Array, beyond: Array) -> Array:
-        """An array for all levels, filled with the first."""
+        """An array for all levels, in which the first is filled in."""
         whole = jnp.broadcast_to(beyond, (self.size, *beyond.shape))
         return whole.at[self.first : self.first + len(a)].set(a)
 
     def each(self, visit: Callable, start: Any, *, back: bool = False) -> Any:
-        """visit(place, place of what remains, carry) → carry, of all pieces in turn."""
+        """visit(place, place of the remaining blocks, carry) → carry, for all pieces in turn."""
         if self.places.shape[1] == 0:
             return start
         places = jnp.asarray(self.places[:, ::-1] if back else self.places)
@@ -191,7 +192,7 @@ def _plan(n: int, pairs: int) -> _Plan:
 
 
 class _Blocks(NamedTuple):
-    """What is left of Λ and b."""
+    """The remaining parts of Λ and b."""
 
     spring: Array  # Aᵣ, to the next block
     load: Array
@@ -220,7 +221,7 @@ def _shares(even: _Blocks, odd: _Blocks, inverse: Array) -> _Shares:
 
 
 def _reduce(plan: _Plan, levels: _Blocks) -> tuple[_Blocks, Array, Array]:
-    """All levels, D⁻¹ of the blocks that are eliminated (at the places of what remains), and log|Λ|."""
+    """All levels, D⁻¹ of the eliminated blocks (at the places of the remaining ones), and log|Λ|."""
 
     def visit(place, remains, carry):
         levels, inverses, logdet = carry
@@ -258,7 +259,7 @@ def _fill_in(plan: _Plan, levels: _Blocks, inverses: Array, solved: _Solved) -> 
 
 
 def _between(known: _Solved, shares: _Shares, inverse: Array) -> _Solved:
-    """The solution at blocks that remained and, after each, at the one eliminated there."""
+    """The solution at the blocks that remained and, after each, at the block eliminated there."""
     x, cov = known.x, known.cov
     here, there, lag, span = cov[:-1], cov[1:], known.lag[:-1], known.step_cov[:-1]
     left, right, load_share, solved = shares
@@ -274,7 +275,7 @@ def _between(known: _Solved, shares: _Shares, inverse: Array) -> _Solved:
 
 
 def _pairs(levels: _Blocks, place: Array, count: int) -> tuple[_Blocks, _Blocks]:
-    """The first and the second of so many pairs of blocks."""
+    """The first and the second blocks of `count` pairs."""
 
     def half(a, which):
         return _take(a, place, 2 * count).reshape(count, 2, *a.shape[1:])[:, which]
@@ -291,7 +292,8 @@ def _put(a: Array, new: Array, place: Array) -> Array:
 
 
 def _stretch_covariance(f: Array, cov: Array, y: Array, span: Array, across: Array) -> Array:
-    """cov(F u + Y s), given those of u, of the span s and between them: F falls as links stiffen."""
+    """cov(F u + Y s), given the covariances of u, of the span s and between them; F shrinks as links
+    stiffen."""
     first = _product(f, _product(cov, _transpose(f)) + 2 * _product(across, _transpose(y)))
     return _symmetrise(first + _product(y, _product(span, _transpose(y))))
 
@@ -301,8 +303,8 @@ def _apply(a: Array, b: Array) -> Array:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """a b of many small blocks: as sums, because an accelerator's compiler is quick with these and takes a
-    second or more for each product of matrices that it has no size for yet."""
+    """a b for many small blocks, as sums: an accelerator's compiler handles sums quickly, but takes a
+    second or more for each new size of a product of matrices."""
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 

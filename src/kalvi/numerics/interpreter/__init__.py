@@ -1,20 +1,24 @@
-"""Programs of JAX run by NumPy: the same formulas, with nothing to compile.
+"""Programs of JAX run by NumPy: the same formulas without compilation.
 
-XLA takes seconds to compile what NumPy computes in milliseconds, if there are few rows. A function of JAX
-arrays is traced as for a compilation; what comes out, a jaxpr, is a list of some sixty kinds of elementary
-operations, with loops and branches as values of their own. Here each operation is written as a line of
-Python: numbers are Python's, arrays are NumPy's, loops are loops. The text is run as it is.
+With few rows, XLA takes seconds to compile what NumPy computes in milliseconds. A function of JAX arrays is
+traced as for a compilation. The result, a jaxpr, is a list of about sixty kinds of elementary operations,
+including loops and branches. Here each operation becomes a line of Python, with numbers of Python, arrays
+of NumPy and ordinary loops, and the text is run as it is.
 
-    writer        a jaxpr as lines of Python; each value once, outside of loops where it does not change
+    writer        a jaxpr as lines of Python; each value is computed once, outside of loops if it can be
     elementwise   operations on each entry, as formulas for numbers and for arrays
-    arrays        operations that move entries, add them up or multiply matrices
+    shapes        operations that move entries: reshape, slice, join and pad
+    reductions    sums, extremes, cumulative sums and sorting along axes
+    products      products of vectors and matrices
     control       loops, branches and calls
-    indexing      what gather and scatter mean
-    algebra       factorisations, solves and random bits
+    indexing      gather and scatter as NumPy's indexing
+    algebra       factorisations and solves; `inverses` of large triangular matrices
+    random        random keys and bits
+    routines      functions that lines call, for arrays; `scalars` for Python numbers
     program       tracing, and the programs that are kept
 
-No backend of JAX is started. Results agree with the compiled program to rounding. A program with an
-operation that has no line here is refused with a `NotInterpretable`, which names it.
+No backend of JAX is started. Results agree with the compiled program up to rounding. A program with an
+operation that is not supported raises `NotInterpretable`, which names the operation.
 """
 
 from kalvi.numerics.interpreter.program import interpret, interpret_leaves

@@ -11,8 +11,8 @@ from kalvi.numerics.interpreter.products import is_single
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
 SMALL = 32
-"""Triangular systems of more unknowns are solved in halves, by products of NumPy: SciPy's BLAS has threads
-of its own, which contend with NumPy's, and begins to use them at some 64."""
+"""Larger triangular systems are solved in halves, by products of NumPy: SciPy's BLAS has its own threads,
+which contend with NumPy's and are used from about 64 unknowns on."""
 SOLVERS: dict[np.dtype, Any] = {
     np.dtype(dtype): scipy.linalg.get_blas_funcs("trsm", dtype=dtype)
     for dtype in (np.float32, np.float64)
@@ -33,7 +33,7 @@ def _write_cholesky(writer: Writer, equation: Any, operands: list[Value]) -> Any
 
 
 def cholesky(a: np.ndarray) -> np.ndarray:
-    """The lower root; of a matrix that is not positive definite, no numbers."""
+    """The lower root; NaN for a matrix that is not positive definite."""
     try:
         return np.linalg.cholesky(a)
     except np.linalg.LinAlgError:
@@ -58,7 +58,8 @@ def _write_triangular_solve(writer: Writer, equation: Any, operands: list[Value]
 def triangular_solve(
     a: np.ndarray, b: np.ndarray, left: bool, lower: bool, transposed: bool, unit: bool
 ) -> np.ndarray:
-    """The x with a x = b, or x a = b; of a matrix or its transpose, of which one triangle is read."""
+    """The solution x of a x = b or x a = b, for a triangular matrix or its transpose; one triangle is
+    read."""
     if a.size == 0 or b.size == 0:
         return b.copy()
     if a.ndim > 2:
@@ -74,13 +75,13 @@ def triangular_solve(
     if is_large_identity(b):
         return triangular_inverse(a.T if transposed else a, lower != transposed, unit)
     if len(a) <= SMALL:
-        # BLAS has columns first, so that it finds the transposes without a copy: xᵀ aᵀ = bᵀ
+        # BLAS stores columns first, so it reads the transposes without a copy: xᵀ aᵀ = bᵀ
         solve = SOLVERS[b.dtype]
         return solve(1.0, a.T, b.T, side=1, lower=not lower, trans_a=transposed, diag=unit).T
     h = len(a) // 2
     first, last, between = a[:h, :h], a[h:, h:], a[h:, :h] if lower else a[:h, h:]
     between = between.T if transposed else between
-    if lower != transposed:  # the first half needs nothing of the last
+    if lower != transposed:  # the first half does not depend on the last
         x = triangular_solve(first, b[:h], True, lower, transposed, unit)
         y = triangular_solve(last, b[h:] - between @ x, True, lower, transposed, unit)
     else:
@@ -96,7 +97,7 @@ def _write_lu(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The triangular factors in one matrix, the pivots, and the permutation that they make."""
+    """The triangular factors in one matrix, the pivots, and their permutation."""
     if a.ndim > 2:
         found = [lu(one) for one in a]
         return tuple(np.stack(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
@@ -115,7 +116,7 @@ def _write_eigh(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvectors and eigenvalues; no numbers where there are none."""
+    """Eigenvectors and eigenvalues; NaN if they cannot be computed."""
     try:
         values, vectors = np.linalg.eigh(a)
     except np.linalg.LinAlgError:
@@ -132,9 +133,9 @@ def _write_svd(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def svd(a: np.ndarray, full: bool, vectors: bool) -> tuple[np.ndarray, ...]:
-    """Singular values, and the vectors on the left and on the right if asked.
+    """Singular values and, if `vectors`, the left and right vectors.
 
-    No numbers where there are none.
+    NaN if they cannot be computed.
     """
     try:
         if not vectors:

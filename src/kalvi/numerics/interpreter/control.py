@@ -16,7 +16,7 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "remat2": "jaxpr",
 }
-"""The parameter that has what is called."""
+"""The parameter of a call that holds the called program."""
 
 
 @rule(*CALLS, takes_entries=True)
@@ -37,7 +37,7 @@ def _linear_solve(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 @rule("optimization_barrier", "device_put", takes_entries=True)
 def _same(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """The operands as they are: operations for devices and compilers change nothing here."""
+    """The operands unchanged: operations for devices and compilers do nothing here."""
     return operands
 
 
@@ -76,7 +76,7 @@ def _body(writer: Writer, branch: Any, args: list[Value], chosen: list[Value]) -
 
 
 def _branch_header(which: str, i: int, n: int) -> str:
-    """The line before branch i of n; indices that are none go to the first or the last."""
+    """The line before branch i of n; an index out of range means the first or the last branch."""
     if i == n - 1:
         return "else:" if n > 1 else "if True:"
     return f"{'elif' if i else 'if'} {which} <= {i}:"
@@ -86,13 +86,13 @@ def _branch_header(which: str, i: int, n: int) -> str:
 
 
 def _named(writer: Writer, variable: Any, depth: int, name: str = "") -> Value:
-    """A value that lines assign to by its name: a number if it has one entry, or an array."""
+    """A value that lines assign to by its name: a number if it has one entry, otherwise an array."""
     shape = tuple(variable.aval.shape)
     return Value(name or writer.name(), shape, dtype_of(variable.aval), held_plain(shape), depth)
 
 
 def _carried(writer: Writer, variables: Sequence[Any], start: Sequence[Value]) -> list[Value]:
-    """Names for what a loop carries on, with the first values."""
+    """Names for the values that a loop carries, with their first values."""
     carried = []
     for variable, value in zip(variables, start, strict=True):
         name = _named(writer, variable, writer.depth + 1)
@@ -102,7 +102,7 @@ def _carried(writer: Writer, variables: Sequence[Any], start: Sequence[Value]) -
 
 
 def _carry_on(writer: Writer, carried: list[Value], results: Sequence[Value]) -> None:
-    """Give the names that a loop carries on their next values, all at once."""
+    """Assign the next values to the names that a loop carries, all at once."""
     pairs = [
         (old.text, new.text)
         for old, new in zip(carried, map(writer.plain, results), strict=True)
@@ -110,7 +110,7 @@ def _carry_on(writer: Writer, carried: list[Value], results: Sequence[Value]) ->
     ]
     if pairs:
         names, texts = ("".join(f"{part}, " for part in side) for side in zip(*pairs, strict=True))
-        writer.put(f"{names}= {texts}")  # a tuple even of one: not the only value of its name
+        writer.put(f"{names}= {texts}")  # a tuple even for one name, which has several values
 
 
 def _after(writer: Writer, carried: list[Value]) -> list[Value]:
@@ -153,7 +153,7 @@ def _scan(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 def _single_step(
     writer: Writer, equation: Any, before: list[Value], xs: list[Value]
 ) -> list[Value]:
-    """A loop of one step, without the loop."""
+    """A loop of one step, written without a loop."""
     closed, n_carry = equation.params["jaxpr"], equation.params["num_carry"]
     rows = [shapes.first(writer, value) for value in xs]
     results = writer.inline(closed.jaxpr, closed.consts, [*before, *rows])
@@ -162,13 +162,13 @@ def _single_step(
 
 
 def _items(x: Value, row: Value, backwards: bool) -> str:
-    """What a loop goes through for its rows; numbers are Python's."""
+    """The text that a loop iterates over for its rows; numbers are Python numbers."""
     turn = "[::-1]" if backwards else ""
     return f"{x.text}{turn}.ravel().tolist()" if row.is_number else f"{x.text}{turn}"
 
 
 def _stack(writer: Writer, variable: Any) -> Value:
-    """An array with a row for each step of a loop, yet to be filled."""
+    """An unfilled array with a row for each step of a loop."""
     shape, dtype = tuple(variable.aval.shape), dtype_of(variable.aval)
     name = writer.name()
     writer.put(f"{name} = np.empty({shape}, {writer.helper(dtype)})")
@@ -199,7 +199,7 @@ def _while(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def _where(writer: Writer, going: Value, new: Value, old: Value) -> Value:
-    """The new rows of the loops side by side that go on, and the old ones of those that have ended."""
+    """The new rows of the parallel loops that continue, and the old rows of those that have ended."""
     shape = going.shape + (1,) * (len(new.shape) - len(going.shape))
     new, old = writer.whole(new), writer.whole(old)
     text = f"np.where({going.text}.reshape({shape}), {new.text}, {old.text})"

@@ -1,9 +1,9 @@
-"""Operations on each entry: a formula for Python numbers, and one for arrays.
+"""Elementwise operations: a formula for Python numbers, and one for arrays.
 
-Python raises errors where arithmetic has an infinity or is no number; the formulas for numbers do what
-arithmetic does. Two conventions keep them short: numbers of float32 have the digits and the range of double
-precision until they meet an array, and whole numbers with a sign do not wrap around in sums and products
-(one that has become too large for its array raises an OverflowError there).
+Python raises errors where floating-point arithmetic gives an infinity or NaN; the formulas for numbers
+follow the arithmetic. Two conventions keep them short: float32 numbers have the digits and the range of
+double precision until they meet an array, and signed integers do not wrap around in sums and products (one
+that is too large for its array raises an OverflowError there).
 """
 
 from math import prod
@@ -13,7 +13,7 @@ import numpy as np
 
 from kalvi.numerics.interpreter.writer import FEW, Value, Writer, rule
 
-# for numbers, for arrays; "" for the same, and None for numbers that NumPy sees to as well
+# for numbers, for arrays; "" means the same, None that NumPy handles numbers too
 FORMULAS: dict[str, tuple[str | None, str]] = {
     "add_any": ("{0} + {1}", ""),
     "abs": ("abs({0})", ""),
@@ -76,18 +76,18 @@ FORMULAS: dict[str, tuple[str | None, str]] = {
     ),
 }
 RING = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "neg": "-{0}"}
-"""Operations whose results wrap around in whole numbers without a sign."""
+"""Operations whose results wrap around for unsigned integers."""
 
 
 def broadcast_held(operands: list[Value]) -> tuple[int, ...]:
-    """The shape in which an operation on each entry leaves its result."""
+    """The shape in which the result of an elementwise operation is held."""
     return np.broadcast_shapes(*(operand.held for operand in operands))
 
 
 def write_each(
     writer: Writer, aval: Any, operands: list[Value], one: str | None, many: str = ""
 ) -> list[Value]:
-    """One result, by the formula for numbers or for arrays."""
+    """One result, by the formula for numbers or by that for arrays."""
     one = f"({many}).item()" if one is None else one
     if all(operand.is_number for operand in operands):
         text = one.format(*(operand.text for operand in operands))
@@ -158,7 +158,7 @@ def _shift(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 @rule("div", takes_entries=True)
 def write_quotient(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """The quotient of two operands, in an equation of a division or whatever comes down to one."""
+    """The quotient of two operands, for a division or an equation that amounts to one."""
     aval = equation.outvars[0].aval
     if aval.dtype.kind in "iu":
         one = "truncated_quotient({0}, {1})"

@@ -1,4 +1,4 @@
-"""What gather and scatter of JAX mean, in NumPy's indexing."""
+"""JAX's gather and scatter, translated into NumPy's indexing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows of an array begin, and how large they are along each of its axes."""
+    """The starts of windows of an array, and their sizes along each of its axes."""
 
     sizes: Axes
-    gone: Axes  # axes of the array that no window has
-    batching: Axes  # axes of the array that are gone through side by side with axes of the index
+    gone: Axes  # axes of the array that windows lack
+    batching: Axes  # axes of the array that run parallel to axes of the index
     index_batching: Axes
     start_axes: Axes  # the axis of the array to which each entry of an index belongs
 
     def places(self, shape: Axes, index: np.ndarray) -> tuple[list[Any], Axes]:
-        """The index of each axis of the array, with the axes of the index before those of the window."""
+        """The index along each axis of the array, with the axes of the index before those of the window."""
         outer = index.shape[:-1]
         kept = [i for i in range(len(shape)) if i not in self.gone and i not in self.batching]
         places = []
@@ -46,7 +46,7 @@ class Windows:
         return places, tuple(self.sizes[i] for i in kept)
 
     def clipped(self, shape: Axes, index: np.ndarray) -> np.ndarray:
-        """The starts, moved where a window would end outside."""
+        """The starts, moved if a window would end outside the array."""
         most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
         return np.clip(index.astype(np.int64), 0, most)
 
@@ -57,7 +57,7 @@ class Windows:
 
 
 def _axes(numbers: Iterable[Any]) -> Axes:
-    """Python's whole numbers; JAX gives some as NumPy's."""
+    """Axes as Python integers; JAX gives some as NumPy integers."""
     return tuple(map(int, numbers))
 
 
@@ -66,7 +66,7 @@ class GatherPlan:
     """Windows of an array, one for each index."""
 
     windows: Windows
-    order: Axes  # of the axes of index and window, in the result
+    order: Axes  # the order of the axes of index and window in the result
     fills: bool
     fill: Any
 
@@ -89,7 +89,7 @@ class GatherPlan:
         return cls(windows, order, fills, given["fill_value"])
 
     def place(self, shape: Axes, index: np.ndarray, axis: int) -> np.ndarray:
-        """The index of one axis of an array, in the shape of index and window."""
+        """The index along one axis of an array, in the shape of index and window."""
         places, window = self.windows.places(shape, self.windows.clipped(shape, index))
         return np.broadcast_to(places[axis], index.shape[:-1] + window).copy()
 
@@ -154,7 +154,7 @@ class ScatterPlan:
         )
 
     def replaces_one_window(self, index_shape: Axes) -> bool:
-        """Whether one window, found by one number, is replaced; its other axes are whole."""
+        """Whether a single window is replaced, at one number along one axis, that covers all other axes."""
         return (
             self.combine == "scatter"
             and index_shape == (1,)
@@ -195,7 +195,7 @@ def _gather(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def _pick(writer: Writer, plan: GatherPlan, aval: Any, array: Value, index: Value) -> Value:
-    """The windows at indices that never change: where they are is found once."""
+    """The windows at constant indices, whose positions are computed once."""
     indices, places = writer.whole(index), []
     for axis in range(len(array.shape)):
         text = f"{writer.helper(plan)}.place({array.shape}, {writer.as_array(index)}, {axis})"
@@ -220,7 +220,7 @@ def _scatter(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def _call(writer: Writer, plan: Any, aval: Any, operands: list[Value]) -> Value:
-    """The result of a plan's work."""
+    """The result of a call of a plan."""
     texts = ", ".join(writer.as_array(value) for value in operands)
     text = f"{writer.helper(plan)}({texts})"
     text = f"{text}.item()" if aval.shape == () else text
@@ -238,7 +238,7 @@ def _replace_window(
     most = array.shape[axis] - sizes[axis]
     if index.known is not None and not 0 <= index.known <= most:
         return array
-    if index.known is not None and sizes == array.shape:  # nothing is left of it
+    if index.known is not None and sizes == array.shape:  # the whole array is replaced
         return with_shape(writer, update, array.shape)
     array, update = writer.whole(array), writer.array(update)
     own = index.text if axis in plan.gone else f"{index.text}:{index.text} + {sizes[axis]}"

@@ -1,4 +1,4 @@
-"""Inverses of large triangular matrices: a third of the work of the systems that JAX writes for them."""
+"""Inverses of large triangular matrices, at a third of the cost of the systems that JAX writes for them."""
 
 import numpy as np
 import scipy.linalg
@@ -6,26 +6,26 @@ import scipy.linalg
 from kalvi.system.threads import algebra_on_one_thread
 
 LARGE = 128
-"""Systems of more unknowns are looked at whether their solution is an inverse."""
+"""In systems with more unknowns it is checked whether the solution is an inverse."""
 
 
 def is_large_identity(b: np.ndarray) -> bool:
     """Whether the solution of a system with this right-hand side is a large inverse."""
     n = len(b)
-    if n <= LARGE or b.shape != (n, n) or b[0, 0] != 1 or b[0, 1:].any():  # most end here
+    if n <= LARGE or b.shape != (n, n) or b[0, 0] != 1 or b[0, 1:].any():  # the usual case
         return False
     return bool(np.count_nonzero(b) == n and np.all(np.diagonal(b) == 1))
 
 
 def triangular_inverse(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
-    """The inverse of a triangular matrix; of a singular one, no numbers."""
+    """The inverse of a triangular matrix; NaN if it is singular."""
     (invert,) = scipy.linalg.get_lapack_funcs(("trtri",), (a,))
-    with algebra_on_one_thread():  # SciPy's threads would wait for NumPy's
-        # LAPACK reads columns first: the transpose of an array of rows is there without a copy
+    with algebra_on_one_thread():  # SciPy's threads would contend with NumPy's
+        # LAPACK stores columns first, so it reads the transpose of an array of rows without a copy
         inverse, info = invert(a.T, lower=not lower, unitdiag=unit)
     if info > 0:
         return np.full(a.shape, np.nan, a.dtype)
     inverse = np.tril(inverse.T) if lower else np.triu(inverse.T)
-    if unit:  # LAPACK leaves the diagonal as it was
+    if unit:  # LAPACK leaves the diagonal unchanged
         np.fill_diagonal(inverse, 1)
     return inverse

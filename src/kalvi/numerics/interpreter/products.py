@@ -13,7 +13,8 @@ from kalvi.numerics.interpreter.writer import FEW, Shape, Value, Writer, rule
 
 @rule("dot_general", takes_entries=True)
 def _product(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """A product of arrays: batches first, then what is left of each, without what is summed over."""
+    """A product of arrays: the batch axes first, then the remaining axes of each operand, without the
+    summed ones."""
     aval = equation.outvars[0].aval
     summed, batches = equation.params["dimension_numbers"]
     shape, dtype = tuple(aval.shape), np.dtype(aval.dtype)
@@ -59,7 +60,7 @@ def _product_of_numbers(
 
 
 def is_single(value: Value) -> bool:
-    """Whether it has one entry, held as a number."""
+    """Whether a value has one entry, held as a number."""
     return value.is_number and prod(value.shape) == 1
 
 
@@ -72,7 +73,7 @@ def _size(value: Value, axes: Sequence[int]) -> int:
 
 
 def _arranged(value: Value, batch: Sequence[int], summed: Sequence[int], *, last: bool) -> str:
-    """The operand as `@` takes it, with one axis to sum over, the last or the one before it."""
+    """The operand in the shape that `@` needs, with one axis to sum over, the last or the one before it."""
     free = _free(value, batch, summed)
     order = [*batch, *free, *summed] if last else [*batch, *summed, *free]
     sizes = (_size(value, free), _size(value, summed))

@@ -38,7 +38,7 @@ from kalvi.numerics.namespaces import is_array, is_number
 from kalvi.numerics.platforms import traced_for_numpy
 
 MOST_PROGRAMS = 256
-"""Programs that are kept; the one that was used longest ago goes first."""
+"""The most programs that are kept; the least recently used one is dropped first."""
 
 
 def functions_of(module: Any) -> dict[str, Any]:
@@ -63,9 +63,9 @@ WORDS = {
     **functions_of(scalars),
     **functions_of(routines),
 }  # fmt: skip
-"""What the lines of programs may name."""
+"""The names that lines of programs may use."""
 WITH_RULES = (algebra, control, elementwise, indexing, products, random, reductions, shapes)
-"""The modules that say how primitives are written; to import them registers it."""
+"""The modules with the rules for primitives; importing them registers the rules."""
 
 
 class Program(NamedTuple):
@@ -73,9 +73,9 @@ class Program(NamedTuple):
 
     run: Callable[..., tuple[np.ndarray, ...]]
     text: str
-    own: frozenset[int]  # the ids of the arrays that it keeps
+    own: frozenset[int]  # the ids of the arrays that the program keeps
     tree: Any  # of the results
-    rest: Any  # what is no array in the results
+    rest: Any  # the parts of the results that are no arrays
 
     def __call__(self, leaves: Sequence[np.ndarray]) -> Any:
         with np.errstate(all="ignore"):
@@ -86,7 +86,7 @@ class Program(NamedTuple):
     def _fresh(
         self, arrays: Sequence[np.ndarray], leaves: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        """The arrays with copies in place of those that others have too, whole or in part."""
+        """The arrays, with copies of those whose memory is shared with another array."""
         seen, fresh = set(map(id, leaves)), []
         for array in arrays:
             if array.base is not None or id(array) in seen or id(array) in self.own:
@@ -101,18 +101,18 @@ _programs_lock = Lock()
 
 
 def interpret(function: Callable[..., Any], *args: Any) -> Any:
-    """function(*args) by NumPy; its arrays are those of NumPy, and so are the results.
+    """function(*args) run by NumPy, with NumPy arrays as arguments and results.
 
-    Arrays and floating-point numbers are what the program computes with. Anything else in the arguments
-    is a constant of the program, as with `jax.jit`. Results share no memory with the arguments, with the
-    program or with each other. Several threads may call this at once.
+    The program computes with arrays and floating-point numbers. Anything else in the arguments is a
+    constant of the program, as with `jax.jit`. Results share no memory with the arguments, with the program
+    or with each other. Several threads may call this at once.
     """
     return interpret_leaves(function, *jax.tree.flatten(args))
 
 
 def interpret_leaves(function: Callable[..., Any], leaves: Sequence[Any], tree: Any) -> Any:
-    """`interpret` for arguments that are taken apart already, into leaves and the tree they belong to."""
-    # most are arrays of NumPy, and soon told
+    """`interpret` for arguments that are already split into leaves and a tree."""
+    # most are NumPy arrays, which this detects quickly
     which = [type(leaf) is np.ndarray or is_number(leaf) for leaf in leaves]
     key = (function, tree, *map(_kind, leaves), jax.enable_x64.value)
     program = _kept(key)
@@ -123,7 +123,7 @@ def interpret_leaves(function: Callable[..., Any], leaves: Sequence[Any], tree: 
 
 
 def _kept(key: Any) -> Program | None:
-    """The program of this key, which is then the last to go."""
+    """The program with this key, which becomes the most recently used."""
     with _programs_lock:
         if key in _programs:
             _programs.move_to_end(key)
@@ -138,7 +138,8 @@ def _keep(key: Any, program: Program) -> None:
 
 
 def _kind(leaf: Any) -> Any:
-    """What a program depends on: shape and dtype of an array, that a number is one, or the constant."""
+    """The part of a leaf that a program depends on: the shape and dtype of an array, the type of a number,
+    or the constant."""
     if isinstance(leaf, np.ndarray | np.generic):
         return leaf.shape, leaf.dtype
     return float if isinstance(leaf, float) else (leaf, type(leaf))
@@ -147,7 +148,7 @@ def _kind(leaf: Any) -> Any:
 def make_program(
     function: Callable[..., Any], leaves: Sequence[Any], tree: Any, which: Sequence[bool]
 ) -> Program:
-    """The program of a function, for arguments like these; `which` of them it computes with."""
+    """The program of a function for arguments like these; it computes with those in `which`."""
     given = [
         leaf if isinstance(leaf, float) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
         for leaf in compress(leaves, which)

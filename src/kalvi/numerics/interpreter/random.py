@@ -1,4 +1,4 @@
-"""Random keys and the bits that JAX's default generator makes of them."""
+"""Random keys, and the bits that JAX's default generator makes from them."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def _numbers_of(writer: Writer, key: Value) -> Value:
 
 @rule("random_bits", "random_split", "random_fold_in", "random_seed")
 def _random(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """The random bits that the generator makes of a key, written out."""
+    """The random bits that the generator makes from a key, written out."""
     _need_threefry(equation)
     name, given = equation.primitive.name, equation.params
     generator, outer = threefry_prng_impl, operands[0].shape
@@ -91,7 +91,7 @@ def threefry(key0: Any, key1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
 
 @rule("iota_2x32_shape")
 def _count_in_halves(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """The numbers of the entries of an array: their upper 32 bits, and the lower."""
+    """The positions of the entries of an array: the upper 32 bits, and the lower."""
     shape = tuple(equation.params["shape"])
     text = f"count_in_halves({shape})"
     return writer.set_several(text, equation.outvars, [])

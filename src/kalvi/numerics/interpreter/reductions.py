@@ -16,7 +16,7 @@ REDUCTIONS = {
     "reduce_or": ("np.bitwise_or", FORMULAS["or"][0]),
     "reduce_xor": ("np.bitwise_xor", FORMULAS["xor"][0]),
 }
-"""The function of NumPy whose `reduce` it is, and the formula for two numbers."""
+"""The NumPy function whose `reduce` does each reduction, and the formula for two numbers."""
 
 
 @rule(*REDUCTIONS, takes_entries=True)
@@ -61,7 +61,7 @@ def _identity(name: str, dtype: np.dtype) -> str:
 def _reduced_numbers(
     writer: Writer, value: Value, axes: tuple[int, ...], aval: Any, formula: str
 ) -> Value:
-    """The reduction of entries that are Python numbers, one operation after the other."""
+    """The reduction of entries that are Python numbers, one operation at a time."""
     numbers = np.moveaxis(value.numbers(), axes, range(len(axes)))
     rows = numbers.reshape(-1, *aval.shape)
     result = np.empty(aval.shape, object)

@@ -1,4 +1,5 @@
-"""What lines of programs call: operations of JAX that take NumPy more than an expression."""
+"""Functions that lines of programs call, for operations of JAX that need more than an expression in
+NumPy."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,8 @@ def put(array: np.ndarray, where: Any, what: Any) -> np.ndarray:
 
 
 def pad(array: np.ndarray, fill: Any, config: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """The array with `low` entries before, `high` after (cut off if negative) and some between."""
+    """The array with `low` entries added before, `high` after (or cut off if negative) and some in
+    between."""
     spread = [
         n + max(n - 1, 0) * between for n, (_, _, between) in zip(array.shape, config, strict=True)
     ]
@@ -24,7 +26,7 @@ def pad(array: np.ndarray, fill: Any, config: Sequence[tuple[int, int, int]]) ->
     there, here = [], []
     for n, size, (low, _, between) in zip(array.shape, shape, config, strict=True):
         step = between + 1
-        first = max(-(low // step), 0)  # of the entries that are not cut off
+        first = max(-(low // step), 0)  # the first entry that is not cut off
         last = max(min(n, -((low - size) // step)), first)
         here.append(slice(first, last))
         there.append(slice(low + first * step, max(low + (last - 1) * step + 1, 0), step))
@@ -34,7 +36,7 @@ def pad(array: np.ndarray, fill: Any, config: Sequence[tuple[int, int, int]]) ->
 
 
 def sort(arrays: Sequence[np.ndarray], axis: int, keys: int) -> list[np.ndarray]:
-    """The arrays in the stable order of the first `keys` of them, along an axis."""
+    """The arrays sorted stably along an axis by the first `keys` of them."""
     if keys == 1:
         order = np.argsort(arrays[0], axis=axis, kind="stable")
     else:
@@ -43,7 +45,7 @@ def sort(arrays: Sequence[np.ndarray], axis: int, keys: int) -> list[np.ndarray]
 
 
 def top_k(array: np.ndarray, k: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest entries along an axis, the largest first (NaN before all), and where they are."""
+    """The k largest entries along an axis, in decreasing order (NaN first), and their positions."""
     last = array.shape[axis] - 1
     backwards = np.argsort(np.flip(array, axis), axis=axis, kind="stable")
     order = (last - np.flip(backwards, axis)).take(range(k), axis=axis)
@@ -51,13 +53,13 @@ def top_k(array: np.ndarray, k: int, axis: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def shift_left(a: Any, by: Any, dtype: np.dtype) -> Any:
-    """Bits moved up; none are left where they are moved by all their number or more."""
+    """Bits shifted left; zero if they are shifted by all their number or more."""
     a, by = np.asarray(a, dtype), np.asarray(by, dtype)
     return np.where(_in_range(by), np.left_shift(a, by), 0).astype(dtype)
 
 
 def shift_right_logical(a: Any, by: Any, dtype: np.dtype) -> Any:
-    """Bits moved down, zeros after them."""
+    """Bits shifted right, filled with zeros."""
     unsigned = np.dtype(f"u{dtype.itemsize}")
     bits, by = np.asarray(a, dtype).view(unsigned), np.asarray(by, dtype)
     moved = np.right_shift(bits, by.view(unsigned))
@@ -65,7 +67,7 @@ def shift_right_logical(a: Any, by: Any, dtype: np.dtype) -> Any:
 
 
 def shift_right_arithmetic(a: Any, by: Any, dtype: np.dtype) -> Any:
-    """Bits moved down, copies of the first after them."""
+    """Bits shifted right, filled with copies of the first."""
     signed, by = np.dtype(f"i{dtype.itemsize}"), np.asarray(by, dtype)
     most = np.asarray(8 * dtype.itemsize - 1, dtype)
     places = np.where(_in_range(by), by, most).view(signed)
@@ -77,7 +79,7 @@ def _in_range(by: np.ndarray) -> Any:
 
 
 def quotients(a: Any, b: Any) -> Any:
-    """a / b of whole numbers, towards zero; −1 for b = 0, as XLA has it."""
+    """a / b for integers, rounded towards zero; −1 for b = 0, as in XLA."""
     found = np.floor_divide(a, b)
     inexact = found * b != a
     negative = (np.asarray(a) < 0) != (np.asarray(b) < 0)
@@ -86,7 +88,7 @@ def quotients(a: Any, b: Any) -> Any:
 
 
 def remainders(a: Any, b: Any) -> Any:
-    """What truncated division leaves, with the sign of a; of whole numbers a itself for b = 0."""
+    """The remainder of truncated division, with the sign of a; for integers a itself if b = 0."""
     found = np.fmod(a, b)
     return found if found.dtype.kind == "f" else np.where(np.asarray(b) == 0, a, found)
 
@@ -97,11 +99,9 @@ def digamma(a: Any) -> Any:
 
 
 def saturated_array(a: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Numbers whose whole parts are between the two bounds; 0 in place of NaN."""
+    """The numbers, limited so that their integer parts are within the bounds; 0 for NaN."""
     inside = np.where(np.isnan(a), 0, np.trunc(a).astype(float))
-    top = np.nextafter(
-        float(high) + 1, 0
-    )  # the bound itself may not be a number of double precision
+    top = np.nextafter(float(high) + 1, 0)  # the bound itself may have no double-precision value
     return np.clip(inside, low, top if top < high else high)
 
 
@@ -111,7 +111,7 @@ def bitcast(a: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
 
 
 def count_in_halves(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the entries of an array: their upper 32 bits, and the lower."""
+    """The positions of the entries of an array: the upper 32 bits, and the lower."""
     numbers = np.arange(np.prod(shape, dtype=int), dtype=np.uint64).reshape(shape)
     upper, lower = numbers >> np.uint64(32), numbers & np.uint64(0xFFFFFFFF)
     return upper.astype(np.uint32), lower.astype(np.uint32)

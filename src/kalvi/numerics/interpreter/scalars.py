@@ -1,4 +1,5 @@
-"""Arithmetic of Python numbers where Python raises errors and JAX has an infinity, NaN or a convention."""
+"""Arithmetic of Python numbers in cases where Python raises an error and JAX gives infinity, NaN or some
+other value."""
 
 import math
 from typing import Any
@@ -16,7 +17,7 @@ def divide_by_zero(a: float, b: float) -> float:
 
 
 def truncated_quotient(a: int, b: int) -> int:
-    """a / b towards zero; −1 for b = 0, as XLA has it."""
+    """a / b rounded towards zero; −1 for b = 0, as in XLA."""
     if b == 0:
         return -1
     quotient = abs(a) // abs(b)
@@ -24,7 +25,7 @@ def truncated_quotient(a: int, b: int) -> int:
 
 
 def remainder(a: Number, b: Number) -> Number:
-    """What truncated division leaves, with the sign of a; of whole numbers a itself for b = 0."""
+    """The remainder of truncated division, with the sign of a; for integers a itself if b = 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a - b * truncated_quotient(a, b) if b else a
     return math.fmod(a, b) if b and math.isfinite(a) else math.nan
@@ -47,14 +48,14 @@ def integer_power(a: Number, n: int) -> Number:
 
 
 def saturated(a: float, low: int, high: int) -> int:
-    """The whole part, moved between the two bounds; 0 of NaN."""
+    """The integer part, limited to the bounds; 0 for NaN."""
     if low <= a <= high:
         return int(a)
     return low if a < low else high if a > high else 0
 
 
 def wrapped(a: int, bits: int) -> int:
-    """The number with sign that the last so many bits stand for."""
+    """The signed number that the last `bits` bits represent."""
     half = 1 << (bits - 1)
     return ((a + half) & ((1 << bits) - 1)) - half
 

@@ -1,7 +1,7 @@
-"""Operations that move entries: reshape, cut, join and pad.
+"""Operations that move entries: reshape, slice, join and pad.
 
-A line of NumPy that moves the entries of an array also moves those that are kept as Python numbers: it is
-carried out on their names when the program is written, and the program has no line for it.
+If entries are kept as Python numbers, such an operation only rearranges their names when the program is
+written, and the program has no line for it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from kalvi.numerics.interpreter.writer import FEW, Shape, Value, Writer, rule
 
 
 def moved(writer: Writer, text: str, value: Value, shape: Shape, held: Shape) -> Value:
-    """What the text makes of a value, for which `{0}` stands in it."""
+    """The result of a text applied to a value, for which `{0}` stands in the text."""
     if value.is_number:
         return value.with_shape(shape)
     if value.entries is not None:
@@ -24,12 +24,12 @@ def moved(writer: Writer, text: str, value: Value, shape: Shape, held: Shape) ->
 
 
 def reshaped(writer: Writer, value: Value, shape: Shape, held: Shape) -> Value:
-    """The entries of a value in another shape, held as said."""
+    """The entries of a value in another shape, held in the shape `held`."""
     if held == value.held and value.entries is None:
         return Value(value.text, shape, value.dtype, held, value.depth, value.known)
     if value.text in writer.windows and held == value.held[1:] and value.held[0] == 1:
         array, firsts = writer.windows[value.text]
-        if array.shape[1:] == held:  # a whole row is there without its window
+        if array.shape[1:] == held:  # a whole row needs no reshape
             text = f"{array.text}[{firsts[0].text}]"
             return writer.set(text, shape, value.dtype, [array, *firsts], held)
     return moved(writer, f"{{0}}.reshape({held})", value, shape, held)
@@ -41,7 +41,7 @@ def first(writer: Writer, value: Value) -> Value:
 
 
 def with_first_axis(writer: Writer, value: Value) -> Value:
-    """The array as the only row of another."""
+    """The array with a first axis of length one."""
     if value.is_number:
         return value.with_shape((1, *value.shape))
     return reshaped(writer, value, (1, *value.shape), (1, *value.held))
@@ -65,7 +65,7 @@ def _reshape(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 
 def with_shape(writer: Writer, value: Value, shape: Shape) -> Value:
-    """The entries in their order, in another shape."""
+    """The entries in the same order, in another shape."""
     if value.is_number:
         return value.with_shape(shape)
     if value.held != value.shape:
@@ -126,7 +126,7 @@ def _slice(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 def _firsts(
     writer: Writer, starts: Sequence[Value], sizes: Sequence[int], shape: Shape
 ) -> list[Value]:
-    """Where a window begins along each axis, moved where it would end outside."""
+    """The start of a window along each axis, moved if the window would end outside."""
     firsts = []
     for start, size, whole in zip(starts, sizes, shape, strict=True):
         most = whole - size
@@ -183,7 +183,7 @@ def _dynamic_update(writer: Writer, equation: Any, operands: list[Value]) -> Any
 def _joined(
     writer: Writer, function: str, axis: int, aval: Any, operands: Sequence[Value]
 ) -> list[Value]:
-    """What np.concatenate or np.stack makes of the operands."""
+    """The result of np.concatenate or np.stack on the operands."""
     shape, size = tuple(aval.shape), prod(aval.shape)
     numbers = all(value.is_numbers for value in operands)
     if numbers and (0 < size <= FEW or size == len(operands)):
@@ -245,7 +245,7 @@ def _pad(writer: Writer, equation: Any, operands: list[Value]) -> Any:
 
 @rule("empty", "empty2")
 def _empty(writer: Writer, equation: Any, operands: list[Value]) -> Any:
-    """An array that is yet to be filled: of zeros."""
+    """An array that is filled later; it starts with zeros."""
     aval = equation.outvars[0].aval
     return [writer.literal(np.zeros((), aval.dtype), aval.dtype).with_shape(tuple(aval.shape))]
 

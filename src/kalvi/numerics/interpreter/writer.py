@@ -2,17 +2,17 @@
 
 Three forms of a value:
 
-    a number     a Python number; also an array of a single entry, and one whose entries are all equal
+    a number     a Python number; also for an array with a single entry, or with equal entries
     an array     a NumPy array
-    entries      a Python number for each entry, of an array of at most `FEW` made of numbers only
+    entries      a Python number for each of at most `FEW` entries of an array
 
 A call of NumPy takes longer than twenty operations on Python numbers, so short vectors are faster as
-entries, and to reshape, transpose or cut them takes no line at all. Arrays and entries may be held in a
-shape that broadcasts to their own, with an axis of length one for a longer one: most operations broadcast,
-so that the larger array is never made; `whole` makes it where it is needed.
+entries, and reshaping, transposing or slicing them takes no line at all. Arrays and entries may be held in
+a shape that broadcasts to their own, with axes of length one: most operations broadcast, so the larger
+array is never made; `whole` makes it if it is needed.
 
-A line stands in the innermost loop that its operands depend on, and a line without operands is run once,
-when the program is made. What can be computed from literal numbers alone is, and takes no line.
+A line is placed in the innermost loop that its operands depend on; a line without operands is run once,
+when the program is made. Values that depend only on literal numbers are computed at once and take no line.
 """
 
 import itertools
@@ -29,46 +29,46 @@ from jax.extend import core
 Shape = tuple[int, ...]
 
 FEW = 9
-"""The most entries that are kept as numbers: those of 3 × 3 matrices; NumPy is as fast from some 16 on."""
+"""The most entries that are kept as numbers, as in 3 × 3 matrices; from about 16 on NumPy is as fast."""
 SMALL_CONSTANT = 2**16
-"""Larger arrays are not made in advance and kept with a program."""
+"""Arrays with more entries are not made in advance and kept with a program."""
 
 KEY = np.dtype([("first", np.uint32), ("second", np.uint32)])
-"""A random key; one by itself is held as a pair of numbers."""
+"""The type of random keys; a single key is held as a pair of numbers."""
 KINDS = "biuf"
-"""The kinds of numbers that programs compute with; complex ones are not among them."""
+"""The kinds of numbers that programs compute with; complex numbers are not supported."""
 
 
 class NotInterpretable(TypeError):
-    """A program has an operation that NumPy cannot do here; the message names it."""
+    """A program has an operation that is not supported here; the message names it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """An operand or a result: the text that gives it, its shape and dtype, and how it is held."""
+    """An operand or a result: its text, its shape and dtype, and how it is held."""
 
     text: str
     shape: Shape
     dtype: np.dtype
     held: Shape
-    depth: int = 0  # of the loops and branches around the line that computes it
+    depth: int = 0  # loops and branches around the line that computes it
     known: Any = None  # the number that the text stands for, if it is a literal
     entries: np.ndarray | None = (
-        None  # numbers in the shape `held`, each a Value; there is no text then
+        None  # numbers in the shape `held`, each a Value, instead of a text
     )
 
     @property
     def is_number(self) -> bool:
-        """Whether it is held as one Python number."""
+        """Whether the value is held as one Python number."""
         return self.held == ()
 
     @property
     def is_numbers(self) -> bool:
-        """Whether it is held as one Python number or several."""
+        """Whether the value is held as one Python number or several."""
         return self.held == () or self.entries is not None
 
     def numbers(self) -> np.ndarray:
-        """What `is_numbers`, as an array of numbers in the shape `held`."""
+        """The value as an array of Python numbers in the shape `held`, if `is_numbers`."""
         if self.entries is not None:
             return self.entries
         alone = np.empty((), object)
@@ -76,7 +76,7 @@ class Value:
         return alone
 
     def with_shape(self, shape: Shape) -> "Value":
-        """What is held, for all of an array of another shape."""
+        """The same value for an array of another shape to which it broadcasts."""
         return replace(self, shape=shape)
 
 
@@ -85,8 +85,8 @@ class Block:
 
     def __init__(self, *, pinned: bool):
         self.lines: list[str] = []
-        self.values: dict[str, str] = {}  # names by the text that computes them
-        self.pinned = pinned  # whether lines must not move out, as out of a branch
+        self.values: dict[str, str] = {}  # the name for each text that computes a value
+        self.pinned = pinned  # whether lines must stay inside, as in a branch
 
 
 Rule = Callable[["Writer", Any, list[Value]], Sequence[Value]]
@@ -94,18 +94,18 @@ Rule = Callable[["Writer", Any, list[Value]], Sequence[Value]]
 
 @dataclass(frozen=True)
 class Entry:
-    """How a primitive is written: rule(writer, equation, operands) gives the results."""
+    """The rule for a primitive: rule(writer, equation, operands) gives the results."""
 
     write: Rule
-    takes_entries: bool  # whether operands may come as entries; they are made arrays otherwise
+    takes_entries: bool  # whether operands may be entries; otherwise they are made arrays
 
 
 RULES: dict[str, Entry] = {}
-"""By the names of the primitives."""
+"""The rules by the names of the primitives."""
 
 
 def rule(*names: str, takes_entries: bool = False) -> Callable[[Rule], Rule]:
-    """Register how primitives of these names are written."""
+    """Register the decorated function as the rule for primitives with these names."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -124,7 +124,7 @@ class Writer:
         self.constants = dict(words)
         self.blocks = [Block(pinned=True), Block(pinned=False)]  # run once; run at each call
         self.windows: dict[str, tuple[Value, list[Value]]] = {}
-        """What a name is a part of, and where that part begins."""
+        """For a name that is part of an array: that array, and where the part begins."""
         self._names = (f"v{i}" for i in itertools.count())
         self._constant_values: dict[int, Value] = {}
 
@@ -132,19 +132,19 @@ class Writer:
 
     @property
     def depth(self) -> int:
-        """How many loops and branches there are around the next line; 1 for none."""
+        """The number of loops and branches around the next line, plus one."""
         return len(self.blocks) - 1
 
     def name(self) -> str:
-        """A name that nothing else has."""
+        """A name that is not yet used."""
         return next(self._names)
 
     def put(self, line: str) -> None:
-        """Add a line to the block that is being written."""
+        """Add a line to the current block."""
         self.blocks[-1].lines.append(line)
 
     def put_block(self, header: str, lines: Sequence[str]) -> None:
-        """Add a statement with a body; the body may turn out to be empty."""
+        """Add a statement with a body, which may be empty."""
         self.blocks[-1].lines += [header, *indented(lines), "    pass"]
 
     def set(
@@ -155,9 +155,9 @@ class Writer:
         operands: Sequence[Value],
         held: Shape | None = None,
     ) -> Value:
-        """The array that the text gives, held in the shape `held`; the number, if that is ().
+        """The value of a text that gives an array, held in the shape `held`, or a number if that is ().
 
-        An array of one entry is made a number.
+        An array with one entry becomes a number.
         """
         held = tuple(shape) if held is None else held
         if held != () and prod(held) == 1:
@@ -167,7 +167,7 @@ class Writer:
     def _line(
         self, text: str, shape: Shape, dtype: Any, operands: Sequence[Value], held: Shape
     ) -> Value:
-        """What the text gives, computed in the outermost block that knows its operands."""
+        """The value of a text, computed in the outermost block that knows its operands."""
         depth = self._outermost(operands, held)
         for block in self.blocks[: depth + 1]:
             if text in block.values:
@@ -178,7 +178,7 @@ class Writer:
         return Value(name, tuple(shape), np.dtype(dtype), held, depth)
 
     def set_number(self, text: str, dtype: Any, operands: Sequence[Value]) -> Value:
-        """The number that the text gives; computed at once where all operands are literals."""
+        """The value of a text that gives a number; computed at once if all operands are literals."""
         if all(operand.known is not None for operand in operands):
             with np.errstate(all="ignore"):
                 return self.literal(eval(text, self.constants), dtype)
@@ -187,7 +187,7 @@ class Writer:
     def set_several(
         self, text: str, variables: Sequence[Any], operands: Sequence[Value]
     ) -> list[Value]:
-        """The values of variables, which the text gives as a tuple of arrays."""
+        """The values of variables, from a text that gives a tuple of arrays."""
         several = self._line(text, (0,), np.dtype(float), operands, (0,))
         results = []
         for i, variable in enumerate(variables):
@@ -197,7 +197,7 @@ class Writer:
         return results
 
     def _outermost(self, operands: Sequence[Value], held: Shape) -> int:
-        """The block where a line may stand; one in a branch stays there."""
+        """The outermost block for a line with these operands; lines of a branch stay in it."""
         depth = max((operand.depth for operand in operands), default=0)
         if depth == 0 and prod(held) <= SMALL_CONSTANT:
             return 0
@@ -207,16 +207,16 @@ class Writer:
     # values ----------------------------------------------------------------------------------------
 
     def literal(self, number: Any, dtype: Any) -> Value:
-        """A number that is written out."""
+        """The value of a literal number."""
         number = np.asarray(number).item()
         return Value(_number_text(number), (), np.dtype(dtype), (), known=number)
 
     def constant(self, value: Any) -> Value:
-        """An array or number that is known when the program is written."""
+        """The value of an array or number that is known when the program is written."""
         key = id(value)
         if key not in self._constant_values:
             self._constant_values[key] = self._constant(np.asarray(value))
-            self.helper(value)  # keeps it, for its address is the key
+            self.helper(value)  # keeps the array alive, because its address is the key
         return self._constant_values[key]
 
     def _constant(self, array: np.ndarray) -> Value:
@@ -230,7 +230,7 @@ class Writer:
         return Value(name, array.shape, array.dtype, array.shape)
 
     def of_numbers(self, numbers: np.ndarray, shape: Shape, dtype: Any) -> Value:
-        """The value of these entries, which are in a shape that broadcasts to its own."""
+        """The value with these entries, given in a shape that broadcasts to `shape`."""
         dtype = np.dtype(dtype)
         if numbers.size == 1:
             return replace(numbers.item(), shape=tuple(shape), dtype=dtype)
@@ -238,13 +238,13 @@ class Writer:
         return Value("", tuple(shape), dtype, numbers.shape, depth, entries=numbers)
 
     def helper(self, thing: Any) -> str:
-        """The name by which lines call a function or use an object."""
+        """The name by which lines refer to a function or an object."""
         name = f"h{id(thing)}"
         self.constants[name] = thing
         return name
 
     def array(self, value: Value) -> Value:
-        """Entries as a NumPy array; other values as they are."""
+        """A value with entries as a NumPy array; other values unchanged."""
         if value.entries is None:
             return value
         numbers, dtype = list(value.entries.flat), self.helper(value.dtype)
@@ -254,7 +254,7 @@ class Writer:
         return self.set(text, value.shape, value.dtype, numbers, value.held)
 
     def whole(self, value: Value) -> Value:
-        """The value as an array of its own shape; of the shape (), as a number."""
+        """The value as an array of its full shape, or a number if the shape is ()."""
         value = self.array(value)
         if value.held == value.shape:
             return value
@@ -265,11 +265,12 @@ class Writer:
         return self._line(text, value.shape, value.dtype, [value], value.shape)
 
     def plain(self, value: Value) -> Value:
-        """The value as loops and branches hand it on: a number if it has one entry, or the whole array."""
+        """The value in the form that loops and branches pass on: a number if it has one entry, otherwise an
+        array."""
         return value if held_plain(value.shape) == () else self.whole(value)
 
     def as_array(self, value: Value) -> str:
-        """A text that gives a NumPy array of the value's shape, whatever that is."""
+        """A text that gives a NumPy array with the value's shape, even ()."""
         value = self.whole(value)
         if value.shape == ():
             return f"np.array({value.text}, {self.helper(value.dtype)})"
@@ -278,7 +279,7 @@ class Writer:
     # programs --------------------------------------------------------------------------------------
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], operands: Sequence[Value]) -> list[Value]:
-        """The results of a jaxpr, whose lines are written here."""
+        """Write the lines of a jaxpr here, and return its results."""
         known: dict[Any, Value] = {}
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
             known[variable] = self.constant(const)
@@ -301,14 +302,14 @@ class Writer:
         entry = RULES.get(name)
         if entry is None:
             raise NotInterpretable(f"NumPy has no form of JAX's operation {name} here.")
-        if not _has_program(equation):  # otherwise what it calls has its say first
+        if not _has_program(equation):  # otherwise the called program decides
             _need_numbers(equation)
         if not entry.takes_entries:
             operands = [self.array(operand) for operand in operands]
         return entry.write(self, equation, operands)
 
     def inside(self, write: Callable[[], Any], *, pinned: bool) -> tuple[list[str], Any]:
-        """The lines that `write` puts, as a block of their own, and what it returns."""
+        """Run `write` inside a new block; returns the lines of the block and the result of `write`."""
         self.blocks.append(Block(pinned=pinned))
         result = write()
         return self.blocks.pop().lines, result
@@ -320,7 +321,7 @@ def dtype_of(aval: Any) -> np.dtype:
 
 
 def _has_program(equation: Any) -> bool:
-    """Whether it is a loop, a branch or a call."""
+    """Whether an equation is a loop, a branch or a call."""
     return any(
         hasattr(given, "eqns") or hasattr(given, "jaxpr") for given in equation.params.values()
     )
@@ -335,12 +336,12 @@ def _need_numbers(equation: Any) -> None:
 
 
 def held_plain(shape: Shape) -> Shape:
-    """How loops and branches hold a value of this shape: one entry as a number, others as an array."""
+    """How loops and branches hold a value of this shape: a single entry as a number, otherwise an array."""
     return () if prod(shape) == 1 else tuple(shape)
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """The lines of a block one step to the right."""
+    """The lines of a block, indented by one step."""
     return [f"    {line}" for line in lines]
 
 
@@ -351,7 +352,7 @@ def _number_text(number: bool | int | float) -> str:
 
 
 def _is_atom(text: str) -> bool:
-    """Whether `.item()` behind the text means that of all of it."""
+    """Whether `.item()` after the text would apply to all of the text."""
     return re.fullmatch(r"\w+|[\w.]+\([^()]*\)|\w+\[[^\[\]]*\]", text) is not None
 
 
@@ -359,7 +360,7 @@ _NAMES = re.compile(r"\bv\d+\b")
 
 
 def without_unused(lines: Sequence[str], used: set[str]) -> list[str]:
-    """The lines but for values that nothing uses; `used` is what later lines name, and grows."""
+    """The lines without values that are never used; `used` holds the names in later lines, and grows."""
     kept = []
     for line in reversed(lines):
         name, sign, text = line.strip().partition(" = ")
