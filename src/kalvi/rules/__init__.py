@@ -1,16 +1,16 @@
 """The rules, one file or folder each.
 
-Beside them stand what they share:
+These files have what the rules share:
 
 base              a block of rows, and the three kinds of rules
-schemes           what one observation does to the law of its predictors
+schemes           how one observation updates the distribution of its predictors
 recursion         the sites of a block, one after the other
-visits            what the rows of a batch say at one Gaussian
-sampled_networks  blocks of a network by draws of its parameters
+visits            the expected terms of a batch at one Gaussian
+sampled_networks  blocks of rows for a network, by draws of its parameters
 evidence          prior precisions and noise of a network
-grid              several priors side by side
+grid              several priors, run together
 
-and the passes over all rows that lead a stream's posterior to the optimum: `revisit.Revisit`.
+`revisit.Revisit` makes further passes over all rows, from the posterior of a stream to the optimum.
 
 R-VGA: Lambert, Bonnabel & Bach (2022), "The recursive variational Gaussian approximation".
 L-RVGA: Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian
@@ -85,7 +85,7 @@ _HOMES = {
         "Transform",
     ),
 }
-"""Rules that are loaded when they are first used: a linear model needs none of them."""
+"""The rules that are loaded when they are first used; a linear model needs none of them."""
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [

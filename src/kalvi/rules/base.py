@@ -1,11 +1,11 @@
-"""What every algorithm shares: a block of rows, and the verbs of a rule.
+"""What all algorithms share: blocks of rows, and the interface of a rule.
 
-A `Rule` says how a state begins (`init`) and what a block of rows does to it (`update`). What the state is
-between two blocks differs, and with it who may run the rule and how often rows are shown to it:
+A `Rule` says how a state begins (`init`) and how a block of rows changes it (`update`). There are three
+kinds. They differ in the meaning of the state between two blocks, and in how often rows are shown:
 
     StreamRule     the posterior of the rows so far; every row is shown once, in any order
-    PassRule       sums over the rows of a pass; `turn`, at its end, makes the next Gaussian of them
-    IterativeRule  an iterate; every update is one step, and rows are shown as often as steps are wanted
+    PassRule       sums over the rows of a pass; `turn` makes the next Gaussian from them at its end
+    IterativeRule  an iterate; every update is one step, and rows are shown for as many steps as wanted
 """
 
 from abc import abstractmethod
@@ -26,23 +26,23 @@ Tree = TypeVar("Tree")
 class Batch(NamedTuple):
     """A block of rows; a row of weight 0 is padding and changes nothing."""
 
-    x: Rows  # sparse rows of several blocks are stacked, a block each
+    x: Rows  # sparse rows of several blocks are stacked
     y: Float[AnyArray, "b *o"]  # a number for each row, or a vector
     weight: Float[AnyArray, " b"]
-    elapsed: Float[AnyArray, " b"] | None = None  # the time before each row, if it is not 1 for all
+    elapsed: Float[AnyArray, " b"] | None = None  # the time before each row, if not always 1
 
 
 def normalise_weights(weight: Float[Array, " b"]) -> Float[Array, " b"]:
-    """The weights divided by their sum; all zero if they are all zero."""
+    """The weights divided by their sum, or zeros if all are zero."""
     total = jnp.sum(weight)
     return weight / jnp.where(total > 0, total, 1)
 
 
 def in_blocks(rows: Tree, size: int, fill: str = "constant") -> Tree:
-    """The rows of every array of a tree in blocks of one size, the block first.
+    """The rows of every array of a tree in blocks of one size, with the block as first axis.
 
-    The last is filled with zeros ("constant") or, where derivatives must exist, with the last row ("edge").
-    Sparse rows come in blocks of that size.
+    The last block is padded with zeros ("constant") or, if derivatives must exist, with the last row
+    ("edge"). Sparse rows are given in blocks of this size.
     """
 
     def cut(a: Any) -> Any:
@@ -55,7 +55,7 @@ def in_blocks(rows: Tree, size: int, fill: str = "constant") -> Tree:
 
 
 class Rule(eqx.Module, Generic[State]):
-    """An algorithm: how a state begins, and what a block of rows does to it."""
+    """An algorithm: how its state begins, and how a block of rows changes it."""
 
     @abstractmethod
     def init(self, prior: Any, *, key: PRNGKeyArray | None = None) -> State:
@@ -67,11 +67,12 @@ class Rule(eqx.Module, Generic[State]):
 
 
 class StreamRule(Rule[State], Generic[State]):
-    """One pass: after each block the state is what all rows so far say."""
+    """An algorithm of one pass: after each block the state is the result for all rows so far."""
 
 
 class PassRule(Rule[State], Generic[State]):
-    """Passes over all rows: `update` adds up, and `turn` moves on."""
+    """An algorithm of several passes over all rows: `update` adds up sums, and `turn` makes the next
+    Gaussian."""
 
     @abstractmethod
     def turn(self, state: State) -> State:
@@ -79,10 +80,10 @@ class PassRule(Rule[State], Generic[State]):
 
 
 class IterativeRule(Rule[State], Generic[State]):
-    """Steps from batches of rows that come again: the state gets better with each."""
+    """An algorithm of many steps, from batches of rows that are shown again and again."""
 
 
 def weigh_rows(weight: Float[Array, " n"], a: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-    """weight · a for each row; zero where the weight is zero, even if a is not finite."""
+    """weight · a for each row; zero if the weight is zero, even if a is not finite."""
     weight = weight.reshape(weight.shape + (1,) * (a.ndim - 1))
     return jnp.where(weight > 0, weight * a, 0)

@@ -1,26 +1,28 @@
-"""Drift: what time does to a Gaussian whose parameters change while rows arrive.
+"""Drift: how a Gaussian changes with time if the parameters change while rows arrive.
 
-Plain forgetting, Σ⁻¹ ← λ Σ⁻¹, and plain random walks, Σ ← Σ + q I, wind up: directions that no row excites
-widen without end, and the first row that meets one again is answered by nonsense. Each drift here has the
-prior p₀ = N(μ₀, Σ₀), Λ₀ = Σ₀⁻¹, as its stationary law, and Σ never exceeds Σ₀:
+Plain forgetting, Σ⁻¹ ← λ Σ⁻¹, and plain random walks, Σ ← Σ + q I, wind up: the variance of directions that
+no row informs grows without bound, and the next row along one of them moves the mean absurdly far. Each
+drift here has the prior p₀ = N(μ₀, Σ₀), Λ₀ = Σ₀⁻¹, as its stationary distribution, and Σ never exceeds Σ₀:
 
     Geometric           q ← q^λ p₀^(1−λ):  Λ ← λ Λ + (1 − λ) Λ₀,  Λ' μ' = λ Λ μ + (1 − λ) Λ₀ μ₀
     OrnsteinUhlenbeck   θ ← μ₀ + a (θ − μ₀) + √(1 − a²) ε, ε from p₀:
                         Σ ← a² Σ + (1 − a²) Σ₀,  μ ← μ₀ + a (μ − μ₀)
-    RandomWalk          the same with an a of each parameter, aᵢ² = 1 − q/Σ₀ᵢᵢ: a walk of variance q a row,
+    RandomWalk          the same with one a for each parameter, aᵢ² = 1 − q/Σ₀ᵢᵢ: a walk of variance q a
+    row,
                         held within the prior; ε then has the prior's variances and no correlations
 
 Geometric is stabilised forgetting (Kulhavý & Zarrop 1993); n units of time are one step with λⁿ or aⁿ.
 
-Time is counted in rows unless rows say how much passed before them. A block of rows sees the Gaussian of
-its end, and row j of it, under Geometric, as if its precision were divided by ρⱼ = λ^(time after j): right
-for what the rows have said, while what the prior says is then too strong by less than λ^(−time of the
-block). So blocks should be short beside the memory 1/(1 − λ); where times are uneven, `part_within` cuts.
+Time is counted in rows unless rows say how much time passed before them. The rows of a block see the
+Gaussian at the end of the block. Under Geometric, row j sees its precision divided by ρⱼ = λ^(time after
+j). This is right for the information from rows, but makes the prior's part too large, by a factor below
+λ^(−time of the block). So blocks should be short relative to the memory 1/(1 − λ); `part_within` cuts them
+if times are uneven.
 
-A step that costs as much as several blocks of rows (a full covariance) is taken once for several of them,
-`blocks_per_step` at most and only while λ^time ≥ 1/`MOST_AHEAD`. It is taken ahead of time: Geometric fades
-the precision with every block, which costs nothing, and at a step adds as much of Λ₀ as lasts until the
-next; the part of the prior in Λ is then between Λ₀ and `MOST_AHEAD` Λ₀.
+If a step costs as much as several blocks of rows (with a full covariance), one step serves several blocks:
+at most `blocks_per_step`, and only while λ^time ≥ 1/`MOST_AHEAD`. It is taken ahead of time: Geometric
+fades the precision with every block, which costs nothing, and a step adds as much of Λ₀ as is needed until
+the next step. The part of the prior in Λ is then between Λ₀ and `MOST_AHEAD` Λ₀.
 """
 
 from abc import abstractmethod
@@ -39,18 +41,18 @@ from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.precision import is_traced
 
 MOST_AHEAD = 2.0
-"""What is taken ahead of a step makes the prior's part of the precision at most this much too large."""
+"""Steps ahead of time make the prior's part of the precision too large by at most this factor."""
 
 
 class Drifting(eqx.Module):
-    """What a stream that drifts keeps beside its posterior."""
+    """The state of a drift, besides the posterior."""
 
-    anchor: Updatable  # the prior, without what its structure does not hold on to
-    ahead: Float[Array, " k"]  # of each drift, the time for which it was taken already
+    anchor: Updatable  # the part of the prior to which the drift returns
+    ahead: Float[Array, " k"]  # the time for which each drift was already taken
 
 
 class Drifted(NamedTuple):
-    """A Gaussian after some time, and how much of what was known is left."""
+    """A Gaussian after some time, the state of its drift, and the share of the information that is left."""
 
     posterior: Updatable
     drifting: Drifting
@@ -58,34 +60,35 @@ class Drifted(NamedTuple):
 
 
 class Drift(eqx.Module):
-    """How parameters change with time, the prior being their stationary law."""
+    """How parameters change with time; the prior is their stationary distribution."""
 
     @abstractmethod
     def left(self, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The share of what rows said that is left after some time."""
+        """The share of the information from rows that is left after some time."""
 
     @abstractmethod
     def wait(self, q: Updatable, time: Scalar) -> Updatable:
-        """The Gaussian after a time for which the step was taken already."""
+        """The Gaussian after a time for which the step was already taken."""
 
     @abstractmethod
     def step(
         self, q: Updatable, anchor: Updatable, time: Scalar, past: Scalar, ahead: Scalar
     ) -> Updatable:
-        """The Gaussian after a time of which `past` is not accounted for, and ahead of what follows."""
+        """The Gaussian after `time`, of which `past` is not yet accounted for, and `ahead` of the time that
+        follows."""
 
     @abstractmethod
     def speed(self, anchor: Updatable) -> Scalar:
-        """How fast the prior would take over, −log of the share that is left, in a unit of time."""
+        """How fast information fades: −log of the share that is left after one unit of time."""
 
     @abstractmethod
     def longest_block(self) -> float:
-        """How many rows a block may have, as far as that is known without the prior."""
+        """The most rows that a block may have, as far as this is known without the prior."""
 
     def take(
         self, q: Updatable, anchor: Updatable, ahead: Scalar, time: Scalar
     ) -> tuple[Updatable, Scalar]:
-        """The Gaussian after some time, and the time that it is ahead of then."""
+        """The Gaussian after some time, and the time that it is then ahead."""
         blocks, none = q.blocks_per_step(), jnp.zeros_like(time)
         if blocks == 1:
             return self.step(q, anchor, time, time, none), none
@@ -101,7 +104,7 @@ class Drift(eqx.Module):
 
 
 class Geometric(Drift):
-    """Old rows fade by the factor `keep` a row, and the prior takes their place.
+    """The information of earlier rows fades by the factor `keep` a row, and the prior replaces it.
 
     The memory is about 1/(1 − keep) rows.
     """
@@ -131,7 +134,7 @@ class Geometric(Drift):
 
 
 class Wandering(Drift):
-    """Parameters move on their own: what rows said of them fades only as they do."""
+    """A drift of the parameters themselves; the information from rows fades only because they move."""
 
     def left(self, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
         return jnp.ones_like(time)
@@ -143,7 +146,7 @@ class Wandering(Drift):
 class OrnsteinUhlenbeck(Wandering):
     """Parameters wander around the prior mean within the prior's deviations.
 
-    `keep` is their correlation between a row and the next, and 1/(1 − keep) the rows in which it is lost.
+    `keep` is their correlation from one row to the next; it is lost in about 1/(1 − keep) rows.
     """
 
     keep: Setting = eqx.field(converter=as_setting)
@@ -164,7 +167,7 @@ class OrnsteinUhlenbeck(Wandering):
 
 
 class RandomWalk(Wandering):
-    """Parameters gain `variance` a row, but wander no further than the prior's deviations."""
+    """The parameters' variances grow by `variance` a row, up to those of the prior."""
 
     variance: Setting = eqx.field(converter=as_setting)
 
@@ -189,21 +192,21 @@ class RandomWalk(Wandering):
 
 
 def as_drift(value: Any) -> Any:
-    """A drift as it is; a number as that of `Geometric`, where 1 keeps everything and is none."""
+    """A drift unchanged; a number as `Geometric`, or as None if it is 1, which keeps everything."""
     if value is None or isinstance(value, Drift):
         return value
     return None if isinstance(value, Real) and value == 1 else Geometric(value)
 
 
 def start(drifts: tuple[Drift, ...], prior: Updatable) -> Drifting | None:
-    """What is kept for these drifts at the beginning of a stream."""
+    """The state of these drifts at the beginning of a stream."""
     if not drifts:
         return None
     return Drifting(prior.anchor(), jnp.zeros(len(drifts), prior.mean.dtype))
 
 
 def after(drifts: tuple[Drift, ...], q: Updatable, drifting: Drifting, time: Scalar) -> Drifted:
-    """A Gaussian after some time of all drifts, one after the other."""
+    """A Gaussian after some time under all drifts, applied one after the other."""
     ahead = []
     for i, drift in enumerate(drifts):
         q, left = drift.take(q, drifting.anchor, drifting.ahead[i], time)
@@ -217,7 +220,8 @@ def part_within(
     elapsed: Float[Array, " b"],
     left: Bool[Array, " b"],
 ) -> tuple[Bool[Array, " b"], Float[Array, " b"]]:
-    """The first of the rows left, until half of what they say has faded, and the time before each."""
+    """The first of the remaining rows, up to the half-life of their information, and the time before
+    each."""
     places, first = jnp.arange(len(left)), jnp.argmax(left)
     since = jnp.cumsum(jnp.where(places > first, elapsed, 0))
     speed = sum(drift.speed(drifting.anchor) for drift in drifts)
@@ -226,7 +230,7 @@ def part_within(
 
 
 def share_left(drifts: tuple[Drift, ...], time: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """The share of what rows said that is left after some time of all drifts."""
+    """The share of the information from rows that is left after some time under all drifts."""
     left = jnp.ones_like(time)
     for drift in drifts:
         left = left * drift.left(time)
@@ -238,7 +242,7 @@ def _rows_until_half(keep: float) -> float:
 
 
 def _power(keep: Setting, time: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """keep^time, and never less than rounding."""
+    """keep^time, at least the rounding unit."""
     return jnp.maximum(jnp.asarray(keep, time.dtype) ** time, float(jnp.finfo(time.dtype).eps))
 
 

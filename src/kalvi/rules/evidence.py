@@ -1,11 +1,13 @@
 """Prior precisions and noise from the evidence: MacKay's fixed points for a Gaussian posterior.
 
 MacKay (1992), "A practical Bayesian framework for backpropagation networks". With q = N(c, S), groups of
-parameters that share a prior precision α, and γ = Σ (1 − α Sᵢᵢ) how many of a group the data determine,
+parameters that share a prior precision α, and γ = Σ (1 − α Sᵢᵢ) the number of parameters of a group that
+the data determine,
 
     α ← γ / Σ cᵢ²,        σ² ← Σ (y − f)² / (N − Σ γ),
 
-stationary where the evidence of the linearised model is. They are damped: half of the way in log α, log σ².
+which is stationary where the evidence of the linearised model is. Steps are damped to half of the way in
+log α and log σ².
 """
 
 from typing import NamedTuple
@@ -18,11 +20,11 @@ from kalvi.gaussians import Gaussian
 from kalvi.numerics.namespaces import Scalar
 
 LEAST, MOST = 1e-3, 1e6
-"""Bounds on α, for parameters of a group that are all zero or all free."""
+"""Bounds on α, in case the parameters of a group are all zero or all undetermined."""
 MOST_DETERMINED = 0.8
 """At most this share of the rows counts as spent on parameters."""
 SMALLEST_NOISE = 1e-8
-"""The variance of the noise of standardised y is never below this."""
+"""The smallest noise variance of standardised y."""
 
 
 class PriorAndNoise(NamedTuple):
@@ -42,7 +44,7 @@ def update_evidence(
     rows: Scalar,
     damping: float = 0.5,
 ) -> PriorAndNoise:
-    """The next hyperparameters, given the sum of squared residuals of each output over `rows` rows."""
+    """The next hyperparameters, given the sums of squared residuals of each output over `rows` rows."""
     share = 1 - hyper.prior_precision * q.variance()
     gamma = jnp.maximum(jax.ops.segment_sum(share, groups, n_groups), LEAST)
     size = jax.ops.segment_sum(q.mean**2, groups, n_groups)

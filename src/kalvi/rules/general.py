@@ -1,8 +1,8 @@
-"""R-VGA for a log-likelihood of the whole parameter vector, in its three forms.
+"""R-VGA for a log-likelihood of the whole parameter vector, in three forms.
 
-Lambert, Bonnabel & Bach (2022), Theorem 1 and Corollary 1.1. The fixed point asks for the gradient
-g = E[∇ log p] and the Hessian H = E[∇² log p] under the new Gaussian N(μ, P); both can be written with
-the Hessian, with the gradient alone or with log p alone:
+Lambert, Bonnabel & Bach (2022), Theorem 1 and Corollary 1.1. The fixed point needs the gradient g = E[∇ log
+p] and the Hessian H = E[∇² log p] under the new Gaussian N(μ, P). Both can be written with the Hessian,
+with only the gradient, or with only log p:
 
     order 2:  g = E[∇ log p],                    H = E[∇² log p]
     order 1:  g = E[∇ log p],                    H = P⁻¹ E[(θ − μ) ∇ log pᵀ]
@@ -14,10 +14,10 @@ parameters the implicit scheme is the fixed point of
     P⁻¹ ← P₀⁻¹ − H(μ, P),        P⁻¹μ ← P₀⁻¹μ₀ + g(μ, P) − H(μ, P) μ,
 
 and the maximum of E[log p] − KL(q ‖ N(μ₀, P₀)). One iteration from the previous Gaussian is the explicit
-scheme, its step halved while it would lose positive definiteness. Plain iteration need not converge: under
-a wide prior it cycles, far from the optimum. The implicit scheme is therefore an ascent of that bound
-(`numerics.natural_gradient`), in coordinates where the previous Gaussian is N(0, I), which accepts no step
-that lowers it.
+scheme; its step is halved until the precision is positive definite. Plain iteration need not converge:
+under a wide prior it cycles, far from the optimum. The implicit scheme is therefore found by an ascent of
+this bound (`numerics.natural_gradient`), in coordinates where the previous Gaussian is N(0, I); it accepts
+no step that lowers the bound.
 """
 
 from abc import abstractmethod
@@ -43,16 +43,16 @@ LogLikelihood = Callable[[Vector, Float[Array, " i"], Scalar], Scalar]
 
 HALVINGS = 12
 TOLERANCE = 1e-18
-"""Nats: the ascent of a row ends where its squared natural-gradient norm is less."""
+"""The ascent of a row ends when its squared natural-gradient norm is below this, in nats."""
 SETTLED = 1e-6
-"""A row whose squared norm is still more than this is not settled."""
+"""A row whose squared norm stays above this has not converged."""
 ROUGHNESS = 0.1
-"""The bound and its gradient come from the same points but agree only up to their error; a step that
-lowers the norm may lower the bound by this share of it."""
+"""The bound and its gradient are computed from the same points, but agree only up to the error of the
+points; a step that lowers the norm may lower the bound by this share."""
 
 
 class Points(eqx.Module):
-    """Points and weights that stand for expectations under N(0, I)."""
+    """Points and weights that approximate expectations under N(0, I)."""
 
     @abstractmethod
     def standard(
@@ -62,7 +62,7 @@ class Points(eqx.Module):
 
 
 class Sampling(Points):
-    """Monte Carlo with `pairs` antithetic pairs ±z; needs a key."""
+    """Monte Carlo with `pairs` antithetic pairs ±z; this needs a key."""
 
     pairs: int = eqx.field(static=True, default=50)
 
@@ -81,7 +81,7 @@ class SigmaPoints(Points):
 
 
 class GaussHermite(Points):
-    """The product rule with `order` nodes a dimension: order^d points, for a few dimensions."""
+    """The product rule with `order` nodes for each dimension: order^d points, for few dimensions."""
 
     order: int = eqx.field(static=True, default=20)
 
@@ -92,13 +92,13 @@ class GaussHermite(Points):
 
 
 class Form(eqx.Module):
-    """Which derivatives of log p an expectation uses."""
+    """The derivatives of log p that an expectation uses."""
 
     @abstractmethod
     def derivatives(
         self, log_prob: Callable[[Vector], Scalar], q: Dense, z: Array, weights: Array
     ) -> tuple[Vector, Matrix]:
-        """g and H under q, by the points z ~ N(0, I)."""
+        """g and H under q, from the points z ~ N(0, I)."""
 
 
 class SecondOrder(Form):
@@ -122,7 +122,7 @@ class FirstOrder(Form):
 
 
 class ZerothOrder(Form):
-    """Derivative-free; E[log p] is subtracted first, which changes nothing and tames the noise."""
+    """Derivative-free; E[log p] is subtracted first, which lowers the noise without changing the result."""
 
     def derivatives(self, log_prob, q, z, weights):
         values = jax.vmap(log_prob)(q.mean[None, :] + z @ q.root.T)
@@ -132,7 +132,7 @@ class ZerothOrder(Form):
 
 
 class GeneralRVGAState(eqx.Module):
-    """A full-covariance posterior, and counts of rows that were not absorbed or did not converge."""
+    """A posterior with full covariance, and counts of rows that were not absorbed or did not converge."""
 
     posterior: Dense
     unsolved: Int[Array, ""]
@@ -146,7 +146,7 @@ class GeneralRVGA(StreamRule[GeneralRVGAState]):
     log_likelihood : callable (theta, x, y) -> log p(y | x, theta)
     form : SecondOrder(), FirstOrder() or ZerothOrder()
     points : SigmaPoints(), Sampling(pairs) or GaussHermite(order)
-    iterations : 1 is the explicit scheme; with more, the implicit one, found in at most as many
+    iterations : 1 for the explicit scheme; more for the implicit one, which is found in at most so many
     """
 
     log_likelihood: LogLikelihood
@@ -200,7 +200,7 @@ class GeneralRVGA(StreamRule[GeneralRVGAState]):
         return _towards((precision, shift), target)
 
     def _implicit(self, q0, log_prob, z, weights) -> tuple[Dense, Bool[Array, ""]]:
-        """The ascent, u being the parameters in units of the previous Gaussian."""
+        """The ascent; u are the parameters in units of the previous Gaussian."""
 
         def whitened(u):
             return log_prob(q0.mean + q0.root @ u)
@@ -229,7 +229,8 @@ class GeneralRVGA(StreamRule[GeneralRVGAState]):
 def _towards(
     now: tuple[Matrix, Vector], target: tuple[Matrix, Vector]
 ) -> tuple[Dense, Bool[Array, ""]]:
-    """A step towards the target in natural parameters, as long as the precision stays positive definite."""
+    """A step towards the target in natural parameters, shortened until the precision is positive
+    definite."""
     lengths = 0.5 ** jnp.arange(HALVINGS, dtype=now[1].dtype)
 
     def blend(length):

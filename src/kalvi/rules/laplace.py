@@ -1,10 +1,10 @@
-"""Batch maximum a posteriori and the Laplace approximation: the reference of every experiment.
+"""The batch maximum a posteriori and the Laplace approximation, a reference for experiments.
 
 In the prior's own coordinates, θ = μ₀ + R₀ u with R₀ R₀ᵀ = Σ₀, Newton's method maximises
 
     −|u|²/2 + Σᵢ wᵢ log p(yᵢ | xᵢᵀθ)
 
-with the best of a geometric ladder of step lengths; the covariance is the inverse of minus the
+with the best of several geometrically decreasing step lengths; the covariance is the inverse of minus the
 Hessian at the maximum.
 """
 
@@ -25,15 +25,15 @@ from kalvi.rules.base import Batch
 from kalvi.rules.visits import weigh
 
 LADDER = 24
-"""Step lengths that are tried: 1, 1/2, 1/4 and so on."""
+"""The number of step lengths that are tried: 1, 1/2, 1/4 and so on."""
 CLOSE = 1e-6
-"""A squared Newton decrement below this is at the maximum, whatever rounding does to the last steps."""
+"""A squared Newton decrement below this means convergence, whatever rounding does to the last steps."""
 
 Vector = Float[Array, " d"]
 
 
 class LaplaceApproximation(NamedTuple):
-    """The Gaussian at the maximum, the log joint density there, and whether the search arrived."""
+    """The Gaussian at the maximum, the log joint density there, and whether the search converged."""
 
     posterior: Dense
     log_joint: Float[Array, ""]
@@ -49,7 +49,7 @@ def laplace(
     predictor: Predictor | None = None,
     max_steps: int = 200,
 ) -> LaplaceApproximation:
-    """The Laplace approximation to the posterior of θ; a network counts as linear in its Hessian."""
+    """The Laplace approximation to the posterior of θ; in the Hessian a network counts as linear."""
     predictor = predictor or Linear()
     need_same_outputs(predictor, likelihood)
     inner, x = predictor.whitened(prior, batch.x)
@@ -75,7 +75,7 @@ def laplace(
 
 
 class _Target(NamedTuple):
-    """The function of u that is maximised; the predictor and the inputs are those of u."""
+    """The function of u that is maximised, with a predictor and inputs for u."""
 
     predictor: Predictor
     likelihood: Likelihood
@@ -102,7 +102,8 @@ class _Target(NamedTuple):
 
 
 def _newton_step(target: _Target, u: Vector) -> tuple[Vector, Scalar, Bool[Array, ""]]:
-    """The best step on the ladder, the squared Newton decrement, and whether the step leads higher."""
+    """The point after the best step, the squared Newton decrement, and whether the step raised the
+    value."""
     gradient, hessian = target.slopes(u)
     move = linalg.cho_solve(linalg.cholesky(hessian), gradient)
     move = jnp.where(jnp.all(jnp.isfinite(move)), move, gradient)

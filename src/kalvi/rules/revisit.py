@@ -1,8 +1,8 @@
 """Further passes over the rows: from the posterior of one pass to the optimum of the variational bound.
 
-A pass visits every row at the Gaussian that an ascent proposes (`gaussians.ascents`) and adds up what the
-rows say there (`visits`); at its end the ascent turns to the next Gaussian. Nothing is kept of a row. Where
-rows lie on many machines only the sums travel.
+A pass evaluates every row at the Gaussian that an ascent proposes (`gaussians.ascents`) and adds up the
+terms of the rows (`visits`); at its end the ascent makes the next Gaussian. No row is kept. If rows are
+stored on many machines, only the sums travel.
 """
 
 from typing import Any
@@ -20,14 +20,15 @@ from kalvi.rules.visits import sums
 
 
 class SumPass(Rule[RowSums]):
-    """One pass that sums the terms of all rows at one Gaussian; an ascent makes the next Gaussian of them.
+    """One pass that sums the terms of all rows at one Gaussian; an ascent makes the next Gaussian from
+    them.
 
     Parameters
     ----------
     model : Model
         The predictor and the likelihood.
     visited : Updatable
-        The Gaussian at which the rows are looked at.
+        The Gaussian at which the rows are evaluated.
     """
 
     model: Model
@@ -42,7 +43,7 @@ class SumPass(Rule[RowSums]):
 
 
 class RevisitState(eqx.Module):
-    """An ascent, the Gaussian at which the present pass looks at rows, and the sums so far."""
+    """An ascent, the Gaussian at which the current pass evaluates rows, and the sums so far."""
 
     ascent: Ascent
     visited: Any
@@ -60,7 +61,7 @@ class RevisitState(eqx.Module):
 
 
 class Revisit(PassRule[RevisitState]):
-    """Passes over the same rows: `update` visits a block, `turn` ends a pass and starts the next.
+    """Passes over the same rows: `update` evaluates a block, `turn` ends a pass and starts the next.
 
     Parameters
     ----------
@@ -77,9 +78,9 @@ class Revisit(PassRule[RevisitState]):
         start: Updatable | None = None,
         key: PRNGKeyArray | None = None,
     ) -> RevisitState:
-        """Before the first pass, which visits `start`, or the prior if there is none.
+        """The state before the first pass, which is at `start` or, without one, at the prior.
 
-        An empty factor of a low rank stays empty: begin with the posterior of a stream.
+        Zero factors of a low rank stay zero: begin with the posterior of a stream.
         """
         return RevisitState.begin_pass((prior if start is None else start).ascent(prior))
 

@@ -1,11 +1,11 @@
-"""A block of rows of a network by sampled expectations, all at once.
+"""Blocks of rows for a network by sampled expectations.
 
 Lambert, Bonnabel & Bach (2023), section 4.2.4, corrected. At draws θₖ of the posterior, with gₖ the
 gradient of log p in f and Γₖ the Fisher information,
 
     Σ⁻¹ ← Σ⁻¹ + (1/K) Σ Jₖᵀ Γₖ Jₖ,        μ ← μ + Σ₊ (1/K) Σ Jₖᵀ (gₖ + Γₖ Jₖ (μ̂ − μ)),
 
-μ̂ = μ at first; a look-ahead draws about the mean found, with the covariance from before the block.
+with μ̂ = μ at first. A look-ahead draws around the new mean, with the covariance from before the block.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def absorb_sampled(
 
 
 def _roots(share: Float[Array, " m"], curvature: Float[Array, "m *cc"]) -> Float[Array, "m *cc"]:
-    """What a structure takes for the curvature: γ itself, or roots of matrices."""
+    """The curvature in the form that a structure takes: γ itself, or roots of matrices."""
     if curvature.ndim == 1:
         return share * curvature
     return jax.vmap(linalg.semidefinite_root)(share[:, None, None] * curvature)
@@ -65,7 +65,7 @@ def _roots(share: Float[Array, " m"], curvature: Float[Array, "m *cc"]) -> Float
 def _gained(
     cov: Float[Array, "m m"], curvature: Float[Array, "n *cc"], pull: Float[Array, " m"]
 ) -> Float[Array, " m"]:
-    """(I + Γ K)⁻¹ r, for the gain after the block."""
+    """(I + Γ K)⁻¹ r, the gradient applied after the update of K."""
     roots = jnp.sqrt(curvature) if curvature.ndim == 1 else curvature
     mixed = linalg.scale_blocks_transposed(roots, cov)
     inner = linalg.scale_blocks_transposed(roots, mixed.T).T

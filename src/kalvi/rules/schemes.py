@@ -1,11 +1,11 @@
-"""Site schemes: what one observation does to the law N(m₀, v₀) of its own predictor.
+"""Schemes: how one observation updates the distribution N(m₀, v₀) of its own predictor.
 
 Every filter of Lambert, Bonnabel & Bach (2022) for p(y | xᵀθ) has the form
 
     μ ← μ + ξ Σ x,      Σ⁻¹ ← Σ⁻¹ + γ x xᵀ
 
-and differs only in the map (y, m₀, v₀) → (ξ, γ), a `Scheme`. With g(m, v) and γ(m, v) the
-expected gradient and curvature of log p and r = g/(1 + γ v₀) for a gain taken after the update:
+and they differ only in the map (y, m₀, v₀) → (ξ, γ), a `Scheme`. With the expected gradient g(m, v) and
+curvature γ(m, v) of log p, and r = g/(1 + γ v₀) for a gradient applied after the update of v:
 
     Implicit    γ, ξ = γ, g at (m₀ + ξ v₀, v₀/(1 + γ v₀))         eqs. 28-29, the KL optimum
     Explicit    γ, ξ = γ, r at (m₀, v₀)                            eqs. 30-31
@@ -13,8 +13,8 @@ expected gradient and curvature of log p and r = g/(1 + γ v₀) for a gain take
     EKF         γ = Fisher information at m₀, ξ = r                eqs. 55, 81: online natural gradient
     QKF         γ = λ(z), z² = E(f − c)², ξ from the bound         eqs. 89-90, Jaakkola–Jordan
 
-For c predictors of one observation ξ is a vector, γ and v₀ are matrices, and 1/(1 + γ v₀) reads
-(I + Γ V₀)⁻¹ (`likelihoods.sites`).
+For an observation with c predictors ξ is a vector, γ and v₀ are matrices, and 1/(1 + γ v₀) becomes (I + Γ
+V₀)⁻¹ (`likelihoods.sites`).
 
 MirrorProx carries the term γ̂ (m̂ − m₀) that eqs. 139-140 of Lambert, Bonnabel & Bach (2023) drop; with
 it the implicit scheme is the fixed point and linear models are exact.
@@ -34,10 +34,10 @@ from kalvi.numerics.namespaces import Scalar
 
 
 class Scheme(eqx.Module):
-    """The map (y, mean, var) → site of one observation of the given weight."""
+    """The map (y, mean, var) → site for one observation of a given weight."""
 
     searches: ClassVar[bool] = False
-    """Whether sites are searched for, so that a search that is not thorough is quicker."""
+    """Whether a site is found by a search, which is faster if it is not thorough."""
     takes_samples: ClassVar[bool] = False
     """Whether expectations may be averages over draws."""
 
@@ -52,7 +52,8 @@ class Scheme(eqx.Module):
         *,
         thorough: bool = True,
     ) -> Site:
-        """Step ξ and curvature γ of the observation; an unusual one may stay unsolved if not thorough."""
+        """The step ξ and curvature γ of an observation; if not `thorough`, an unusual one may stay
+        unsolved."""
 
 
 class Implicit(Scheme):
@@ -75,7 +76,7 @@ class Explicit(Scheme):
 
 
 class MirrorProx(Scheme):
-    """Explicit look-ahead steps; more iterations approach the implicit scheme.
+    """Explicit look-ahead steps; with more iterations they approach the implicit scheme.
 
     With `extra_covariance=False` the covariance of the first look-ahead is kept.
     """

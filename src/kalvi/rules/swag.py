@@ -1,4 +1,4 @@
-"""The posterior of an SGD path: what its iterates θ₁, θ₂, … say of the parameters, in memory linear in d.
+"""Gaussians fitted to the iterates θ₁, θ₂, … of an SGD path, in memory linear in d.
 
 `SWA` (Izmailov et al. 2018, "Averaging weights leads to wider optima and better generalization") keeps
 their mean. `SWAG` (Maddox et al. 2019, "A simple baseline for Bayesian uncertainty in deep learning") adds
@@ -7,14 +7,14 @@ their variances and the last K deviations d_t = θ_t − mean_t from the running
     q = N(mean, ½ diag(var) + ½ D Dᵀ/(K − 1)),        with K = 0:  N(mean, diag(var)).
 
 Maddox et al. take var as the mean of squares minus the squared mean, which cancels; here it is Welford's
-sum of squares, Σ w (θ − mean_before)(θ − mean_after). Until K iterates have come, their number takes the
-place of K; the first deviation is zero by definition. Variances are kept above the floor that factor
-analysis has for its noise (`factor_analysis.factor_model.floor_noise`), for a parameter that never moved.
+sum of squares, Σ w (θ − mean_before)(θ − mean_after). Until K iterates have come, their number replaces K;
+the first deviation is zero by definition. In case a parameter never moves, variances are kept above the
+floor for the noise of a factor analysis (`factor_analysis.factor_model.floor_noise`).
 
 `FASWAG` fits a factor analysis to the iterates with any rule for streams of rows. `WindowAverage` (Mandt,
 Hoffman & Blei 2017, "Stochastic gradient descent as approximate Bayesian inference") replaces iterates by
-the means of disjoint windows of them. What these Gaussians have to do with the posterior is tried in
-`papers.vifa_iterates`: SGD with a constant step has a stationary covariance of its own.
+the means of disjoint windows of them. `papers.vifa_iterates` compares these Gaussians with the posterior:
+SGD with a constant step has its own stationary covariance.
 
 Iterates come as rows of a `Batch`; a row of weight 0 changes nothing.
 """
@@ -41,7 +41,7 @@ Count = Int[Array, ""]
 
 
 class PathRule(StreamRule[State], Generic[State]):
-    """A rule for iterates: it begins from any vector of their length and dtype."""
+    """A rule for iterates, which begins from any vector of their length and dtype."""
 
     @property
     @abstractmethod
@@ -58,7 +58,8 @@ class PathRule(StreamRule[State], Generic[State]):
 
 
 class Path(eqx.Module):
-    """Running mean, sum of squares about it, and the last deviations, the oldest to be replaced next."""
+    """The running mean, the sum of squares about it, and the last deviations, of which the oldest is
+    replaced next."""
 
     mean: Vector
     squares: Vector | None
@@ -106,7 +107,7 @@ class SWAG(PathRule[Path]):
     Parameters
     ----------
     rank : int, default 20
-        How many deviations are kept (K): 0, for the diagonal Gaussian, or at least 2.
+        The number K of deviations that are kept: 0 for a diagonal Gaussian, or at least 2.
     """
 
     rank: int = eqx.field(static=True, default=20)
@@ -141,12 +142,12 @@ class SWAG(PathRule[Path]):
 
 
 class WaitingIterates(eqx.Module, Generic[Inner]):
-    """Iterates that wait, and the state of the rule that will get them."""
+    """Waiting iterates, and the state of the rule that will learn them."""
 
     inner: Inner
     waiting: Float[Array, "b d"]
-    count: Count  # of those that wait
-    blocks: Count  # absorbed
+    count: Count  # of waiting iterates
+    blocks: Count  # of absorbed blocks
 
 
 class FASWAG(PathRule[WaitingIterates]):
@@ -155,14 +156,14 @@ class FASWAG(PathRule[WaitingIterates]):
     Parameters
     ----------
     rule : Rule
-        A rule of `rules.factor_analysis`, which begins from a `LowRankCovariance`.
+        A rule of `rules.factor_analysis`; it begins from a `LowRankCovariance`.
     rank : int
-        How many factors.
+        The number of factors.
     block_size : int, default 16
-        How many iterates wait for each other; the variances of the first block are the start.
-        `posterior` counts those that wait.
+        The number of iterates that are absorbed together; the variances of the first block are the start.
+        `posterior` includes those that still wait.
     random_start : bool, default False
-        Whether the start has random factors, which needs a key: EM and gradients never fill an empty one.
+        Whether the start has random factors, which needs a key. EM and gradients never fill a zero factor.
     """
 
     rule: StreamRule
@@ -225,8 +226,8 @@ class WindowAverage(PathRule[WaitingIterates]):
     ----------
     inner : PathRule
     window : int
-        How many iterates make a mean; an unfinished window counts for nothing. For SGD with replacement
-        Mandt et al. take the number of batches in an epoch.
+        The number of iterates in a mean; an unfinished window is ignored. For SGD with replacement Mandt et
+        al. use the number of batches in an epoch.
     """
 
     inner: PathRule
@@ -272,13 +273,13 @@ class WindowAverage(PathRule[WaitingIterates]):
 
 
 def _each_row(step: Any, state: State, batch: Batch) -> State:
-    """step(state, θ, weight) for the rows that have a weight."""
+    """step(state, θ, weight) for each row whose weight is not zero."""
 
     def advance(state, row):
         theta, weight = row
         return jax.lax.cond(weight > 0, step, lambda s, *_: s, state, theta, weight), None
 
-    if len(batch.weight) == 1:  # no loop, whose carry would be copied
+    if len(batch.weight) == 1:  # without a loop, which would copy the state
         return advance(state, (batch.x[0], batch.weight[0]))[0]
     return jax.lax.scan(advance, state, (batch.x, batch.weight))[0]
 

@@ -1,4 +1,4 @@
-"""Training of a point: the parameters that maximise log p(θ | D), over batches."""
+"""Training: the parameters that maximise log p(θ | D), in batches."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ LAST = 0.01
 
 
 class TrainingState(eqx.Module):
-    """The parameters so far, and the optimiser's memory."""
+    """The current parameters, and the state of the optimiser."""
 
     theta: Float[Array, " d"]
     memory: Any
@@ -35,11 +35,11 @@ class Training(IterativeRule[TrainingState]):
         N.
     prior_precision : float or array of shape (d,)
     rate : float
-        The learning rate; it falls along a cosine until `horizon` steps, or stays if that is None.
+        The learning rate; it falls along a cosine over `horizon` steps, or stays constant if that is None.
     direction : Optax transformation, default Adam's
-        What a gradient becomes before it is multiplied by the rate.
+        The transformation of a gradient before it is multiplied by the rate.
     batch_size : int or None
-        As of `VIFA`.
+        As in `VIFA`.
     """
 
     model: Any
@@ -51,7 +51,7 @@ class Training(IterativeRule[TrainingState]):
     batch_size: int | None = eqx.field(static=True, default=None)
 
     def init(self, prior: Float[Array, " d"], *, key: PRNGKeyArray | None = None) -> TrainingState:
-        """The state at the given first parameters."""
+        """The state with these initial parameters."""
         return TrainingState(prior, self.direction.init(prior), jnp.zeros((), jnp.int32))
 
     def update(
@@ -72,7 +72,7 @@ class Training(IterativeRule[TrainingState]):
         return self.rate * (LAST + (1 - LAST) * (1 + jnp.cos(jnp.pi * way)) / 2)
 
     def loss(self, theta: Float[Array, " d"], batch: Batch) -> Scalar:
-        """−log p(θ | D)/N, from a batch of the N rows."""
+        """−log p(θ | D)/N, estimated from a batch of the N rows."""
         terms = jax.vmap(lambda x, y: self.model.log_prob(theta, x, y))(batch.x, batch.y)
         fit = normalise_weights(batch.weight) @ terms
         return jnp.sum(self.prior_precision * theta**2) / (2 * self.n_samples) - fit

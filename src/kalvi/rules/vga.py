@@ -1,12 +1,12 @@
-"""Batch variational Gaussian approximation: the optimum that one pass of R-VGA approaches.
+"""The batch variational Gaussian approximation: the optimum that one pass of R-VGA approximates.
 
-The bound ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior) is climbed by natural-gradient steps
-(`numerics.natural_gradient`), all rows in one memory, in coordinates where the prior is N(0, I). At the
-optimum every row's site is consistent with the marginal of its predictor; for f = xᵀθ
+The bound ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior) is maximised by natural-gradient steps
+(`numerics.natural_gradient`), with all rows in memory, in coordinates where the prior is N(0, I). At the
+optimum the site of every row is consistent with the marginal of its predictor; for f = xᵀθ
 
     Λ = Σ₀⁻¹ + Σ wᵢ γᵢ xᵢ xᵢᵀ,      h = Σ₀⁻¹ μ₀ + Σ wᵢ (gᵢ + γᵢ xᵢᵀμ) xᵢ,      Λ μ = h,
 
-so a pass over the rows at the present q (`visits`) gives target natural parameters (Λ*, h*).
+so a pass over the rows at the current q (`visits`) gives target natural parameters (Λ*, h*).
 """
 
 from typing import NamedTuple
@@ -54,7 +54,8 @@ def vga(
     max_passes: int | Int[Array, ""] = 1000,
     tolerance: float | Scalar = TOLERANCE,
 ) -> VGA:
-    """The Gaussian that maximises the bound, from a Gaussian `start` (the prior, or one R-VGA pass)."""
+    """The Gaussian that maximises the bound, starting from `start`, such as the prior or the result of
+    R-VGA."""
     predictor = predictor or Linear()
     need_same_outputs(predictor, likelihood)
     inner, x = predictor.whitened(prior, batch.x)
@@ -90,9 +91,9 @@ def vga(
 def informed_start(
     likelihood: Likelihood, prior: Dense, batch: Batch, predictor: Predictor | None = None
 ) -> Dense:
-    """A start for wide priors: the prior, with the information of the rows at its mean added.
+    """A start for wide priors: the prior with the information of the rows at its mean added.
 
-    Where the likelihood is not log-concave it is the prior.
+    If the likelihood is not log-concave, it is the prior.
     """
     if not likelihood.log_concave:
         return prior

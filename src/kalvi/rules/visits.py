@@ -1,7 +1,7 @@
-"""The terms of a batch at one Gaussian, which are all that any batch algorithm takes from the data.
+"""The terms of a batch at one Gaussian, which are all that batch algorithms need from the data.
 
-The predictors of a row, linearised at the mean of q, have a Gaussian law under q; the expected gradient gᵢ
-and curvature Γᵢ of its log-likelihood there, with the rows Jᵢ = ∂f/∂θ, are all that an ascent of
+Linearised at the mean of q, the predictors of a row are Gaussian under q. The expected gradient gᵢ and
+curvature Γᵢ of its log-likelihood, with the rows Jᵢ = ∂f/∂θ, are all that an ascent of
 
     ELBO(q) = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − KL(q ‖ prior)
 
@@ -26,13 +26,13 @@ from kalvi.rules.base import Batch, weigh_rows
 Vector = Float[Array, " d"]
 
 ROUGHNESS = 1e-5
-"""Nats a row by which the bound may fall where the integrals of several predictors disagree with it."""
+"""The error of the integrals over several predictors, in nats a row, by which the bound may fall."""
 
 
 class BatchVisit(eqx.Module):
-    """A batch at one Gaussian: its rows, and their expected terms with their weights.
+    """A batch at one Gaussian: its rows, and their expected terms times their weights.
 
-    It is also the matrix H, known by `matvec`, `diagonal` and `to_dense`.
+    It also serves as the matrix H, with `matvec`, `diagonal` and `to_dense`.
     """
 
     rows: JacobianRows
@@ -58,7 +58,7 @@ class BatchVisit(eqx.Module):
 
 
 def weigh(rows: JacobianRows, expected: Expected, weight: Float[Array, " n"]) -> BatchVisit:
-    """A visit, made from rows and their expected terms."""
+    """A `BatchVisit` from rows and their expected terms."""
     return BatchVisit(rows, *(weigh_rows(weight, term) for term in expected))
 
 
@@ -77,7 +77,7 @@ def sums(model: Model, q: Updatable, batch: Batch) -> RowSums:
 
 
 def roughness_of(likelihood: Likelihood) -> float:
-    """Nats a row by which integrals of the likelihood may disagree with the bound that they climb."""
+    """The error of the likelihood's integrals in the bound, in nats a row."""
     return ROUGHNESS if likelihood.outputs > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Factor analysis of a stream or a table: its covariance as F Fᵀ + diag ψ, never d × d."""
+"""Factor analysis of a stream or a table: its covariance as F Fᵀ + diag ψ, without d × d arrays."""
 
 from kalvi.rules.factor_analysis.batch import FactorOptimum, batch_em
 from kalvi.rules.factor_analysis.factor_model import (

@@ -1,13 +1,13 @@
-"""Factor analysis of a whole table, as many passes as it takes; no d × d array is formed.
+"""Factor analysis of a whole table in several passes, without d × d arrays.
 
-With S = Xᵀ X/N the covariance of the centred rows, products S U are Xᵀ (X U)/N. There are two climbs of the
-likelihood, neither of which can fall.
+With S = Xᵀ X/N the covariance of the centred rows, products S U are Xᵀ (X U)/N. There are two algorithms
+that raise the likelihood; neither ever lowers it.
 
 `em`, the fixed point of Lambert, Bonnabel & Bach (2023), eqs 17-20: with U = Ψ⁻¹ F, V = S U, M = I + Fᵀ U,
 
     Θ = M⁻¹ + M⁻¹ Uᵀ V M⁻¹,    F ← V M⁻¹ Θ⁻¹,    ψ ← diag(S) − diag(F Θ Fᵀ).
 
-`ritz`, in up to a hundred times fewer passes: the best F in a subspace, then a step for ψ alone. The
+`ritz`, with up to a hundred times fewer passes: the best F in a subspace, then a step for ψ. The
 subspace holds the last eigenvectors and their image under S; with B its orthonormal basis in the whitened
 space Ŝ = Ψ^{-1/2} S Ψ^{-1/2}, and (λ, v) the leading eigenpairs of Bᵀ Ŝ B,
 
@@ -15,11 +15,11 @@ space Ŝ = Ψ^{-1/2} S Ψ^{-1/2}, and (λ, v) the leading eigenpairs of Bᵀ Ŝ 
     r = diag((X − Z Fᵀ)ᵀ (X − Z Fᵀ))/N,    ψ ← r + diag(F M⁻¹ Fᵀ),
     log-likelihood = −½ [d log 2π + log|Ψ| + log|M| + Σ r/ψ + |Z|²/N],
 
-sums of squares all, which keep their digits where a feature has hardly any noise of its own. There this
-plain step for ψ takes thousands of passes. With φ = 1 − diag(B v vᵀ Bᵀ) what the factors leave of a
-feature, 1/φ² times the plain step of log ψ is Newton's for the likelihood maximised over F (Jöreskog 1967,
-with the diagonal of his matrix alone). That is tried, and where the likelihood falls it is taken back for
-the plain step.
+all of them sums of squares, which keep their digits if a feature has hardly any noise of its own. In this
+case the plain step for ψ takes thousands of passes. With φ = 1 − diag(B v vᵀ Bᵀ), the share of a feature
+that the factors do not explain, 1/φ² times the plain step of log ψ is Newton's step for the likelihood
+maximised over F (Jöreskog 1967, using only the diagonal of his matrix). It is tried first, and replaced by
+the plain step if the likelihood falls.
 """
 
 from collections.abc import Callable
@@ -37,15 +37,15 @@ from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Factor, PerFeature, Rows, Scalar
 
 LEAST_OWN, LONGEST = 1e-4, 2.0
-"""Bounds on Newton's step for log ψ: φ is taken as no less, and the step as no longer."""
+"""Bounds on Newton's step for log ψ: the smallest φ, and the longest step."""
 RECOVERY = 0.25
-"""How much of the way back to Newton's step one goes after each step that was no failure."""
+"""The share of the way back to Newton's step that is taken after each successful step."""
 CALM = 2
-"""The climb ends after this many passes in a row of little gain."""
+"""The climb ends after so many successive passes with little gain."""
 
 
 class FactorOptimum(NamedTuple):
-    """The most likely Gaussian, its likelihood, the passes it took and whether they converged."""
+    """The most likely Gaussian, its likelihood, the number of passes, and whether they converged."""
 
     posterior: LowRankCovariance
     log_likelihood: Scalar  # the average over the rows
@@ -54,16 +54,16 @@ class FactorOptimum(NamedTuple):
 
 
 class CentredTable(NamedTuple):
-    """Rows whose scatter is S, and diag(S)."""
+    """Rows with scatter S, and diag(S)."""
 
     x: Rows
     variance: PerFeature
 
 
 class Iterate(NamedTuple):
-    """Columns that span F, what S Ψ⁻¹ made of them, F and ψ; and the ψ to try next.
+    """Columns that span F, their image under S Ψ⁻¹, F and ψ, and the ψ to try next.
 
-    A stride of 1 tries Newton's step, one of 0 the plain one.
+    A stride of 1 tries Newton's step, one of 0 the plain step.
     """
 
     basis: Factor
@@ -93,10 +93,11 @@ def batch_em(
     accelerated: bool = True,
     centred: bool = True,
 ) -> FactorOptimum:
-    """The most likely Gaussian N(mean, F Fᵀ + diag ψ) of the rows, by a climb that never falls.
+    """The most likely Gaussian N(mean, F Fᵀ + diag ψ) of the rows, by steps that never lower the
+    likelihood.
 
-    It ends where a pass gains less than `tolerance` in log-likelihood a row; `accelerated=False` is
-    plain EM.
+    It ends when a pass gains less than `tolerance` in log-likelihood a row; `accelerated=False` is plain
+    EM.
     """
     total = jnp.maximum(jnp.sum(batch.weight), 1)
     mean = batch.weight @ batch.x / total if centred else start.mean
@@ -121,7 +122,7 @@ def _climb(step: Step, table: CentredTable, first: Iterate, max_passes, toleranc
     def advance(carry):
         iterate, passes, calm = carry
         iterate, gain = step(table, iterate)
-        hidden = 4 * eps * jnp.abs(iterate.value)  # by rounding
+        hidden = 4 * eps * jnp.abs(iterate.value)  # the rounding error
         return iterate, passes + 1, jnp.where(gain > jnp.maximum(tolerance, hidden), 0, calm + 1)
 
     nothing = jnp.zeros((), jnp.int32)

@@ -1,4 +1,4 @@
-"""What the factor-analysis rules share: centring, a start, hidden factors and log densities.
+"""What the factor-analysis rules share: centring, starts, hidden factors and log densities.
 
 Model: x = μ + F z + noise, z ~ N(0, I), noise ~ N(0, diag ψ), so that x ~ N(μ, F Fᵀ + diag ψ).
 
@@ -6,14 +6,14 @@ Centring. With tₙ the total weight of the first n rows and μₙ their mean, t
 
     eₙ = √(tₙ₋₁/tₙ) (xₙ − μₙ₋₁)      have      Σₙ wₙ eₙ eₙᵀ = Σₙ wₙ (xₙ − μ_N)(xₙ − μ_N)ᵀ  for every N,
 
-and are independent N(0, F Fᵀ + diag ψ) where the xₙ are independent with any common mean: a rule for rows
-of mean zero is made one for rows of unknown mean by feeding it e, without approximation.
+and are independent N(0, F Fᵀ + diag ψ) if the xₙ are independent with any common mean. So a rule for rows
+of mean zero works for rows of unknown mean if it is given e, without approximation.
 
 Start (Lambert, Bonnabel & Bach 2023, section 5.1.2, with the misprinted square root of 1/σ₀ undone, and a
 variance for each feature as in its Remark 1): ψ = (1 − ε) v and F = √(ε d/p) v^{1/2} U with random unit
-columns U, so that E[F Fᵀ] + diag ψ = diag v. Where no symmetry needs to be broken, ψ = v and F = 0.
-The orthogonal start of Brownlie (2021), section 4.4, is F = Q, ψ = 1 with Q R a normal matrix; here it is
-F = share v^{1/2} Q, ψ = v, after which EM does the same whatever the units of the features.
+columns U, so that E[F Fᵀ] + diag ψ = diag v. If no symmetry has to be broken, ψ = v and F = 0. The
+orthogonal start of Brownlie (2021), section 4.4, is F = Q, ψ = 1, where Q R is a normal matrix; here it is
+F = share v^{1/2} Q, ψ = v, after which EM does not depend on the units of the features.
 """
 
 from typing import NamedTuple
@@ -37,15 +37,15 @@ Factor = Float[Array, "d p"]
 NOISE_SHARE = 1e-12
 """No noise variance falls below this share of its feature's variance (in float32: 8 ulp)."""
 START_SHARE = 0.1
-"""How much of the variance a random start gives to the factors."""
+"""The share of the variance that a random start gives to the factors."""
 ORTHOGONAL_SHARE = 0.5
 """The standard deviation that an orthogonal start gives to a factor along its own direction."""
 NO_VARIANCE = 1e-12
-"""The variance assumed of every feature where none of the first rows differ."""
+"""The variance of every feature at the start if the first rows do not differ."""
 
 
 class CentredRows(NamedTuple):
-    """The rows e of a block, and the mean and the total weight after it."""
+    """The rows e of a block, with the mean and the total weight after it."""
 
     x: Float[Array, "b d"]
     mean: PerFeature
@@ -53,12 +53,12 @@ class CentredRows(NamedTuple):
 
 
 def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> CentredRows:
-    """Rows whose scatter about zero is what the block adds to the scatter about the mean."""
+    """Rows whose scatter about zero is the block's addition to the scatter about the mean."""
     weight = batch.weight
     total = rows + jnp.sum(weight)
     after = rows + jnp.cumsum(weight)
     before = after - weight
-    # differences are taken from the block's own mean: a large common offset costs no digits
+    # subtract the block's own mean first, so that a large common offset costs no digits
     here = weight @ batch.x / jnp.where(total > rows, total - rows, 1)
     away, past = batch.x - here[None, :], mean - here
     shrink = jnp.sqrt(before / jnp.where(after > 0, after, 1))
@@ -71,14 +71,14 @@ def centre(mean: PerFeature, rows: Scalar, batch: Batch) -> CentredRows:
 
 
 def subtract_mean(mean: PerFeature, rows: Scalar, batch: Batch) -> CentredRows:
-    """The rows about a mean that is known."""
+    """The rows less a known mean."""
     return CentredRows(batch.x - mean[None, :], mean, rows + jnp.sum(batch.weight))
 
 
 class CentredRow(NamedTuple):
     """A row e (as a batch of one), the mean and total weight after it, its number and its own weight.
 
-    The first row of an unknown mean fixes the mean only: its weight is 0, and the others count from 1.
+    If the mean is unknown, the first row only sets it: its weight is 0, and later rows count from 1.
     """
 
     x: Float[Array, "1 d"]
@@ -89,7 +89,7 @@ class CentredRow(NamedTuple):
 
 
 def centre_one(mean: PerFeature, rows: Scalar, row: Batch, centred: bool) -> CentredRow:
-    """Centre one row, for a rule that takes one at a time."""
+    """Centre one row, for a rule that takes single rows."""
     x, mean, rows = (centre if centred else subtract_mean)(mean, rows, row)
     number = rows - 1 if centred else rows
     weight = jnp.where(number > 0, row.weight[0], 0)
@@ -97,7 +97,8 @@ def centre_one(mean: PerFeature, rows: Scalar, row: Batch, centred: bool) -> Cen
 
 
 def floor_noise(factor: Factor, diag: PerFeature) -> PerFeature:
-    """The noise variances, none below a share of its feature's, or a share² of the average, variance."""
+    """The noise variances, at least a share of the feature's variance and share² of the average
+    variance."""
     share = max(NOISE_SHARE, 8 * float(jnp.finfo(diag.dtype).eps))
     variance = jnp.maximum(diag, 0) + jnp.sum(factor**2, axis=1)
     least = share * jnp.maximum(variance, share * jnp.mean(variance))
@@ -105,7 +106,7 @@ def floor_noise(factor: Factor, diag: PerFeature) -> PerFeature:
 
 
 def feature_variances(batch: Batch, mean: PerFeature | None = None) -> PerFeature:
-    """Each feature's variance about its own or the given mean; the average one where it is zero."""
+    """Each feature's variance about its own mean or the given one; the average variance if it is zero."""
     share = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1)
     centre: PerFeature = share @ batch.x if mean is None else mean
     found = share @ (batch.x - centre[None, :]) ** 2
@@ -123,7 +124,7 @@ def start(
     key: PRNGKeyArray | None = None,
     share: float = START_SHARE,
 ) -> LowRankCovariance:
-    """A Gaussian of these variances to start from: with random factors, or without factors if no key."""
+    """A Gaussian with these variances to start from; with random factors if there is a key."""
     if key is None:
         return LowRankCovariance(mean, jnp.zeros((len(mean), rank), mean.dtype), variance)
     unit = jr.normal(key, (len(mean), rank), mean.dtype)
@@ -174,8 +175,8 @@ def invert_positive(a: Float[Array, "p p"]) -> Float[Array, "p p"]:
 
 
 def canonical(q: LowRankCovariance) -> LowRankCovariance:
-    """The same Gaussian, its factors turned so that Fᵀ Ψ⁻¹ F is diagonal and falls, their largest entries
-    positive: nothing else tells one rotation of F from another."""
+    """The same Gaussian with factors rotated so that Fᵀ Ψ⁻¹ F is diagonal and decreasing, and with positive
+    largest entries. The data cannot distinguish rotations of F, so this choice makes them unique."""
     factor, diag = q.covariance.factor, q.covariance.diag
     inner = factor.T @ linalg.scale_rows(1 / diag, factor)
     turned = factor @ jnp.linalg.eigh((inner + inner.T) / 2)[1][:, ::-1]
@@ -189,7 +190,7 @@ def expected_factors(q: LowRankCovariance, x: Rows) -> Float[Array, "n p"]:
 
 
 def log_densities(q: LowRankCovariance, x: Rows) -> Float[Array, " n"]:
-    """log N(x; μ, F Fᵀ + diag ψ) of each row; the square is a sum of squares, exact to rounding."""
+    """log N(x; μ, F Fᵀ + diag ψ) of each row, with the quadratic form as a sum of squares."""
     factor, diag, away = q.covariance.factor, q.covariance.diag, x - q.mean[None, :]
     hidden, _ = hidden_moments(factor, diag, away)
     square = (away - hidden @ factor.T) ** 2 @ (1 / diag) + jnp.sum(hidden**2, axis=1)

@@ -1,13 +1,13 @@
-"""Random factor-analysis models, to test what learns them.
+"""Random factor-analysis models for tests.
 
 Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", Algorithm 4: with s² ~ U(a, b) and
 V the leading eigenvectors of A Aᵀ, A normal,
 
     mean ~ N(0, I),    F = diag(s) V,    ψ ~ U(0, max s²).
 
-V has the law of Q in Q R = A, which is drawn instead: no d × d array is needed. The range [a, b] is called
-the spectrum, but s multiplies the rows of V, which has many: all eigenvalues of F Fᵀ are near (a + b)/2
-where d is large, and [a, b] sets the scale of the rows rather than the condition of their covariance.
+V has the distribution of Q in Q R = A, which is drawn instead, without a d × d array. The paper calls the
+range [a, b] the spectrum, but s multiplies the many rows of V: if d is large, all eigenvalues of F Fᵀ are
+near (a + b)/2, and [a, b] sets the scale of the rows rather than the condition of their covariance.
 """
 
 import jax.numpy as jnp

@@ -13,20 +13,21 @@ method MultiSWAG", Algorithm 2. With z = E[z | x], M⁻¹ = Cov[z | x] under the
     forgetting         c = 2, n₀ = 0, power 1, so that a row counts in proportion to its number:
                        `OnlineEM.forgetting()`
 
-Averages with equal weights never forget what a poor start made of the first rows; steps of t^−0.6 forget
-it, but are noisy below some ten thousand rows. Weights that grow with t are better than both at any length.
+Averages with equal weights never forget the first rows as a poor start explained them. Steps of t^−0.6
+forget them, but are noisy below about ten thousand rows. Weights that grow with t are better than both at
+any length.
 
-Three slips of the first paper's equations are put right: S₂ averages S₂ (108 has μ), S₁ the squares of
+Three slips in the first paper's equations are corrected: S₂ averages S₂ (108 has μ), S₁ the squares of
 the rows (109 has u), and the averages (113-114) average themselves. Its steps γ₀ = γ₁ = 1 erase the start;
 here it counts as n₀ rows, by the statistics of its own model: S₁ = diag(F Fᵀ) + ψ, S₂ = Fᵀ, S₃ = I.
 Algorithm 2 as printed has a first row of zero and then 0/0; here rows are centred exactly, and the first
-says nothing but the mean.
+row only gives the mean.
 
-During the first `warm_up` rows the E-step keeps to the start: what they give together is one iteration of
-batch EM on them.
+During the first `warm_up` rows the E-step uses the start, so that together they make one iteration of batch
+EM.
 
-The result is an average of F and ψ over the path, never fed back: with `average_from` over the rows after
-that many, otherwise with weights that grow as t³, for which the end need not be known.
+The result is an average of F and ψ over the path, which is not fed back: over the rows after
+`average_from`, or otherwise with weights that grow as t³, for which the end need not be known.
 """
 
 from typing import NamedTuple
@@ -45,11 +46,11 @@ from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature,
 GROWTH = 3.0
 """The weight of a row's F and ψ in the average grows as this power of its number."""
 NOT_AVERAGED = float("inf")
-"""`average_from` for the last F and ψ themselves."""
+"""The value of `average_from` that gives the last F and ψ themselves."""
 
 
 class EMStatistics(NamedTuple):
-    """S₁, S₂ᵀ and S₃; the last lacks M⁻¹ where that of the present model is used."""
+    """S₁, S₂ᵀ and S₃; S₃ is without M⁻¹ if that of the current model is used."""
 
     squares: PerFeature
     cross: Factor
@@ -64,7 +65,7 @@ class FactorParameters(NamedTuple):
 
 
 class OnlineEMState(eqx.Module):
-    """The averaged Gaussian, the statistics that the next row moves, and the model that reads it."""
+    """The averaged Gaussian, the statistics, and the model that reads the next row."""
 
     posterior: LowRankCovariance
     statistics: EMStatistics
@@ -73,25 +74,25 @@ class OnlineEMState(eqx.Module):
 
 
 class OnlineEM(StreamRule[OnlineEMState]):
-    """Online EM with averaging, the result that of the rows one by one.
+    """Online EM with averaging; blocks give the same result as single rows.
 
     Parameters
     ----------
     power : float, default 0.6
         Steps are (c/(t + c − 1 + n₀))^power; between 0.5 and 1.
     average_from : float or None, default None
-        The row after which averaging begins, half the rows in the paper; None averages with growing
-        weights, infinity not at all.
+        The row after which averaging begins, in the paper half of the rows; None averages with growing
+        weights, infinity does not average.
     pace : float, default 1
-        c: with power 1 the statistics weigh the rows as t^{c−1}.
+        c: with power 1 the statistics weight row t by t^{c−1}.
     prior_rows : float, default 1
-        n₀: how many rows the statistics of the start count as.
+        n₀: the number of rows that the statistics of the start count as.
     warm_up : float, default 0
-        The E-step keeps to the start until so many rows have come.
+        The E-step uses the start until so many rows have come.
     present_spread : bool, default False
-        Whether Cov[z | x] in S₃ is the present one rather than an average.
+        Whether S₃ uses the current Cov[z | x] instead of an average.
     centred : bool, default True
-        Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
+        Whether the mean is learned from the rows, exactly; otherwise it stays that of the start.
     """
 
     power: Setting = eqx.field(converter=as_setting, default=0.6)
@@ -109,7 +110,8 @@ class OnlineEM(StreamRule[OnlineEMState]):
 
     @classmethod
     def forgetting(cls, warm_up: Number = 100, centred: bool = True) -> "OnlineEM":
-        """Statistics that weigh the rows in proportion to their numbers; the last F and ψ."""
+        """Statistics that weight the rows in proportion to their numbers; the result is the last F and
+        ψ."""
         return cls(1.0, NOT_AVERAGED, 2.0, 0.0, warm_up, False, centred)
 
     def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> OnlineEMState:
@@ -127,7 +129,7 @@ class OnlineEM(StreamRule[OnlineEMState]):
         return jax.lax.scan(lambda c, row: (self._absorb(c, row), None), state, rows)[0]
 
     def _absorb(self, state: OnlineEMState, row: Batch) -> OnlineEMState:
-        """The E-step and the M-step of one row; a row of weight w moves as far as w steps would."""
+        """The E-step and the M-step of one row; a row of weight w moves as far as w rows would."""
         q, present = state.posterior, state.present
         x, mean, rows, number, weight = factor_model.centre_one(
             q.mean, state.rows, row, self.centred
@@ -138,7 +140,7 @@ class OnlineEM(StreamRule[OnlineEMState]):
         fresh = EMStatistics(x[0] ** 2, x.T * hidden, second)
         statistics = jax.tree.map(lambda a, b: a + step * (b - a), state.statistics, fresh)
         model = _maximise(statistics, spread if self.present_spread else 0 * spread)
-        # identical rows would make F = 0, from which EM cannot move
+        # identical rows would make F = 0, where EM is stuck
         filled = jnp.all(jnp.any(model.factor != 0, axis=0))
         model = jax.tree.map(lambda a, b: jnp.where(filled, b, a), present, model)
         share = jnp.minimum(weight * self._share(number), 1)
@@ -160,7 +162,7 @@ class OnlineEM(StreamRule[OnlineEMState]):
 
 
 def _maximise(statistics: EMStatistics, spread: Float[Array, "p p"]) -> FactorParameters:
-    """F and ψ of the statistics: ψ is a Schur complement, kept above rounding by the floor."""
+    """F and ψ from the statistics; ψ is a Schur complement, which the floor keeps above rounding."""
     factor = statistics.cross @ factor_model.invert_positive(statistics.hidden + spread)
     diag = statistics.squares - jnp.sum(factor * statistics.cross, axis=1)
     return FactorParameters(factor, factor_model.floor_noise(factor, diag))

@@ -1,17 +1,17 @@
-"""Recursive factor analysis of a covariance: one projection a block.
+"""Recursive factor analysis of a covariance, with one projection a block.
 
 Lambert, Bonnabel & Bach (2023), "The limited-memory recursive variational Gaussian approximation",
-sections 3.1, 3.2 and 5.1. After t rows the covariance S = F Fᵀ + diag ψ meets b more,
+sections 3.1, 3.2 and 5.1. After t rows, b more update the covariance S = F Fᵀ + diag ψ:
 
     S ← project(α S + β Σ x xᵀ),    α = (t + n₀)/(t + b + n₀),    β = 1/(t + b + n₀).
 
-The start S₀ counts as n₀ rows. The paper has n₀ = 0, whose first step α = 0 forgets S₀ altogether: F
-collapses to the one direction of the first row, from which EM never recovers but by rounding. Here n₀ = 0
-stands for `LEAST_PRIOR_ROWS`.
+The start S₀ counts as n₀ rows. The paper has n₀ = 0, so the first step, α = 0, forgets S₀: F collapses to
+the single direction of the first row, from which EM recovers only by rounding errors. Here n₀ = 0 means
+`LEAST_PRIOR_ROWS`.
 
 With `projections.EM` and blocks of one row this is Algorithm 1. With `projections.Eigen`, which commutes
-with a change of scale, it is the same as adding up (t + n₀) S with α = β = 1 and dividing at the end; it
-needs no random start and ends within a few per cent of the optimum, so it is the default.
+with a change of scale, it equals adding up (t + n₀) S with α = β = 1 and dividing at the end. It needs no
+random start and ends within a few per cent of the optimum, so it is the default.
 """
 
 import equinox as eqx
@@ -39,18 +39,18 @@ class RecursiveFAState(eqx.Module):
 
 
 class RecursiveFA(StreamRule[RecursiveFAState]):
-    """Streaming factor analysis: a Gaussian N(mean, F Fᵀ + diag ψ) of the rows themselves.
+    """Streaming factor analysis: a Gaussian N(mean, F Fᵀ + diag ψ) for the rows themselves.
 
     Parameters
     ----------
     projection : Projection, default Eigen(polish=2)
-        How the covariance returns to F Fᵀ + diag ψ after a block.
+        The method that brings the covariance back to F Fᵀ + diag ψ after a block.
     prior_rows : float, default 1
-        How many rows the start counts as.
+        The number of rows that the start counts as.
     centred : bool, default True
-        Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
+        Whether the mean is learned from the rows, exactly; otherwise it stays that of the start.
     block_size : int, default 16
-        Rows that are absorbed by one projection.
+        The number of rows that one projection absorbs.
     """
 
     projection: Projection = Eigen(polish=2)

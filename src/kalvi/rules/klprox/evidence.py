@@ -1,7 +1,7 @@
-"""How the optimal bound of a Gaussian process changes with its hyperparameters.
+"""The derivatives of a Gaussian process's optimal bound in its hyperparameters.
 
-At the optimum over the sites the bound is stationary in them, so its derivatives are those of the ELBO of
-`function_space` with c and Γ held fixed,
+At the optimum the bound is stationary in the sites, so its derivatives are those of the ELBO of
+`function_space` with fixed c and Γ,
 
     ∂/∂K = ½ (c cᵀ − R),   R = (K + Γ⁻¹)⁻¹ = S B⁻¹ S,   ∂/∂μ = c,   ∂/∂φ = Σ wᵢ ∂/∂φ E_q[log p_φ(yᵢ | fᵢ)]
 
@@ -33,7 +33,7 @@ class EvidenceGradient(NamedTuple):
 
     cov: Gram
     mean: PerRow
-    likelihood: Likelihood  # one for each of its numbers
+    likelihood: Likelihood  # one derivative for each of its numbers
 
 
 def evidence_gradient(
@@ -44,7 +44,7 @@ def evidence_gradient(
     found: KLProx,
     factors: ConditioningFactors,
 ) -> EvidenceGradient:
-    """The gradient of the bound at its optimum `found`, of which `factors` are the conditioning factors."""
+    """The gradient of the bound at its optimum `found`, with conditioning factors `factors`."""
     c = found.coefficients
     by_cov = (jnp.outer(c, c) - _response(prior, found.sites.curvature, factors)) / 2
 
@@ -56,7 +56,7 @@ def evidence_gradient(
 
 
 def _response(prior: LatentPrior, curvature: PerRow, factors: ConditioningFactors) -> Gram:
-    """R, the precision of what the sites say of the prior."""
+    """R, the precision of the sites' pseudo-observations under the prior."""
 
     def positive() -> Gram:
         inverse = linalg.triangular_inverse(factors.root) * factors.scale[None, :]

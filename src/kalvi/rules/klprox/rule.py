@@ -1,36 +1,38 @@
-"""KL-proximal inference in weight space: the document's iteration, on the whole table or by minibatches.
+"""KL-proximal inference in weight space: the document's iteration, on a whole table or on minibatches.
 
 Khan, Baqué, Fleuret & Fua (2015), "Kullback-Leibler proximal variational inference", eqs. (15)-(17). With
-the signs of (12), α = −E[∂ log p] and γ = −E[∂² log p] at the marginals of q = N(m, V), and r = 1/(1 + β),
+the signs of (12), α = −E[∂ log p] and γ = −E[∂² log p] under the marginals of q = N(m, V), and r = 1/(1 +
+β),
 
     V⁻¹ ← r V⁻¹ + (1 − r) (Σ⁻¹ + Xᵀ diag(γ) X),                                                   (16)
     m ← [(1 − r) Σ⁻¹ + r V⁻¹]⁻¹ [(1 − r)(Σ⁻¹μ − Xᵀα) + r V⁻¹m],                                    (17)
 
-is the argmax of the subproblem (15) (where the print lacks a logarithm). The matrix in (17) has none of the
-new curvature, so that long steps (β above 1 or so) overshoot, and β = ∞ is Picard's map, not Newton's.
+is the argmax of the subproblem (15) (which lacks a logarithm in print). The matrix in (17) contains nothing
+of the new curvature, so long steps (β above about 1) overshoot, and β = ∞ is Picard's iteration, not
+Newton's.
 With `natural` the mean moves in natural parameters instead,
 
     V⁻¹m ← r V⁻¹m + (1 − r) (Σ⁻¹μ + Xᵀ(γ ∘ X m − α)),
 
-on the left the new V⁻¹: a natural-gradient step of length 1 − r, with the same optimum and with one
+with the new V⁻¹ on the left: a natural-gradient step of length 1 − r, with the same optimum, and one
 factorisation instead of two.
 
-Minibatches. The step is taken from where the pass over the rows began, towards what the rows seen since
-then say, each at the Gaussian of its time. After a share s of the `rows` its length is s β/(1 + β): the
-document's step with β_t = s β/(1 + β (1 − s)). No batch's sums stand for the whole table's, so that a pass
-over every row, in any order, ends with a step to which each row has contributed once, and no sampling
-noise is left; the first pass from the prior with β = ∞ is a streaming one. Batches that do not make up
-whole passes (drawn with replacement) leave some d/2 nats, which `decay` averages over the passes, once they
-have settled.
+Minibatches. A step starts at the Gaussian where the pass over the rows began, and uses the sums of the rows
+seen since then, each evaluated at the Gaussian of its time. After a share s of the `rows` its length is s
+β/(1 + β): the document's step with β_t = s β/(1 + β (1 − s)). The sums of a batch are not scaled up to the
+whole table. So a pass over every row, in any order, ends with a step to which each row has contributed
+once, without sampling noise; the first pass from the prior with β = ∞ is a streaming pass. Batches that do
+not form whole passes (drawn with replacement) leave an error of about d/2 nats, which `decay` averages over
+the passes once they have settled.
 
 The first steps from a wide prior can be wild where curvatures vary widely (Poisson, narrow Laplace,
-Student): start from the posterior of a stream (`start`), which solves for every row.
+Student): start from the posterior of a stream (`start`), which solves the equations of every row.
 
-All is done in coordinates where the prior is N(0, I). With γ ≥ 0 the precision stays positive by
-construction. Curvatures of likelihoods that are not log-concave may leave it indefinite: then the negative
-ones of the batch are set to zero, which the state counts and the next pass mends. A step that leads to no
-Gaussian even so, or to numbers that are not finite, is refused and counted; the rest of the pass then
-goes on from the Gaussian before it.
+All computations use coordinates where the prior is N(0, I). With γ ≥ 0 the precision stays positive by
+construction. Likelihoods that are not log-concave may make it indefinite. Then the negative curvatures of
+the batch are set to zero, which the state counts and the next pass corrects. A step that still leads to no
+Gaussian, or to numbers that are not finite, is rejected and counted; the rest of the pass continues from
+the Gaussian before it.
 """
 
 from typing import Any, NamedTuple
@@ -57,12 +59,12 @@ Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
 
 WHOLE = 1 - 1e-5
-"""The share of the rows at which a pass counts as one: their weights are sums of rounded numbers."""
+"""The share of the rows that counts as a whole pass, because sums of weights are rounded."""
 
 AVERAGING = 0.5
-"""`decay` for minibatches: what fluctuates within passes is averaged, and early passes are forgotten."""
+"""The `decay` for minibatches: it averages fluctuations between passes and forgets early passes."""
 FAR = 2.0
-"""A pass that moves the mean by so many standard deviations (root mean square) has not settled."""
+"""A pass has not settled if it moves the mean by this many standard deviations (root mean square)."""
 
 
 def step_length(beta: Setting, decay: Setting, steps: Int[Array, ""]) -> Scalar:
@@ -71,7 +73,7 @@ def step_length(beta: Setting, decay: Setting, steps: Int[Array, ""]) -> Scalar:
 
 
 def check_steps(beta: Any, decay: Any, rows: Any) -> None:
-    """Refuse step sizes that cannot work, where they are known numbers."""
+    """Refuse step sizes that cannot work, if they are known numbers."""
     if not is_traced(beta) and not bool(beta > 0):
         raise ValueError(f"beta must be positive (infinity is the whole step); got {beta}.")
     if not is_traced(decay) and not bool((decay >= 0) & np.isfinite(decay)):
@@ -96,18 +98,18 @@ class PassSums(NamedTuple):
 
 
 class ProximalState(eqx.Module):
-    """The present Gaussian, where its pass began, and what the pass has gathered."""
+    """The current Gaussian, the Gaussian where its pass began, and the sums of the pass."""
 
     prior: Dense
     here: WhitenedGaussian
-    root: Matrix  # R, R Rᵀ the inverse of the present precision
+    root: Matrix  # R, where R Rᵀ is the current covariance
     began: WhitenedGaussian
     gathered: PassSums
-    seen: Scalar  # the share of the table that the pass has seen, gathered or not
+    seen: Scalar  # the share of the table that the pass has seen, used or not
     passes: Int[Array, ""]
-    settled: Int[Array, ""]  # those that moved the mean by little
+    settled: Int[Array, ""]  # passes that moved the mean by little
     clipped: Int[Array, ""]  # batches whose negative curvatures were set to zero
-    refused: Int[Array, ""]  # batches whose step would have left no Gaussian
+    refused: Int[Array, ""]  # batches whose step would lead to no Gaussian
 
     @property
     def posterior(self) -> Dense:
@@ -123,17 +125,17 @@ class KLProximal(IterativeRule[ProximalState]):
     ----------
     likelihood : Likelihood
     beta : float, default 1
-        The step is β/(1 + β) of the way. The document takes 0.25 for logistic and 1 for Laplace
-        likelihoods; infinity, the whole way, is for `natural` only.
+        A step goes β/(1 + β) of the way. The document uses 0.25 for logistic and 1 for Laplace likelihoods;
+        infinity, the whole way, is for `natural` only.
     rows : float or None, default None
-        The total weight of the table of which batches are parts; None where every batch is the whole table.
+        The total weight of the table, if batches are parts of it; None if every batch is the whole table.
     natural : bool, default True
-        Whether the mean moves in natural parameters, or by the document's (17).
+        Whether the mean moves in natural parameters; otherwise by the document's (17).
     decay : float, default 0
-        1/β grows by this with each pass that moves the mean by less than two deviations: 1 averages such
-        passes, 0 keeps the step.
+        Each pass that moves the mean by less than two deviations adds this to 1/β: 1 averages such passes,
+        0 keeps the step.
     predictor : Predictor, default Linear()
-        How inputs become rows of predictors, such as the features of inducing points.
+        The predictor, such as the features of inducing points.
     """
 
     likelihood: Likelihood
@@ -157,9 +159,10 @@ class KLProximal(IterativeRule[ProximalState]):
         *,
         predictor: Predictor | None = None,
     ) -> "KLProximal":
-        """For minibatches: whole natural steps until the passes settle, then 1/(1 + t/2) of them in pass t.
+        """For minibatches: whole natural steps until the passes settle, then a share 1/(1 + t/2) in pass t.
 
-        It has no step to tune. Settled passes are averaged with weights that grow as their number does.
+        There is no step to tune. Settled passes are averaged with weights that grow in proportion to their
+        number.
         """
         return cls(likelihood, np.inf, rows, True, AVERAGING, predictor or Linear())
 
@@ -213,7 +216,7 @@ class KLProximal(IterativeRule[ProximalState]):
         )
 
     def _look(self, state: ProximalState, batch: Batch) -> BatchVisit:
-        """The sums over a batch at the present Gaussian, in units of the prior."""
+        """The sums over a batch at the current Gaussian, in units of the prior."""
         predictor, x = self.predictor.whitened(state.prior, batch.x)
         q = Dense.from_root(state.here.mean, state.root)
         return visit(Model(predictor, self.likelihood), q, batch._replace(x=x))
@@ -221,7 +224,7 @@ class KLProximal(IterativeRule[ProximalState]):
     def _moved(
         self, state: ProximalState, rows: BatchVisit, weight: Scalar
     ) -> tuple[ProximalState, Bool[Array, ""]]:
-        """The state with the rows' step taken, and whether that leaves a Gaussian."""
+        """The state after the step of the rows, and whether it is a Gaussian."""
         pull = rows.force() + rows.matvec(state.here.mean) if self.natural else rows.force()
         new = PassSums(pull, rows.to_dense(), weight)
         gathered = jax.tree.map(jnp.add, state.gathered, new)
@@ -230,12 +233,13 @@ class KLProximal(IterativeRule[ProximalState]):
         return moved, jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(there.mean))
 
     def _step(self, state: ProximalState, gathered: PassSums) -> tuple[WhitenedGaussian, Matrix]:
-        """A step from where the pass began, its length by the share of the rows seen since then."""
+        """A step from the Gaussian where the pass began; its length depends on the share of rows seen since
+        then."""
         seen = gathered.weight
         rows = seen if self.rows is None else jnp.asarray(self.rows, seen.dtype)
         share = jnp.where(seen > 0, jnp.minimum(seen / jnp.where(rows > 0, rows, 1), 1), 0)
         length = step_length(self.beta, self.decay, state.settled).astype(seen.dtype)
-        # more than the whole table counts as the table once
+        # more rows than the whole table count as one table
         worth = length * jnp.minimum(1, rows / jnp.where(seen > 0, seen, 1))
         own = length * share * linalg.identity_like(state.root)
         kept = (1 - length * share) * state.began.precision
@@ -254,7 +258,7 @@ def _clip(state: ProximalState) -> ProximalState:
 
 
 def _stay(state: ProximalState) -> ProximalState:
-    """The state at the same Gaussian, without what was gathered, which leads to no Gaussian."""
+    """The state at the same Gaussian, without the sums that led to no Gaussian."""
     return eqx.tree_at(
         lambda s: (s.began, s.gathered, s.refused),
         state,

@@ -5,23 +5,23 @@ points Z and L Lᵀ = k(Z, Z), the latents of the rows are
 
     f = μ(x) + φ(x)ᵀ w + e,    φ(x) = L⁻¹ k(Z, x),    w ~ N(0, I),    e ~ N(0, k(x, x) − |φ(x)|²),
 
-and the bound leaves the law of e as it is, independent of q(w), row by row:
+and the bound keeps the prior distribution of e, independent of q(w), for each row:
 
     ELBO = Σ E[log p(yᵢ | fᵢ)] − KL(q(w) ‖ N(0, I)),   fᵢ ~ N(μᵢ + φᵢᵀm, φᵢᵀ S φᵢ + k(xᵢ, xᵢ) − |φᵢ|²).
 
-That is a generalised linear model with as many features as inducing points and an `extra` variance a row.
-Its optimum is found from all rows at once by `vga` (`sparse_klprox`; memory N · M, time N · M² a pass) or
-from minibatches by `KLProximal`, which make their features as they come (`InducingFeatures`). For normal
-noise its bound is Titsias' collapsed one; with every row an inducing point it is that of `klprox`.
+This is a generalised linear model with as many features as inducing points and an `extra` variance for each
+row. Its optimum is found from all rows at once by `vga` (`sparse_klprox`; memory N · M, time N · M² a pass)
+or from minibatches by `KLProximal`, with features computed for each batch (`InducingFeatures`). For normal
+noise its bound is Titsias' collapsed bound; if every row is an inducing point, it is that of `klprox`.
 
-Noise that each row has of its own (`kernels.White`) is part of e: w is what rows share.
+Independent noise of the rows (`kernels.White`) is part of e; only w is shared between rows.
 
-In the coordinates w the prior does not depend on the hyperparameters, so that at the optimum the gradient
-of `sparse_elbo` with q held fixed is that of the optimal bound (the envelope theorem).
+In the coordinates w the prior does not depend on the hyperparameters. So at the optimum the gradient of
+`sparse_elbo` with fixed q is that of the optimal bound (the envelope theorem).
 
-The diagonal of k(Z, Z) is raised by a share `jitter`, which inducing points that all but repeat one another
-need. It makes w the values at Z with a little noise, which may be induced from like any other variable: the
-bound stays a bound.
+The diagonal of k(Z, Z) is raised by a share `jitter`, which is needed if inducing points nearly coincide.
+With it w stands for the values at Z plus a little noise. These are inducing variables like any other, so
+the bound stays a bound.
 """
 
 from collections.abc import Callable
@@ -50,15 +50,16 @@ Root = Float[Array, "m m"]
 
 ROWS_AT_ONCE = 2048
 JITTER = 100.0
-"""In units of the rounding error M · eps of a sum of M terms: 1e-11 for 500 points in float64."""
+"""The jitter in units of the rounding error M · eps of a sum of M terms: 1e-11 for 500 points in
+float64."""
 
 
 class InducingChoice(NamedTuple):
-    """Which rows to make inducing points, in the order of their choice."""
+    """The rows to use as inducing points, in the order of their choice."""
 
     rows: Int[Array, " m"]  # the first `count` of them
     count: Int[Array, ""]
-    left: Scalar  # the share of the rows' common variance that they do not explain
+    left: Scalar  # the share of the rows' common variance that these do not explain
 
 
 def jitter(inducing: Inducing) -> float:
@@ -67,10 +68,10 @@ def jitter(inducing: Inducing) -> float:
 
 
 def choose_inducing(kernel: Kernel, x: Rows, m: int) -> InducingChoice:
-    """Choose up to m rows, each the one whose value is most uncertain given those before it.
+    """Choose up to m rows, each the one whose value is most uncertain given the earlier ones.
 
-    This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M; of very many
-    rows, a sample does as well. It ends before m when no row is left with a variance above the jitter.
+    This is the pivoted Cholesky factorisation of k(x, x), in time N · M² and memory N · M; with very many
+    rows, a sample of them is as good. It stops early when no remaining row has a variance above the jitter.
     """
     variance = _shared_variance(kernel, x)
     least = jitter(x[:m]) * jnp.max(variance)
@@ -104,19 +105,19 @@ def inducing_features(
 
 
 def inducing_rows(kernel: Kernel, inducing: Inducing, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
-    """The rows of a table as `OffsetLinear` takes them, where the prior's mean is `mean`."""
+    """The inputs of `OffsetLinear` for the rows of a table, with prior mean `mean`."""
     phi, extra = inducing_features(kernel, inducing, x)
     return carried(phi, mean, extra)
 
 
 class InducingFeatures(OneLinear):
-    """The predictor of a minibatch for `KLProximal`: features of its inputs, held no longer than it.
+    """The predictor of minibatches for `KLProximal`; features are computed for each batch and not kept.
 
     Parameters
     ----------
     kernel : Kernel
     inducing : array of shape (m, i)
-    mean : function of inputs (n, i) that gives the prior's mean (n,), default zero
+    mean : function of inputs (n, i) that gives the prior mean (n,), default zero
     """
 
     kernel: Kernel
@@ -139,7 +140,7 @@ class InducingFeatures(OneLinear):
         return OffsetLinear().whitened(prior, self.carried(x, self.mean(x)))
 
     def carried(self, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
-        """The inputs of `OffsetLinear`: features, the prior's mean, and the variance of e."""
+        """The inputs of `OffsetLinear`: features, the prior mean, and the variance of e."""
         phi, extra = _features(self.kernel, self.inducing, self.root, x)
         return carried(phi, mean, extra)
 
@@ -155,7 +156,7 @@ def sparse_klprox(
     max_passes: int | Int[Array, ""] = 1000,
     tolerance: float | Scalar = TOLERANCE,
 ) -> VGA:
-    """The Gaussian over w that maximises the bound; `mean` is the prior's at the rows."""
+    """The Gaussian over w that maximises the bound; `mean` is the prior mean at the rows."""
     prior, predictor = standard_prior(inducing), OffsetLinear()
     rows = batch._replace(x=inducing_rows(kernel, inducing, batch.x, mean))
     return vga(
@@ -177,7 +178,7 @@ def sparse_elbo(
     batch: Batch,
     q: Dense,
 ) -> Scalar:
-    """The bound at q(w), a block of rows at a time, forwards and backwards."""
+    """The bound at q(w), computed and differentiated one block of rows at a time."""
     root = _root(kernel, inducing)
 
     def fit(block) -> Scalar:
@@ -189,7 +190,7 @@ def sparse_elbo(
 
     size = min(ROWS_AT_ONCE, len(batch.weight))
     blocks = *in_blocks((batch.x, batch.y, mean), size, "edge"), in_blocks(batch.weight, size)
-    again = jax.checkpoint(fit)  # a block's features are made anew on the way back, not kept
+    again = jax.checkpoint(fit)  # computes features again
     total = jax.lax.scan(lambda sum, block: (sum + again(block), None), 0 * q.mean[0], blocks)[0]
     return total - kl(q, standard_prior(inducing))
 
@@ -197,7 +198,7 @@ def sparse_elbo(
 def sparse_predict(
     kernel: Kernel, mean: PerRow, inducing: Inducing, q: Dense, x: Rows
 ) -> tuple[PerRow, PerRow]:
-    """Mean and variance of the latents of new rows, where the prior's mean is `mean`."""
+    """The mean and variance of the latents of new rows, with prior mean `mean`."""
     root = _root(kernel, inducing)
 
     def law(block) -> tuple[PerRow, PerRow]:
@@ -216,7 +217,7 @@ def standard_prior(inducing: Float[AnyArray, "m i"]) -> Dense:
 
 
 def _root(kernel: Kernel, inducing: Inducing) -> Root:
-    """L, always with jitter: points may come to coincide when hyperparameters change."""
+    """L, always with jitter, because points may nearly coincide when hyperparameters change."""
     cov = kernel(inducing, inducing)
     return linalg.cholesky(cov + jitter(inducing) * jnp.diag(jnp.diagonal(cov)))
 

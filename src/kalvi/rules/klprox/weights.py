@@ -1,4 +1,5 @@
-"""The optimal Gaussian over the coefficients of a generalised linear model, in the cheaper of two spaces.
+"""The optimal Gaussian over the coefficients of a generalised linear model, computed in either of two
+spaces.
 
 With N rows of D coefficients, weight space (`vga`) takes N D² + D³ operations a pass and function space
 (`function_space`, with the kernel K = X Σ Xᵀ) N² D + N³. They have the same optimum: the posterior of the
@@ -6,8 +7,8 @@ sites is
 
     precision Σ⁻¹ + Xᵀ Γ X,        mean μ + Σ Xᵀ c,
 
-which is kept as it is where the prior has no correlations: a precision of rank N plus a diagonal, with no
-D × D array.
+which is kept in this form if the prior has no correlations: a precision of rank N plus a diagonal, without
+a D × D array.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from kalvi.rules.klprox.function_space import (
 from kalvi.rules.vga import informed_start, vga
 
 LIMITS = {"max_passes": MOST_PASSES, "tolerance": TOLERANCE}
-"""Where the ascent ends unless the caller says otherwise."""
+"""The default end of the ascent."""
 
 
 class WeightOptimum(NamedTuple):
@@ -51,7 +52,8 @@ def in_weight_space(
 ) -> WeightOptimum:
     """The Gaussian over the coefficients that maximises the bound, N D² + D³ operations a pass.
 
-    From the prior, or from any Gaussian `start`; `limits` may give `max_passes` and `tolerance`.
+    The ascent begins at the prior or at any Gaussian `start`; `limits` may give `max_passes` and
+    `tolerance`.
     """
     dense, predictor = prior.to_dense(), linear_predictor(likelihood.outputs)
     begin = (
@@ -68,7 +70,7 @@ def in_function_space(
     start: Gaussian | None = None,
     **limits: Any,
 ) -> WeightOptimum:
-    """The same Gaussian, found in the space of the rows' predictors, N² D + N³ operations a pass."""
+    """The same Gaussian, found in the space of the rows' predictors with N² D + N³ operations a pass."""
     latent, begin = LatentPrior(*prior.marginal(batch.x)), None
     if start is not None:
         law = batch.x @ start.mean, start.marginal_variance(batch.x)

@@ -1,4 +1,4 @@
-"""Variational inference for networks: Gaussians of low-rank covariance, and of low-rank precision."""
+"""Variational inference for networks: Gaussians with a low-rank covariance or a low-rank precision."""
 
 from kalvi.rules.vifa.gradients import Antithetic, GaussNewton, Single
 from kalvi.rules.vifa.precision import PrecisionVI

@@ -1,4 +1,4 @@
-"""What a batch says of q = N(c, F Fᵀ + diag ψ): gradients of −E_q[log p(D | θ)] in c, F and β = log ψ.
+"""Gradients of −E_q[log p(D | θ)] in c, F and β = log ψ from a batch, for q = N(c, F Fᵀ + diag ψ).
 
 Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", section 4.3. With
 θ = c + F h + ψ^{1/2} z for standard normal h, z, and g = −(N/M) Σ ∇ log p over a batch of M of N rows,
@@ -7,9 +7,9 @@ Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", sectio
     Antithetic    the same for (h, z) and (−h, −z), averaged: the noise g(c) hᵀ cancels
     GaussNewton   E[g],  H F,  ½ ψ ∘ diag H,   H = (N/M) Σ Jᵀ Γ J
 
-The first two are unbiased for any log-likelihood. The last has the gradient of F and β in closed form
-(they are E[∇² ] products by Stein's lemma), with the generalised Gauss–Newton matrix for the Hessian:
-J = ∂f/∂θ and Γ the curvature of −log p in f. (N/M, where Algorithm 3 prints 1/M, which targets the
+The first two are unbiased for any log-likelihood. The last has closed forms for the gradients in F and β
+(products with E[∇²], by Stein's lemma), with the generalised Gauss–Newton matrix for the Hessian:
+J = ∂f/∂θ and Γ the curvature of −log p in f. (Algorithm 3 has 1/M instead of N/M, which targets the
 posterior tempered by 1/N.)
 """
 
@@ -41,14 +41,14 @@ class Slopes(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The slopes, and the matrix H where it was found."""
+    """The slopes, and the matrix H if it was computed."""
 
     slopes: Slopes
     curved: BatchVisit | None
 
 
 class Estimator(eqx.Module):
-    """Estimates the slopes of the expected log-likelihood from a batch that stands for `total` rows."""
+    """Estimates the slopes of the expected log-likelihood from a batch that represents `total` rows."""
 
     @abstractmethod
     def __call__(
@@ -58,7 +58,7 @@ class Estimator(eqx.Module):
 
 
 class Single(Estimator):
-    """Averages over independent draws; the document has one."""
+    """Averages over independent draws; the document uses one."""
 
     draws: int = eqx.field(static=True, default=1)
 
@@ -90,8 +90,8 @@ class Antithetic(Estimator):
 
 
 class GaussNewton(Estimator):
-    """Gauss–Newton products; `draws=None` linearises the predictors at c, where their law is Gaussian and
-    the expectations are integrals; a number averages over that many draws of θ."""
+    """Gauss–Newton products. `draws=None` linearises the predictors at c, so that they are Gaussian and the
+    expectations are integrals; a number averages over so many draws of θ."""
 
     draws: int | None = eqx.field(static=True, default=None)
 
@@ -113,7 +113,7 @@ def linearise_batch(
     draws: int | None = None,
     key: PRNGKeyArray | None = None,
 ) -> BatchVisit:
-    """The batch under q, weighted to stand for `total` rows; or at draws of θ."""
+    """The expected terms of a batch under q, or at draws of θ, weighted to represent `total` rows."""
     weight = total * normalise_weights(batch.weight)
     if draws is None:
         return visit(model, q, batch._replace(weight=weight))
@@ -126,7 +126,7 @@ def linearise_batch(
 def curvature_diagonal(
     model: Any, theta: Float[Array, " d"], batch: Batch, total: Scalar
 ) -> Float[Array, " d"]:
-    """diag H at θ; without a predictor, of the squared gradients."""
+    """diag H at θ; without a predictor, from squared gradients."""
     weight = total * normalise_weights(batch.weight)
     if isinstance(model, LogLikelihood):
         slope = jax.grad(model.log_prob)

@@ -1,14 +1,15 @@
-"""The counterpart of VIFA: q = N(c, (W Wᵀ + diag ψ)⁻¹), whose precision is of low rank plus a diagonal.
+"""The counterpart of VIFA: q = N(c, (W Wᵀ + diag ψ)⁻¹), with a precision of low rank plus a diagonal.
 
-A covariance of factors sees the directions that the data leave open, a precision of factors those that
-they pin down; networks have more use for the second. The natural gradient of the bound moves the precision
-itself (Khan & Rue 2023, "The Bayesian learning rule"): with Λ = diag α + (N/M) Σ Jᵀ Γ J of a batch,
+Factors in the covariance describe directions that the data leave open, factors in the precision those that
+the data determine; for networks the second are more useful. The natural gradient of the bound moves the
+precision itself (Khan & Rue 2023, "The Bayesian learning rule"): with Λ = diag α + (N/M) Σ Jᵀ Γ J of a
+batch,
 
     W Wᵀ + Ψ ← project((1 − ρ)(W Wᵀ + Ψ) + ρ Λ),      c ← c + ρ (W Wᵀ + Ψ)⁻¹ (∇ log p − α (c − m₀)),
 
-the projection that of L-RVGA, ρₜ = ρ₀/(1 + t/τ). Before the projection the new precision is at least ρ Λ,
-so that the step of c cannot overshoot a quadratic bound; where the projection drops stiff directions it
-could, and the step is made no longer than 1/λ_max((W Wᵀ + Ψ)⁻¹ Λ).
+with the projection of L-RVGA and ρₜ = ρ₀/(1 + t/τ). Before the projection the new precision is at least ρ
+Λ, so the step of c cannot overshoot a quadratic bound. It could if the projection drops stiff directions,
+so the step is limited to 1/λ_max((W Wᵀ + Ψ)⁻¹ Λ).
 """
 
 from typing import Any
@@ -30,24 +31,24 @@ from kalvi.rules.visits import BatchVisit
 
 
 class PrecisionVI(IterativeRule[Descent]):
-    """Natural-gradient variational inference of a low-rank precision, batch by batch.
+    """Natural-gradient variational inference with a low-rank precision, batch by batch.
 
     Parameters
     ----------
     model : Model
     n_samples : float
-        N, the rows of which a batch is a sample.
+        N, the number of rows of which a batch is a sample.
     prior_precision : float or array of shape (d,)
         α of the prior N(prior_mean, diag α⁻¹); the mean is 0 unless given.
     step_size, decay : float
         ρ₀ (below 1) and τ.
     mean_step : float, default 1
-        Factor on the step of c; 0 leaves the mean to whoever trains it.
+        A factor on the step of c; 0 leaves the mean unchanged, for instance if it is trained elsewhere.
     draws : int or None, default None
-        How many draws of θ the expectations are averaged over; None linearises the network at the mean
-        and integrates.
+        The number of draws of θ for the expectations; None linearises the network at the mean and
+        integrates.
     batch_size : int or None, default None
-        As of `VIFA`.
+        As in `VIFA`.
     """
 
     model: Any
@@ -66,7 +67,7 @@ class PrecisionVI(IterativeRule[Descent]):
             raise ValueError(f"step_size must be between 0 and 1; got {float(self.step_size):g}.")
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
-        """The state at the first q, such as the prior's covariance about a trained mean."""
+        """The state at a first q, such as the prior's covariance around a trained mean."""
         if not isinstance(prior, LowRankPrecision):
             raise TypeError(
                 f"PrecisionVI starts from a LowRankPrecision; got {type(prior).__name__}."
@@ -104,7 +105,7 @@ def blend_precision(
 
 
 def unit_rows(curved: BatchVisit) -> Float[Array, "m d"]:
-    """Rows whose squares add up to H: Rᵀ J for R Rᵀ = Γ of each observation."""
+    """Rows whose outer products add up to H: Rᵀ J, with R Rᵀ = Γ for each observation."""
     curvature = curved.curvature
     if curvature.ndim == 1:
         scale = jnp.sqrt(jnp.maximum(curvature, 0))

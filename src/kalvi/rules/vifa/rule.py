@@ -1,7 +1,7 @@
 """Variational inference with a factor-analysis posterior (VIFA), from batches of any size.
 
 Brownlie (2021), "Extending the Bayesian deep learning method MultiSWAG", section 4.3 and Algorithm 3,
-corrected. q = N(c, F Fᵀ + diag ψ) descends
+corrected. q = N(c, F Fᵀ + diag ψ) minimises
 
     E_q[log q] − E_q[log N(θ; m₀, diag α⁻¹)] − E_q[log p(D | θ)].
 
@@ -9,8 +9,8 @@ With A = Ψ⁻¹ F and C = S⁻¹ F = A (I + Fᵀ A)⁻¹ the first two terms ha
 
     c: α (c − m₀),    F: −C + α F,    β = log ψ: −½ + ½ ψ rowsum(C ∘ A) + ½ α ψ,
 
-(−C in this form: the printed −A + C Bᵀ cancels where factors dominate); the third comes from
-`gradients`, and `steps` say how q moves.
+(−C in this form, because the printed −A + C Bᵀ cancels if factors dominate). The third comes from
+`gradients`, and `steps` says how q moves.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from kalvi.rules.vifa.steps import Preconditioned, Step
 
 
 class Descent(eqx.Module):
-    """The present q, the memory of the step, and the number of steps so far."""
+    """The current q, the memory of the steps, and their number so far."""
 
     posterior: Gaussian
     memory: Any
@@ -47,7 +47,7 @@ class Descent(eqx.Module):
 
 
 class VIFA(IterativeRule[Descent]):
-    """Variational inference of a factor-analysis covariance, batch by batch.
+    """Variational inference with a factor-analysis covariance, batch by batch.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ class VIFA(IterativeRule[Descent]):
     prior_precision : float or array of shape (d,)
         α of the prior N(prior_mean, diag α⁻¹); the mean is 0 unless given.
     estimator : Estimator, default Antithetic()
-        How the gradient of the expected log-likelihood is estimated; `GaussNewton()` is far less noisy
-        where the model has a predictor.
+        The estimator of the gradient of the expected log-likelihood. `GaussNewton()`, for models with a
+        predictor, is far less noisy.
     step : Step, default Preconditioned()
     batch_size : int or None, default None
-        A longer block is shuffled and cut into batches of this size (a rest is left out); None takes
+        Longer blocks are shuffled and cut into batches of this size (a remainder is left out); None takes
         every block as one batch.
     """
 
@@ -70,7 +70,7 @@ class VIFA(IterativeRule[Descent]):
     prior_precision: Setting = eqx.field(converter=as_setting, default=1.0)
     prior_mean: Setting = eqx.field(converter=as_setting, default=0.0)
     estimator: Estimator = Antithetic()
-    step: Step = eqx.field(default_factory=Preconditioned)  # importing this must not start JAX
+    step: Step = eqx.field(default_factory=Preconditioned)  # the import must not start JAX
     batch_size: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
@@ -83,7 +83,7 @@ class VIFA(IterativeRule[Descent]):
             )
 
     def init(self, prior: Gaussian, *, key: PRNGKeyArray | None = None) -> Descent:
-        """The state at the first q."""
+        """The state at a first q."""
         if not isinstance(prior, LowRankCovariance):
             raise TypeError(
                 f"VIFA starts from a LowRankCovariance; got {type(prior).__name__}. "
@@ -94,7 +94,7 @@ class VIFA(IterativeRule[Descent]):
     def start(
         self, mean: Float[Array, " d"], rank: int, batch: Batch, *, key: PRNGKeyArray
     ) -> LowRankCovariance:
-        """A first q: ψ = 1/(α + diag H) of one batch, and F = ½ ψ^{1/2} Q, Q with orthonormal columns."""
+        """A first q: ψ = 1/(α + diag H) from one batch, and F = ½ ψ^{1/2} Q with orthonormal columns Q."""
         if not 0 < rank <= len(mean):
             raise ValueError(f"rank must be between 1 and the {len(mean)} parameters; got {rank}.")
         values = jax.vmap(lambda x, y: self.model.log_prob(mean, x, y))(batch.x, batch.y)
@@ -166,7 +166,7 @@ def in_batches(
 
 
 def shuffle_batches(batch: Batch, size: int, key: PRNGKeyArray) -> tuple[Batch, Key[Array, " n"]]:
-    """The rows in random order as batches of one size, a key for each; a rest is left out."""
+    """The rows in random order as batches of one size, with a key for each; a remainder is left out."""
     key_order, key_batches = jr.split(key)
     whole = len(batch.weight) // size
     order = jr.permutation(key_order, len(batch.weight))[: whole * size]

@@ -1,12 +1,11 @@
-"""How q = N(c, F Fᵀ + diag ψ) moves, given the gradients of −ELBO in c, F and β = log ψ.
+"""Steps of q = N(c, F Fᵀ + diag ψ), given the gradients of −ELBO in c, F and β = log ψ.
 
     Plain          a learning rate for each                                              (Algorithm 3)
     Transform      any Optax optimiser
     Preconditioned c ← c − ρ S g_c,   F ← F − ½ ρ S G_F,   β ← β − ρ g_β,   S = F Fᵀ + diag ψ,
-                   ρₜ = ρ₀/(1 + t/τ), and no longer than 1/λ_max(S Λ) where the batch's Λ is known
+                   ρₜ = ρ₀/(1 + t/τ), at most 1/λ_max(S Λ) if the batch's Λ is known
 
-The last is free of units: in the directions of θ that the data say most of, S is as small as the curvature
-is large. ρ₀ is at most ½.
+The last does not depend on units: in directions of θ with a large curvature, S is small. ρ₀ is at most ½.
 """
 
 from abc import abstractmethod
@@ -26,12 +25,12 @@ from kalvi.rules.visits import BatchVisit
 
 POWER_ITERATIONS = 8
 FARTHEST = 0.5
-"""No step changes log ψ by more than this, nor the columns of F, nor (where no curvature bounds it) the
-mean by more than this many of q's deviations on average: single draws have heavy tails."""
+"""A limit on each step, because single draws have heavy tails: on changes of log ψ, and in deviations of q
+on average on changes of the columns of F and, if no curvature bounds it, of the mean."""
 
 
 class Step(eqx.Module):
-    """Turns gradients into the next q."""
+    """A method that turns gradients into the next q."""
 
     @abstractmethod
     def init(self, q: LowRankCovariance) -> Any:
@@ -47,7 +46,7 @@ class Step(eqx.Module):
         curved: BatchVisit | None,
         prior_precision: Setting,
     ) -> tuple[LowRankCovariance, Any]:
-        """The next q, and the memory for the step after it."""
+        """The next q, and the memory for the following step."""
 
 
 class Plain(Step):
@@ -107,7 +106,7 @@ class Preconditioned(Step):
 def stiffness(
     covariance: LowRankPlusDiagonal, curved: BatchVisit, prior_precision: Setting
 ) -> Scalar:
-    """λ_max(S Λ), Λ = α + H, by power iterations: from below, and close where it matters."""
+    """λ_max(S Λ), Λ = α + H, by power iterations; a lower bound, which is close if it is large."""
 
     def iterate(_, carry):
         v, _ = carry
@@ -126,6 +125,6 @@ def parameters(q: LowRankCovariance) -> Slopes:
 
 
 def move(q: LowRankCovariance, moves: Slopes) -> LowRankCovariance:
-    """q after these changes of c, F and log ψ are added."""
+    """q after these changes of c, F and log ψ."""
     mean, factor, log_diag = (a + b for a, b in zip(parameters(q), moves, strict=True))
     return LowRankCovariance(mean, factor, jnp.exp(log_diag))
