@@ -1,10 +1,16 @@
 """Decorators of estimators and their methods."""
 
-from functools import update_wrapper, wraps
-from types import FunctionType
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TypeVar, dataclass_transform
 
 Class = TypeVar("Class", bound=type)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def parametrised(cls: Class) -> Class:
+    """Make the __init__ of an estimator from its annotated attributes, which are its parameters."""
+    return dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
 def documented(parameters: str, attributes: str = ""):
@@ -14,8 +20,6 @@ def documented(parameters: str, attributes: str = ""):
         heading = "Parameters\n    ----------\n    "
         cls.__doc__ = (cls.__doc__ or "").replace("PARAMETERS", heading + parameters)
         cls.__doc__ = cls.__doc__.replace("ATTRIBUTES", attributes)
-        if "__init__" not in vars(cls):
-            cls.__init__ = _own_init(cls)
         return cls
 
     return document
@@ -35,14 +39,3 @@ def all_or_nothing(method):
             raise
 
     return attempt
-
-
-def _own_init(cls: type) -> Any:
-    """A copy of the inherited __init__ with the name of the class, which errors about arguments show."""
-    old: Any = cls.__init__
-    code = (old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
-    new: Any = update_wrapper(FunctionType(*code), old)
-    new.__kwdefaults__, new.__qualname__ = old.__kwdefaults__, f"{cls.__name__}.__init__"
-    del new.__wrapped__
-    vars(new).update(vars(old))
-    return new

@@ -4,7 +4,7 @@ A JAX array would be unpickled in the precision that JAX has by then; a NumPy ar
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,13 @@ from sklearn.base import BaseEstimator
 from kalvi.estimators.input_checks import check_feature_names
 from kalvi.numerics.precision import matching_precision
 
+Fit = TypeVar("Fit")
+
 
 class PickledAsNumPy(BaseEstimator):
     """An estimator that is pickled with NumPy arrays, and checked when it is unpickled."""
+
+    n_features_in_: int
 
     def __getstate__(self) -> dict[str, Any]:
         kept: Any = super().__getstate__()
@@ -31,18 +35,18 @@ class PickledAsNumPy(BaseEstimator):
         """Check the attributes that came from a pickle or a file; refuse those that no fit can leave."""
 
 
-class PickledInParts(PickledAsNumPy):
+class PickledInParts(PickledAsNumPy, Generic[Fit]):
     """An estimator that is pickled with the parts of its fit, by names that are the same in all versions.
 
     The fit returns the parts from `parts()`, and `fit_parts` has their names.
     """
 
     fit_parts: ClassVar[tuple[str, ...]]
-    fit_: Any
+    fit_: Fit
 
     def __getstate__(self) -> dict[str, Any]:
         kept: Any = super().__getstate__()
-        fit = kept.pop("fit_", None)
+        fit: Any = kept.pop("fit_", None)
         return kept if fit is None else kept | as_numpy(fit.parts())
 
     def _restore(self) -> None:
@@ -51,7 +55,7 @@ class PickledInParts(PickledAsNumPy):
             check_feature_names(self)
             self.fit_ = self._fit_of(parts)
 
-    def _fitted(self, name: str) -> Any:
+    def _fitted(self, name: str) -> Fit:
         """The fit, where the attribute `name` is read from it."""
         if "fit_" not in vars(self):
             streams = hasattr(self, "partial_fit")
@@ -61,7 +65,7 @@ class PickledInParts(PickledAsNumPy):
         return self.fit_
 
     @abstractmethod
-    def _fit_of(self, parts: dict[str, Any]) -> Any:
+    def _fit_of(self, parts: dict[str, Any]) -> Fit:
         """Put the fit together from its parts; refuse those that no fit can leave."""
 
 

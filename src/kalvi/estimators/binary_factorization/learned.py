@@ -21,10 +21,8 @@ class Smoothness(NamedTuple):
     cols: np.ndarray
 
 
-class LearnedFactors(PickledInParts):
+class LearnedFactors(PickledInParts[MatrixFit]):
     """An estimator with the attributes of a fit of a binary matrix."""
-
-    fit_: MatrixFit
 
     @property
     def posterior_(self) -> Silk:

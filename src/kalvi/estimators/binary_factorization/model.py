@@ -1,5 +1,6 @@
 """Smooth binary matrix factorisation as a scikit-learn estimator."""
 
+from dataclasses import field
 from typing import Any
 from warnings import warn
 
@@ -36,7 +37,7 @@ from kalvi.estimators.binary_factorization.sweeps import (
     select_n_factors,
     take_guess,
 )
-from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.input_checks import seed_of
 from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import Observed
@@ -44,6 +45,7 @@ from kalvi.rules.silk import Observed
 REMEDY = "raise max_sweeps or tol."
 
 
+@parametrised
 class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LearnedFactors):
     """A binary matrix as a few factors of its rows and columns that vary smoothly along their order.
 
@@ -136,46 +138,24 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     """
 
     fit_parts = PARTS
-    n_features_in_: int
 
-    def __init__(
-        self,
-        n_factors="auto",
-        *,
-        row_locations=None,
-        col_locations=None,
-        row_groups=None,
-        col_groups=None,
-        posterior="chains",
-        solver="exact",
-        bound="expected",
-        ties="share",
-        unstored=None,
-        max_factors=None,
-        batch_size=None,
-        max_sweeps=1000,
-        tol=1e-5,
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_factors = n_factors
-        self.row_locations = row_locations
-        self.col_locations = col_locations
-        self.row_groups = row_groups
-        self.col_groups = col_groups
-        self.posterior = posterior
-        self.solver = solver
-        self.bound = bound
-        self.ties = ties
-        self.unstored = unstored
-        self.max_factors = max_factors
-        self.batch_size = batch_size
-        self.max_sweeps = max_sweeps
-        self.tol = tol
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
+    n_factors: Any = field(default="auto", kw_only=False)
+    row_locations: Any = None
+    col_locations: Any = None
+    row_groups: Any = None
+    col_groups: Any = None
+    posterior: Any = "chains"
+    solver: Any = "exact"
+    bound: Any = "expected"
+    ties: Any = "share"
+    unstored: Any = None
+    max_factors: Any = None
+    batch_size: Any = None
+    max_sweeps: Any = 1000
+    tol: Any = 1e-5
+    dtype: Any = "float64"
+    random_state: Any = None
+    verbose: Any = False
 
     @all_or_nothing
     def fit(self, X, y=None, *, mask=None, weight=None, start=None) -> "BinaryFactorization":

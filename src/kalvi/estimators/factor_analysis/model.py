@@ -1,5 +1,6 @@
 """Factor analysis for streams and tables, as a scikit-learn estimator."""
 
+from dataclasses import field
 from typing import Any
 from warnings import warn
 
@@ -20,7 +21,7 @@ from kalvi.estimators.constraints import (
     one_of,
     optional,
 )
-from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of
 from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
 from kalvi.estimators.input_checks import name_bad_entry, seed_of
@@ -53,7 +54,8 @@ def _learns_in_one_pass(self: "FactorAnalysis") -> bool:
     return True
 
 
-class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledInParts):
+@parametrised
+class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledInParts[FactorFit]):
     """Rows as a Gaussian N(mean, F Fᵀ + diag ψ), learned in one pass or to the maximum likelihood.
 
     The covariance is never formed: memory is d (n_components + 2) numbers. How a stream is cut into
@@ -125,41 +127,21 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
     """
 
     fit_parts = PARTS
-    n_features_in_: int
-    fit_: FactorFit
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        method="eigen",
-        prior_rows=1.0,
-        loops=3,
-        block_size="auto",
-        warm_up=100,
-        scaled=True,
-        step_size=0.005,
-        step_decay=0.001,
-        tol=1e-8,
-        max_iter=1000,
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.method = method
-        self.prior_rows = prior_rows
-        self.loops = loops
-        self.block_size = block_size
-        self.warm_up = warm_up
-        self.scaled = scaled
-        self.step_size = step_size
-        self.step_decay = step_decay
-        self.tol = tol
-        self.max_iter = max_iter
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: Any = field(default=None, kw_only=False)
+    method: Any = "eigen"
+    prior_rows: Any = 1.0
+    loops: Any = 3
+    block_size: Any = "auto"
+    warm_up: Any = 100
+    scaled: Any = True
+    step_size: Any = 0.005
+    step_decay: Any = 0.001
+    tol: Any = 1e-8
+    max_iter: Any = 1000
+    dtype: Any = "float64"
+    random_state: Any = None
+    verbose: Any = False
 
     @all_or_nothing
     def fit(self, X, y=None) -> "FactorAnalysis":

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -11,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalvi.estimators.constraints import Constraint
+from kalvi.estimators.decorators import parametrised
 from kalvi.estimators.gaussian_process.covariances import derivative_squares, make_covariance
 from kalvi.estimators.gaussian_process.exact import ExactFit
 from kalvi.estimators.gaussian_process.fitting import Scales, fit_latent
@@ -24,42 +26,24 @@ from kalvi.likelihoods import Likelihood
 from kalvi.numerics.precision import matching_precision
 
 
+@parametrised
 class GaussianProcess(PickledAsNumPy):
     """A Gaussian process prior over a latent function, or several, and their variational posteriors."""
 
     constraints: ClassVar[dict[str, Constraint]]
-    n_features_in_: int
-    n_evaluations_: int
-    fits_: list[ExactFit | SparseFit]
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        mean: Any = 0.0,
-        optimizer="lbfgs",
-        grid=None,
-        n_restarts_optimizer=0,
-        sparse=False,
-        n_inducing=256,
-        batch_size=None,
-        max_passes=500,
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        self.kernel = kernel
-        self.mean = mean
-        self.optimizer = optimizer
-        self.grid = grid
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.sparse = sparse
-        self.n_inducing = n_inducing
-        self.batch_size = batch_size
-        self.max_passes = max_passes
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
+    kernel: Any = field(default=None, kw_only=False)
+    mean: Any = 0.0
+    optimizer: Any = "lbfgs"
+    grid: Any = None
+    n_restarts_optimizer: Any = 0
+    sparse: Any = False
+    n_inducing: Any = 256
+    batch_size: Any = None
+    max_passes: Any = 500
+    dtype: Any = "float64"
+    random_state: Any = None
+    verbose: Any = False
 
     @abstractmethod
     def fit(self, X, y, sample_weight=None) -> Any:
@@ -159,7 +143,7 @@ class GaussianProcess(PickledAsNumPy):
             fit_latent(rows, likelihood, scales, settings, check_random_state(self.random_state))
             for rows in problems
         ]
-        self.fits_ = [fit for fit, _ in found]
+        self.fits_: list[ExactFit | SparseFit] = [fit for fit, _ in found]
         self.n_evaluations_ = sum(count for _, count in found)
         self._warn()
         return self

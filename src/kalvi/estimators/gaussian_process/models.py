@@ -1,7 +1,7 @@
 """Gaussian processes with any scalar likelihood as scikit-learn estimators."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -9,7 +9,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, column_or_
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.constraints import Constraint, one_of
-from kalvi.estimators.decorators import all_or_nothing, documented
+from kalvi.estimators.decorators import all_or_nothing, documented, parametrised
 from kalvi.estimators.gaussian_process.estimator import GaussianProcess
 from kalvi.estimators.gaussian_process.fitting import Scales, weighted_scales
 from kalvi.estimators.gaussian_process.parameters import ATTRIBUTES, CONSTRAINTS, PARAMETERS
@@ -40,6 +40,7 @@ LINKS = {"logit": Bernoulli, "probit": Probit}
 
 
 @documented(PARAMETERS, ATTRIBUTES)
+@parametrised
 class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
     """Regression with a Gaussian process prior and normal, heavy-tailed or count noise.
 
@@ -71,38 +72,8 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
         )
     }
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        likelihood="normal",
-        mean="constant",
-        optimizer="lbfgs",
-        grid=None,
-        n_restarts_optimizer=0,
-        sparse=False,
-        n_inducing=256,
-        batch_size=None,
-        max_passes=500,
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        super().__init__(
-            kernel,
-            mean=mean,
-            optimizer=optimizer,
-            grid=grid,
-            n_restarts_optimizer=n_restarts_optimizer,
-            sparse=sparse,
-            n_inducing=n_inducing,
-            batch_size=batch_size,
-            max_passes=max_passes,
-            dtype=dtype,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.likelihood = likelihood
+    likelihood: Any = "normal"
+    mean: Any = "constant"
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "GaussianProcessRegressor":
@@ -151,6 +122,7 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
 
 
 @documented(PARAMETERS, ATTRIBUTES)
+@parametrised
 class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     """Classification with a Gaussian process prior over the log-odds.
 
@@ -180,38 +152,7 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {"link": one_of(LINKS)}
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        link="logit",
-        mean=0.0,
-        optimizer="lbfgs",
-        grid=None,
-        n_restarts_optimizer=0,
-        sparse=False,
-        n_inducing=256,
-        batch_size=None,
-        max_passes=500,
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        super().__init__(
-            kernel,
-            mean=mean,
-            optimizer=optimizer,
-            grid=grid,
-            n_restarts_optimizer=n_restarts_optimizer,
-            sparse=sparse,
-            n_inducing=n_inducing,
-            batch_size=batch_size,
-            max_passes=max_passes,
-            dtype=dtype,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.link = link
+    link: Any = "logit"
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "GaussianProcessClassifier":

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalvi.estimators.constraints import Constraint, check_parameters
-from kalvi.estimators.decorators import all_or_nothing
+from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.input_checks import (
     are_ready,
     checked_weights,
@@ -38,7 +38,8 @@ SAME_WEIGHT = 1e-6
 """Total weights that differ by less than this share are those of the same rows."""
 
 
-class LinearEstimator(PickledInParts):
+@parametrised
+class LinearEstimator(PickledInParts[LinearFit]):
     """A Gaussian posterior over linear coefficients, learned from rows as they come."""
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
@@ -46,43 +47,21 @@ class LinearEstimator(PickledInParts):
     """Whether one pass with a full covariance ends at the optimum."""
     fit_parts: ClassVar[tuple[str, ...]] = PARTS
 
-    n_features_in_: int
-    fit_: LinearFit
-
-    def __init__(
-        self,
-        *,
-        rank=None,
-        prior_mean=0.0,
-        prior_scale=1.0,
-        prior=None,
-        method="rvga",
-        scheme="implicit",
-        fit_intercept=True,
-        forgetting=1.0,
-        process_noise=0.0,
-        drift=None,
-        passes="auto",
-        block_size="auto",
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        self.rank = rank
-        self.prior_mean = prior_mean
-        self.prior_scale = prior_scale
-        self.prior = prior
-        self.method = method
-        self.scheme = scheme
-        self.fit_intercept = fit_intercept
-        self.forgetting = forgetting
-        self.process_noise = process_noise
-        self.drift = drift
-        self.passes = passes
-        self.block_size = block_size
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
+    rank: Any = None
+    prior_mean: Any = 0.0
+    prior_scale: Any = 1.0
+    prior: Any = None
+    method: Any = "rvga"
+    scheme: Any = "implicit"
+    fit_intercept: Any = True
+    forgetting: Any = 1.0
+    process_noise: Any = 0.0
+    drift: Any = None
+    passes: Any = "auto"
+    block_size: Any = "auto"
+    dtype: Any = "float64"
+    random_state: Any = None
+    verbose: Any = False
 
     @abstractmethod
     def family(self) -> Family:

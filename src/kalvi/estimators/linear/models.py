@@ -1,13 +1,13 @@
 """Bayesian linear, logistic and Poisson regression for streams and tables, as scikit-learn estimators."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.constraints import Constraint, one_of
-from kalvi.estimators.decorators import all_or_nothing, documented
+from kalvi.estimators.decorators import all_or_nothing, documented, parametrised
 from kalvi.estimators.linear.estimator import LinearEstimator
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.settings import ATTRIBUTES, CONSTRAINTS, PARAMETERS, SCALE, SCHEMES
@@ -46,6 +46,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
 
 
 @documented(PARAMETERS)
+@parametrised
 class LinearRegression(LinearRegressor):
     """Bayesian linear regression: the Kalman filter for a static state, exact in one pass.
 
@@ -85,44 +86,8 @@ class LinearRegression(LinearRegressor):
         ),
     }
 
-    def __init__(
-        self,
-        *,
-        rank=None,
-        prior_mean=0.0,
-        prior_scale=1000.0,
-        prior=None,
-        noise_scale="auto",
-        method="rvga",
-        scheme="implicit",
-        fit_intercept=True,
-        forgetting=1.0,
-        process_noise=0.0,
-        drift=None,
-        passes="auto",
-        block_size="auto",
-        dtype="float64",
-        random_state=None,
-        verbose=False,
-    ):
-        super().__init__(
-            rank=rank,
-            prior_mean=prior_mean,
-            prior_scale=prior_scale,
-            prior=prior,
-            method=method,
-            scheme=scheme,
-            fit_intercept=fit_intercept,
-            forgetting=forgetting,
-            process_noise=process_noise,
-            drift=drift,
-            passes=passes,
-            block_size=block_size,
-            dtype=dtype,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.noise_scale = noise_scale
+    prior_scale: Any = 1000.0
+    noise_scale: Any = "auto"
 
     def family(self) -> Family:
         if self.noise_scale == "auto":
@@ -141,6 +106,7 @@ class LinearRegression(LinearRegressor):
 
 
 @documented(PARAMETERS, ATTRIBUTES)
+@parametrised
 class LogisticRegression(ClassifierMixin, LinearEstimator):
     """Bayesian logistic regression, by R-VGA; the softmax of several predictors for three classes or more.
 
@@ -174,8 +140,6 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     >>> print(model.coef_.round(1), np.sqrt(model.posterior_.variance())[:2].round(1))
     [[ 2. -1.]] [0.2 0.1]
     """
-
-    classes_: np.ndarray
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "LogisticRegression":
@@ -263,6 +227,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
 
 @documented(PARAMETERS, ATTRIBUTES)
+@parametrised
 class PoissonRegression(LinearRegressor):
     """Bayesian regression of counts with a logarithmic link, by R-VGA.
 

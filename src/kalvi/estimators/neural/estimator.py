@@ -1,6 +1,7 @@
 """What the neural estimators share: checks of parameters and rows, and what is published."""
 
 from abc import abstractmethod
+from dataclasses import field
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -9,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalvi.estimators.constraints import Constraint, check_parameters
+from kalvi.estimators.decorators import parametrised
 from kalvi.estimators.input_checks import checked_weights, name_bad_entry, seed_of
 from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of
 from kalvi.estimators.neural.methods import METHODS
@@ -28,46 +30,27 @@ def learns_in_one_pass(self: "NeuralEstimator") -> bool:
     return True
 
 
-class NeuralEstimator(PickledInParts):
+@parametrised
+class NeuralEstimator(PickledInParts[NetworkFit]):
     """A network whose parameters have a Gaussian posterior."""
 
     constraints: ClassVar[dict[str, Constraint]]
     fit_parts = PARTS
-    n_features_in_: int
-    fit_: NetworkFit
 
-    def __init__(
-        self,
-        hidden_sizes=(50,),
-        *,
-        activation="tanh",
-        method="vifa",
-        rank="auto",
-        epochs="auto",
-        batch_size="auto",
-        learning_rate=0.01,
-        prior_precision="auto",
-        n_members=5,
-        predictive="auto",
-        n_draws=30,
-        dtype="auto",
-        random_state=None,
-        verbose=False,
-    ):
-        self.hidden_sizes = hidden_sizes
-        self.activation = activation
-        self.method = method
-        self.rank = rank
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.prior_precision = prior_precision
-        self.n_members = n_members
-        self.predictive = predictive
-        self.n_draws = n_draws
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_sizes: Any = field(default=(50,), kw_only=False)
+    activation: Any = "tanh"
+    method: Any = "vifa"
+    rank: Any = "auto"
+    epochs: Any = "auto"
+    batch_size: Any = "auto"
+    learning_rate: Any = 0.01
+    prior_precision: Any = "auto"
+    n_members: Any = 5
+    predictive: Any = "auto"
+    n_draws: Any = 30
+    dtype: Any = "auto"
+    random_state: Any = None
+    verbose: Any = False
 
     @abstractmethod
     def _targets_of(self, parts: dict[str, Any]) -> Targets:

@@ -8,13 +8,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.constraints import POSITIVE, Constraint, auto
-from kalvi.estimators.decorators import all_or_nothing, documented
+from kalvi.estimators.decorators import all_or_nothing, documented, parametrised
 from kalvi.estimators.neural.estimator import NeuralEstimator, learns_in_one_pass
 from kalvi.estimators.neural.parameters import CONSTRAINTS, PARAMETERS
 from kalvi.estimators.neural.targets import ClassTargets, NumberTargets, Parts
 
 
 @documented(PARAMETERS)
+@parametrised
 class NeuralRegressor(RegressorMixin, NeuralEstimator):
     """Regression by a network with a posterior over its parameters.
 
@@ -46,42 +47,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {"noise_scale": auto(POSITIVE)}
 
-    def __init__(
-        self,
-        hidden_sizes=(50,),
-        *,
-        activation="tanh",
-        method="vifa",
-        rank="auto",
-        epochs="auto",
-        batch_size="auto",
-        learning_rate=0.01,
-        prior_precision="auto",
-        noise_scale="auto",
-        n_members=5,
-        predictive="auto",
-        n_draws=30,
-        dtype="auto",
-        random_state=None,
-        verbose=False,
-    ):
-        super().__init__(
-            hidden_sizes,
-            activation=activation,
-            method=method,
-            rank=rank,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            prior_precision=prior_precision,
-            n_members=n_members,
-            predictive=predictive,
-            n_draws=n_draws,
-            dtype=dtype,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.noise_scale = noise_scale
+    noise_scale: Any = "auto"
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "NeuralRegressor":
@@ -129,6 +95,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
 
 
 @documented(PARAMETERS)
+@parametrised
 class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     """Classification by a network with a posterior over its parameters.
 
@@ -155,7 +122,6 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     """
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
-    classes_: np.ndarray
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "NeuralClassifier":
