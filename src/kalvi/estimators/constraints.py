@@ -30,6 +30,16 @@ def check_parameters(given: Mapping[str, Any], constraints: Mapping[str, Constra
             raise ValueError(f"{name} must be {constraint.needed}; got {given[name]!r}.{remedy}")
 
 
+def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse parameters that differ from those of the fit and that its state depends on."""
+    for name, value in now.items():
+        if name in before and value != before[name]:
+            raise ValueError(
+                f"{name} was {before[name]!r} when this model was fitted and is {value!r} now; "
+                "call fit to start again, or set it back."
+            )
+
+
 def one_of(choices: Iterable[Any], *, quoted: bool = False) -> Constraint:
     """One of these values."""
     allowed = list(choices)

@@ -1,25 +1,24 @@
 """Checks of the rows that estimators are given, and of their attributes when they come from a file."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 
-@contextmanager
-def name_bad_entry(**arrays: Any) -> Iterator[None]:
-    """Make scikit-learn's error about NaN or infinity say where the first such entry is."""
+def checked_table(model: Any, *arrays: Any, **how: Any) -> Any:
+    """X, or X and y, as scikit-learn checks them; its error about NaN or infinity also says where it is."""
+    named = dict(zip(("X", "y"), arrays, strict=False))
     try:
-        yield
+        return validate_data(model, **named, **how)
     except (TypeError, ValueError) as error:
-        refuse_lazy(**arrays)
+        refuse_lazy(**named)
         if "contains NaN" not in str(error) and "contains infinity" not in str(error):
             raise
-        places = [_first_bad(name, array) for name, array in arrays.items()]
+        places = [_first_bad(name, array) for name, array in named.items()]
         found = next((place for place in places if place), str(error))
         raise ValueError(f"{found} Drop or impute such rows first.") from None
 
@@ -66,6 +65,25 @@ def checked_weights(sample_weight: Any, x: Any) -> np.ndarray:
             "Give rows to ignore the weight 0."
         )
     return weight
+
+
+def first_labels(model: Any, y: np.ndarray, classes: Any = None, remedy: str = "") -> np.ndarray:
+    """The labels of a classifier that begins to learn: those in y, or in `classes` if it is given."""
+    check_classification_targets(y)
+    found = np.unique(y if classes is None else classes)
+    if len(found) < 2:
+        raise ValueError(
+            f"{type(model).__name__} needs two classes or more; got 1 class: {found.tolist()}.{remedy}"
+        )
+    return found
+
+
+def check_same_labels(model: Any, classes: Any) -> None:
+    """Refuse labels, if any are given, that are not those of the first call."""
+    if classes is not None and not np.array_equal(np.unique(classes), model.classes_):
+        raise ValueError(
+            f"classes={list(classes)} differ from those of the first call, {model.classes_.tolist()}."
+        )
 
 
 def require_consistent(consistent: bool, model: Any, attributes: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from kalvi.estimators.constraints import (
     DTYPE,
@@ -17,6 +17,7 @@ from kalvi.estimators.constraints import (
     Constraint,
     auto,
     check_parameters,
+    check_unchanged,
     integer,
     one_of,
     optional,
@@ -24,7 +25,7 @@ from kalvi.estimators.constraints import (
 from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of
 from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
-from kalvi.estimators.input_checks import name_bad_entry, seed_of
+from kalvi.estimators.input_checks import checked_table, seed_of
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.precision import matching_precision
@@ -240,13 +241,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
 
     def check_structure(self) -> None:
         """Refuse parameters that differ from those of the fit and that its state depends on."""
-        before = self.fit_.settings._asdict()
-        for name, now in self._settings()._asdict().items():
-            if now != before[name]:
-                raise ValueError(
-                    f"{name} was {before[name]!r} when this model was fitted and is {now!r} now; "
-                    "call fit to start again, or set it back."
-                )
+        check_unchanged(self.fit_.settings._asdict(), self._settings()._asdict())
 
     def _begin(self) -> FactorFit:
         """A fit that has learned nothing yet."""
@@ -270,17 +265,13 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         self.check_settings()
         if not reset:
             self.check_structure()
-        return self._validate(x, reset=reset, least=least)
+        how = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "ensure_min_samples": least}
+        return checked_table(self, x, reset=reset, **how)
 
     def _check_new_rows(self, x) -> Any:
         """Rows to say something about."""
         check_is_fitted(self)
         return self._check_rows(x, reset=False, least=1)
-
-    def _validate(self, x, *, reset: bool, least: int) -> Any:
-        how = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "ensure_min_samples": least}
-        with name_bad_entry(X=x):
-            return validate_data(self, x, reset=reset, **how)
 
     def _fit_of(self, parts: dict[str, Any]) -> FactorFit:
         return fit_of(parts, self)

@@ -9,7 +9,7 @@ from warnings import warn
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from kalvi.estimators.constraints import Constraint
 from kalvi.estimators.decorators import parametrised
@@ -20,7 +20,7 @@ from kalvi.estimators.gaussian_process.memory import check_memory, check_sparse_
 from kalvi.estimators.gaussian_process.parameters import ProcessSettings, check_settings
 from kalvi.estimators.gaussian_process.problem import TrainingRows
 from kalvi.estimators.gaussian_process.sparse import SparseFit
-from kalvi.estimators.input_checks import check_feature_names, name_bad_entry, require_consistent
+from kalvi.estimators.input_checks import check_feature_names, checked_table, require_consistent
 from kalvi.estimators.pickling import PickledAsNumPy
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.precision import matching_precision
@@ -121,8 +121,7 @@ class GaussianProcess(PickledAsNumPy):
     def _check_rows(self, x, y, *, y_numeric: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows to learn from; parameters are checked first."""
         self.check_settings()
-        with name_bad_entry(X=x, y=y):
-            checked: Any = validate_data(self, x, y, dtype=np.float64, y_numeric=y_numeric)
+        checked = checked_table(self, x, y, dtype=np.float64, y_numeric=y_numeric)
         if not self.sparse:
             check_memory(len(checked[0]), self.dtype, derivative_squares(self.kernel))
         elif self.batch_size is None:
@@ -132,13 +131,11 @@ class GaussianProcess(PickledAsNumPy):
     def _check_new_rows(self, x) -> np.ndarray:
         """Points to predict at."""
         check_is_fitted(self)
-        with name_bad_entry(X=x):
-            rows: Any = validate_data(self, x, reset=False, dtype=np.float64)
-        return rows
+        return checked_table(self, x, reset=False, dtype=np.float64)
 
     def _learn(self, problems: list[TrainingRows], likelihood: Likelihood, scales: Scales) -> Any:
         """Fit a latent function to each of these problems."""
-        settings = ProcessSettings.of(self.get_params(deep=False))
+        settings = ProcessSettings(*(getattr(self, name) for name in ProcessSettings._fields))
         found = [
             fit_latent(rows, likelihood, scales, settings, check_random_state(self.random_state))
             for rows in problems

@@ -71,31 +71,13 @@ class ProcessSettings(NamedTuple):
     mean: Any
     optimizer: Any
     grid: dict[str, Any] | None
-    restarts: int
+    n_restarts_optimizer: int
     sparse: bool
     n_inducing: int
     batch_size: int | None
     max_passes: int
     dtype: Any
     verbose: bool
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> "ProcessSettings":
-        """The settings among the parameters of an estimator."""
-        size = given["batch_size"]
-        return cls(
-            kernel=given["kernel"],
-            mean=given["mean"],
-            optimizer=given["optimizer"],
-            grid=given["grid"],
-            restarts=int(given["n_restarts_optimizer"]),
-            sparse=bool(given["sparse"]),
-            n_inducing=int(given["n_inducing"]),
-            batch_size=None if size is None else int(size),
-            max_passes=int(given["max_passes"]),
-            dtype=given["dtype"],
-            verbose=bool(given["verbose"]),
-        )
 
 
 _OPTIMIZERS = one_of(("lbfgs", "fmin_l_bfgs_b", "grid", None))

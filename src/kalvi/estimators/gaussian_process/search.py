@@ -32,7 +32,7 @@ def search(
     if optimizer is None or not len(hyper.theta):
         return hyper, 0
     bounds = hyper.bounds
-    starts = [hyper.theta, *(rng.uniform(*bounds.T) for _ in range(settings.restarts))]
+    starts = [hyper.theta, *(rng.uniform(*bounds.T) for _ in range(settings.n_restarts_optimizer))]
     minimise, gap = (optimizer, GAP) if callable(optimizer) else (_minimise, SEARCHED_GAP)
     with _progress(settings.verbose) as tell:
         objective = _Objective(problem, hyper, gap, tell)

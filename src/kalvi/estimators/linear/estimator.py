@@ -11,14 +11,14 @@ from warnings import warn
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from kalvi.estimators.constraints import Constraint, check_parameters
+from kalvi.estimators.constraints import Constraint, check_parameters, check_unchanged
 from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.input_checks import (
     are_ready,
+    checked_table,
     checked_weights,
-    name_bad_entry,
     require_consistent,
     seed_of,
 )
@@ -179,13 +179,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
     def check_structure(self) -> None:
         """Refuse parameters that differ from those of the fit and that its state depends on."""
         now = self.fit_.with_stream(settings=self.settings()).structure()
-        before = self.fit_.structure()
-        for name, value in now.items():
-            if name in before and value != before[name]:
-                raise ValueError(
-                    f"{name} was {before[name]!r} when this model was fitted and is {value!r} now; "
-                    "call fit to start again, or set it back."
-                )
+        check_unchanged(self.fit_.structure(), now)
 
     def _parameters(self) -> tuple[Any, ...]:
         """The parameters as they are set."""
@@ -211,9 +205,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         if not reset and are_ready(self, x, y, dtype=self.dtype):
             return x, y
         how = {"reset": reset, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
-        with name_bad_entry(X=x, y=y):
-            checked: Any = validate_data(self, x, y, y_numeric=not is_classifier(self), **how)
-        return checked
+        return checked_table(self, x, y, y_numeric=not is_classifier(self), **how)
 
     def _check_climb(self, given: float) -> None:
         if not self.has_optimum():
@@ -294,10 +286,8 @@ class LinearEstimator(PickledInParts[LinearFit]):
             self.check_structure()
         if are_ready(self, x, dtype=self.dtype):
             return x
-        how = {"reset": False, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
-        with name_bad_entry(X=x):
-            rows: Any = validate_data(self, x, **how)
-        return rows
+        dtype = np.dtype(self.dtype)
+        return checked_table(self, x, reset=False, accept_sparse="csr", dtype=dtype)
 
     # draws -----------------------------------------------------------------------------------------
 

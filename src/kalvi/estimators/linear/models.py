@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.constraints import Constraint, one_of
 from kalvi.estimators.decorators import all_or_nothing, documented, parametrised
+from kalvi.estimators.input_checks import check_same_labels, first_labels
 from kalvi.estimators.linear.estimator import LinearEstimator
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.settings import ATTRIBUTES, CONSTRAINTS, PARAMETERS, SCALE, SCHEMES
@@ -160,10 +160,8 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         X, y = self._check_rows(X, y, reset=first)
         if first:
             self.classes_ = self._labels(y, classes)
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ValueError(
-                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
-            )
+        else:
+            check_same_labels(self, classes)
         return self._learn_more(X, self._targets(y), sample_weight, time)
 
     def predict_proba(self, X) -> np.ndarray:
@@ -202,13 +200,8 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     def _labels(self, y: np.ndarray, classes) -> np.ndarray:
         """The labels, from y or as given."""
-        check_classification_targets(y)
-        found = np.unique(y if classes is None else classes)
-        if len(found) < 2:
-            raise ValueError(
-                f"LogisticRegression needs two classes or more; got 1 class: {found.tolist()}. "
-                "Give rows of all, or name all in partial_fit(..., classes=[...])."
-            )
+        remedy = " Give rows of all, or name all in partial_fit(..., classes=[...])."
+        found = first_labels(self, y, classes, remedy)
         if len(found) > 2 and self.scheme == "qkf":
             raise ValueError(
                 f"scheme='qkf' is for two classes and y has {len(found)}; use scheme='implicit'."

@@ -7,11 +7,11 @@ from warnings import warn
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from kalvi.estimators.constraints import Constraint, check_parameters
 from kalvi.estimators.decorators import parametrised
-from kalvi.estimators.input_checks import checked_weights, name_bad_entry, seed_of
+from kalvi.estimators.input_checks import checked_table, checked_weights, seed_of
 from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of
 from kalvi.estimators.neural.methods import METHODS
 from kalvi.estimators.neural.parameters import Structure, TrainingSettings
@@ -124,8 +124,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
         """Means, their variances by the parameters, and their variances by the noise."""
         check_is_fitted(self)
         self.check_settings()
-        with name_bad_entry(X=x):
-            rows: Any = validate_data(self, x, reset=False, dtype=np.float64)
+        rows = checked_table(self, x, reset=False, dtype=np.float64)
         return self.fit_.predict(rows, self.predictive, int(self.n_draws))
 
     def _check_rows(self, x, y, sample_weight, *, reset: bool, **how: Any) -> Any:
@@ -133,8 +132,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
         self.check_settings()
         if not reset:
             self.check_structure()
-        with name_bad_entry(X=x, y=y):
-            x, y = validate_data(self, x, y, reset=reset, dtype=np.float64, **how)
+        x, y = checked_table(self, x, y, reset=reset, dtype=np.float64, **how)
         return x, y, checked_weights(sample_weight, x)
 
     def _fit_of(self, parts: dict[str, Any]) -> NetworkFit:

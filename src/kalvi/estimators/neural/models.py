@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 from kalvi.estimators.constraints import POSITIVE, Constraint, auto
 from kalvi.estimators.decorators import all_or_nothing, documented, parametrised
+from kalvi.estimators.input_checks import check_same_labels, first_labels
 from kalvi.estimators.neural.estimator import NeuralEstimator, learns_in_one_pass
 from kalvi.estimators.neural.parameters import CONSTRAINTS, PARAMETERS
 from kalvi.estimators.neural.targets import ClassTargets, NumberTargets, Parts
@@ -139,7 +139,7 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
         if fresh:
             begun = self._begin(self._first_classes(y, classes), X, weight)
         else:
-            self._check_classes(classes)
+            check_same_labels(self, classes)
             begun = self.fit_
         return self._learn(begun, (X, y, weight), shuffle=False)
 
@@ -158,19 +158,8 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
 
     def _first_classes(self, y: np.ndarray, classes: Any = None) -> ClassTargets:
         """The classes of a network that is to be begun."""
-        check_classification_targets(y)
-        self.classes_ = np.unique(y if classes is None else classes)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"NeuralClassifier needs two classes or more; got 1 class: {self.classes_.tolist()}."
-            )
+        self.classes_ = first_labels(self, y, classes)
         return ClassTargets(self.classes_)
-
-    def _check_classes(self, classes: Any) -> None:
-        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ValueError(
-                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}."
-            )
 
     def _targets_of(self, parts: dict[str, Any]) -> ClassTargets:
         return ClassTargets(np.asarray(self.classes_))
