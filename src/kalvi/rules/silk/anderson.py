@@ -1,12 +1,12 @@
 """Anderson's combination of sweeps.
 
-A sweep takes a point x to g(x). Of the last few sweeps with ways f = g(x) − x, the combination
+A sweep takes a point x to g(x). From the last few sweeps, with moves f = g(x) − x, the combination
 
     x ← g − Σ γⱼ (g − gⱼ),      γ = argmin ‖f − Σ γⱼ (f − fⱼ)‖,
 
-goes where the ways would vanish were they linear. A point here is the means of the factors and the
-parameters of the priors (variances and rates by their logarithms); covariances come along from the last
-sweep. Ways are measured in posterior deviations, and those of the priors by their information.
+is the point where the move would vanish if moves were linear in x. A point consists of the means of the
+factors and the parameters of the priors (logarithms of variances and rates); covariances are those of the
+last sweep. Moves are measured in posterior deviations, and moves of the priors by their information.
 """
 
 from typing import NamedTuple
@@ -20,10 +20,10 @@ from kalvi.rules.silk.model import Side, Silk
 from kalvi.rules.silk.priors import LEAST_VARIANCE, limits
 
 RIDGE = 1e-10
-"""Keeps the least squares solvable when sweeps repeat; it changes the way, not the optimum."""
+"""Keeps the least squares solvable when sweeps repeat; it changes the path, not the optimum."""
 
 FORGOTTEN = 100.0
-"""Half a rate times a gap at which neighbours say nothing of the rate; the gap itself may be infinite."""
+"""Half of rate times gap beyond which neighbours say nothing about the rate; gaps may be infinite."""
 
 Point = Float[Array, " d"]
 
@@ -57,7 +57,7 @@ def remember_sweep(
 
 
 def combine_sweeps(past: SweepHistory, there: Silk, rests: Bool[Array, ""]) -> Silk:
-    """The combination of the sweeps in the history, or the end of the last one if it is the only one."""
+    """The combination of the sweeps in the history, or the result of the last one if it is the only one."""
     known = jnp.arange(1, len(past.ends)) < past.count
     ways = jnp.where(known[:, None], past.ways[:1] - past.ways[1:], 0)
     ends = jnp.where(known[:, None], past.ends[:1] - past.ends[1:], 0)
@@ -97,7 +97,7 @@ def _units(silk: Silk) -> Point:
 
 
 def _at(point: Point, silk: Silk) -> Silk:
-    """The factorisation with its means and priors at a point."""
+    """The factorisation with the means and priors of a point."""
     sides = []
     for side in (silk.rows, silk.cols):
         new, point = _side_at(point, side)

@@ -1,8 +1,8 @@
-"""A list of the observed entries of a binary matrix, for matrices of which little is seen.
+"""A list of the observed entries of a binary matrix, for matrices with few of them.
 
-The entries of a row stand in chunks of one width, so that their sums are small products and few of them are
-scattered; the list is kept in the order of the rows and in that of the columns. Inside `sharding.over` the
-chunks are spread over the devices, and what they say is added up.
+The entries of a row are in chunks of one width, so that sums over them are small products and few results
+are scattered. The list is kept twice, in the order of the rows and in that of the columns. Inside
+`sharding.over` the chunks are spread over the devices, and their sums are added.
 """
 
 from collections.abc import Callable
@@ -28,15 +28,15 @@ from kalvi.rules.silk.observed import (
 WIDEST = 64
 """The most entries of a chunk."""
 BLOCK = 2**14
-"""Entries visited at once."""
+"""The number of entries that are processed at once."""
 
 
 class Chunks(NamedTuple):
-    """The entries of one side's rows, a few at a time."""
+    """The entries of the rows of one side, in chunks."""
 
     row: Int[Array, " m"]  # the row of each chunk, in increasing order
     other: Int[Array, "m w"]  # their columns
-    sign: Int8[Array, "m w"]  # 1, −1; 0 where the chunk is not filled
+    sign: Int8[Array, "m w"]  # 1, −1, or 0 for padding
     weight: Float[Array, "m w"] | None
 
 
@@ -52,7 +52,7 @@ class Entries(Observed):
         return self.size
 
     def transpose(self) -> "Entries":
-        """Rows and columns swapped; nothing is moved."""
+        """The list with rows and columns swapped, without moving entries."""
         return Entries(self.by_col, self.by_row, (self.size[1], self.size[0]))
 
     def reduce(
@@ -102,7 +102,7 @@ def list_entries(
 
 
 def _block(width: int) -> int:
-    """The entries of some chunks, which are visited together."""
+    """The number of chunks that are processed together."""
     return max(BLOCK // width, 1)
 
 

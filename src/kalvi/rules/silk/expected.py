@@ -1,16 +1,16 @@
-"""Sweeps with the expected log-likelihood itself in place of its Pólya–Gamma bound.
+"""Sweeps with the expected log-likelihood itself instead of its Pólya–Gamma bound.
 
-Document 004 bounds E log p(x | ψ) with ψ ~ N(m, v), m = E ψ, by a function of E ψ². Where logits are large
-the bound is loose, and the looser the larger v: |m|/2 of log 2cosh(ψ/2) becomes √(m² + v)/2. It holds
-factors with w = tanh(Γ/2)/(2Γ) ~ 1/(2|m|), though the curvature E σ′(ψ) falls like e^−|m|. Learned priors
-then have too small a variance, and predictions are too cautious. Here each entry has
+Document 004 bounds E log p(x | ψ) with ψ ~ N(m, v), m = E ψ, by a function of E ψ². If logits are large the
+bound is loose, and looser for larger v: |m|/2 in log 2cosh(ψ/2) becomes √(m² + v)/2. Its curvature is w =
+tanh(Γ/2)/(2Γ) ~ 1/(2|m|), although the true curvature E σ′(ψ) falls like e^−|m|. Learned priors then have
+too small variances, and predictions are too cautious. Here each entry has
 
     ℓ(m, v) = E log p(x | ψ),      pull (x − E σ + γ m) E α,      curvature γ E ααᵀ,      γ = E σ′(ψ),
 
-the site of a natural-gradient step (`rules.klprox`; Khan, Baqué, Fleuret & Fua 2015, section 3), mixed
-into what is remembered of each row: site ← (1 − ρ) site + ρ (new). Like the probabilities of entries it
-takes the logits, products of Gaussians, as Gaussian: what rises is the bound so understood. A sweep that
-lowers it is taken back, and the next is shorter.
+the site of a natural-gradient step (`rules.klprox`; Khan, Baqué, Fleuret & Fua 2015, section 3). It is
+mixed into the remembered site of each row: site ← (1 − ρ) site + ρ (new). Logits are products of Gaussians,
+and treated as Gaussian, as in the probabilities of entries; the bound is defined accordingly. A sweep that
+lowers it is undone, and the next step is shorter.
 """
 
 from typing import Any
@@ -32,19 +32,19 @@ from kalvi.rules.silk.priors import with_best_prior
 from kalvi.rules.silk.remembered import believed_sites
 
 SHARE = 0.5
-"""ρ at first; of entries with large logits a whole step overshoots."""
+"""The first ρ; with large logits a whole step overshoots."""
 LONGER = 1.2
-"""What ρ grows by after a sweep that raised the bound."""
+"""The factor by which ρ grows after a sweep that raised the bound."""
 
 NODES, NARROW = 9, 4.0
-"""Nodes of quadrature, and the variance of a logit up to which they are used: within 2e-4 in E log p and
-1e-3 in curvature there, 1e-8 at variances below ½."""
+"""The nodes of quadrature, and the largest variance of a logit for which they are used: there the error is
+2e-4 in E log p and 1e-3 in the curvature, at variances below ½ it is 1e-8."""
 
 Entries = Float[Array, "b w"]
 
 
 class RememberedSweep(eqx.Module):
-    """A factorisation, and what the data have said of its rows and of its columns."""
+    """A factorisation, and the remembered sites of its rows and of its columns."""
 
     silk: Silk
     rows: Statistics
@@ -52,7 +52,7 @@ class RememberedSweep(eqx.Module):
 
 
 class ExpectedSILKState(eqx.Module):
-    """Where the next sweep begins, and the best point so far with the parts of its bound."""
+    """The start of the next sweep, and the best point so far with the parts of its bound."""
 
     here: RememberedSweep
     best: RememberedSweep
@@ -63,23 +63,24 @@ class ExpectedSILKState(eqx.Module):
 
     @property
     def plain(self) -> Silk:
-        """The factorisation where the next sweep begins."""
+        """The factorisation at which the next sweep begins."""
         return self.here.silk
 
     @property
     def elbo(self) -> float:
-        """The best bound before a sweep so far, summed in float64."""
+        """The best bound so far, as evaluated before a sweep, summed in float64."""
         return double_sum(self.loss) - double_sum(self.kl)
 
 
 class ExpectedSILK(IterativeRule[ExpectedSILKState]):
-    """One sweep over the observed entries a call, with expectations that are not bounded."""
+    """One sweep over the observed entries for each call, with expectations instead of bounds."""
 
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> ExpectedSILKState:
-        """From a factorisation, such as `SILK` ends with; its posteriors become the first sites."""
+        """The state at a factorisation, such as the result of `SILK`; its posteriors become the first
+        sites."""
         here = RememberedSweep(prior, believed_sites(prior.rows), believed_sites(prior.cols))
         dtype = prior.rows.posterior.mean.dtype
         loss = jnp.full(len(here.rows.loss), -jnp.inf, dtype)
@@ -89,7 +90,7 @@ class ExpectedSILK(IterativeRule[ExpectedSILKState]):
     def update(
         self, state: ExpectedSILKState, batch: Any, *, key: PRNGKeyArray | None = None
     ) -> ExpectedSILKState:
-        """After one more sweep over the observed entries."""
+        """The state after one more sweep over the observed entries."""
         here = state.here
         kl = jnp.stack([here.silk.rows.kl(), here.silk.cols.kl()])
         there, loss = self._sweep(here, batch, state.share)
@@ -97,7 +98,7 @@ class ExpectedSILK(IterativeRule[ExpectedSILKState]):
         gain = jnp.sum(loss - jnp.where(first, 0, state.loss)) - jnp.sum(kl - state.kl)
         eps = float(jnp.finfo(loss.dtype).eps)
         slack = 8 * eps * (jnp.sqrt(jnp.sum(loss**2)) + jnp.sum(jnp.abs(kl)))
-        rose = first | (gain >= -slack)  # not where the bound is not a number
+        rose = first | (gain >= -slack)  # false if the bound is NaN
 
         def either(a: Any, b: Any) -> Any:
             return jax.tree.map(lambda x, y: jnp.where(rose, x, y), a, b)
@@ -131,13 +132,13 @@ class ExpectedSILK(IterativeRule[ExpectedSILKState]):
 
 
 def expected(silk: Silk, observed: Observed) -> Statistics:
-    """What the entries say of the rows."""
+    """The statistics of the rows from all entries."""
     rows, cols = silk.rows.moments(), silk.cols.moments()
     return observed.reduce(rows, cols, silk.rows.posterior.adds_mean, expected_statistics)
 
 
 def expected_statistics(block: EntryBlock) -> Statistics:
-    """Pull, curvature and expected log-likelihood of the rows of a block."""
+    """The pull, curvature and expected log-likelihood of the rows of a block."""
     var = jnp.where(block.sign != 0, jnp.maximum(block.square - block.psi**2, 0), 0)
     sign = block.sign.astype(var.dtype)
     narrow = jnp.max(var) <= NARROW
@@ -151,7 +152,7 @@ def expected_statistics(block: EntryBlock) -> Statistics:
 
 
 def _by_nodes(mean: Entries, var: Entries) -> Expected:
-    """E log σ(a), E σ(−a) and E σ′(a) of a ~ N(mean, var): ten times as quick as `_by_mixture`."""
+    """E log σ(a), E σ(−a) and E σ′(a) for a ~ N(mean, var), ten times faster than `_by_mixture`."""
     std, found = jnp.sqrt(var), Expected(*(jnp.zeros_like(mean),) * 3)
     for node, weight in zip(*gauss_hermite(NODES), strict=True):
         a = mean + float(node) * std
@@ -165,12 +166,12 @@ def _by_nodes(mean: Entries, var: Entries) -> Expected:
 
 
 def _by_mixture(mean: Entries, var: Entries) -> Expected:
-    """The same for any variance."""
+    """The expectations of `_by_nodes`, for any variance."""
     return jax.vmap(jax.vmap(Bernoulli().expect))(jnp.ones_like(mean), mean, var)
 
 
 def mix(old: Statistics, new: Statistics, share: Scalar) -> Statistics:
-    """(1 − share) old + share new, but for the bound, which sites do not have."""
+    """(1 − share) old + share new, without the bound, which is not part of a site."""
 
     def mixed(a: Array, b: Array) -> Array:
         return a + share * (b - a)

@@ -1,11 +1,12 @@
-"""The statistics of a table in one kernel on a GPU: nothing of the matrix's size but its bytes is read.
+"""The statistics of a table in one kernel on a GPU, which reads only the bytes of the matrix.
 
-A program holds the moments of some rows and goes through a share of the columns, tile by tile: products of
-the features give Γ² of the tile, from it come w and the bound, and two more products add to the pull and to
-the curvature, as in fused attention. All stays on the chip. float32 products are made of three products of
-16-bit parts on the tensor cores: errors are 2 to 3e-6 of the largest value; plain float32 has .4 to 3e-6.
+A program holds the moments of some rows and goes through a share of the columns, tile by tile. Products of
+the features give Γ² of the tile, from which follow w and the bound, and two more products add to the pull
+and to the curvature, as in fused attention. Everything stays on the chip. A float32 product is three
+products of 16-bit parts on the tensor cores, with errors of 2 to 3e-6 of the largest value; plain float32
+has 0.4 to 3e-6.
 
-`Table.statistics` in plain JAX is the same and tests it.
+`Table.statistics` in plain JAX computes the same, and tests the kernel.
 """
 
 from functools import partial
@@ -21,9 +22,9 @@ from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Statistics, strength
 
 PROGRAMS = 1024
-"""Programs that keep a GPU busy: with fewer tiles of rows the columns are shared among several."""
+"""The number of programs that keep a GPU busy; with fewer tiles of rows, several share the columns."""
 WIDEST, SMALLEST = 128, 16
-"""Products are of widths that are powers of two between these."""
+"""Widths of products are powers of two between these."""
 
 
 class Tile(NamedTuple):
@@ -58,7 +59,7 @@ def fused_statistics(
     tile: Tile | None = None,
     interpret: bool = False,
 ) -> Statistics:
-    """What the entries say of the factors of the rows; float32, without weights."""
+    """The statistics of the rows from all entries, in float32 and without weights."""
     tile = tile or (Tile() if rows.left.shape[1] <= 4 * SMALLEST else Tile(cols=32))
     n, m = len(rows.mean), len(cols.mean)
     k, f = rows.mean.shape[1], rows.second.shape[1]
@@ -121,7 +122,7 @@ def _kernel(
 
 
 def _weighed(square: Array, sign: Array) -> tuple[Array, Array]:
-    """w of every entry of a tile, and of every row the cost Σ log 2cosh(Γ/2)."""
+    """w of every entry of a tile, and the cost Σ log 2cosh(Γ/2) of every row."""
     gamma = jnp.sqrt(jnp.maximum(square, 0.0))
     decay = jnp.exp(-gamma)
     seen = sign != 0
@@ -132,7 +133,7 @@ def _weighed(square: Array, sign: Array) -> tuple[Array, Array]:
 def _signs(
     tile: Tile, signs_ref: Any, here: Any, at: Any, size: tuple[int, int], transposed: bool
 ) -> Array:
-    """The signs of a tile, 0 beyond the matrix."""
+    """The signs of a tile; 0 beyond the matrix."""
     rows = here.start + jnp.arange(tile.rows) < size[0]
     cols = at.start + jnp.arange(tile.cols) < size[1]
     if transposed:

@@ -1,7 +1,7 @@
-"""Factors where there are no data.
+"""Factors at locations without data.
 
-Between two locations the Ornstein–Uhlenbeck process is a bridge, beyond the ends it decays to its mean:
-with π₁, π₂ the correlations to the neighbours at the left and right (0 if there is none),
+Between two locations the Ornstein–Uhlenbeck process is a bridge; beyond the ends it decays to its mean.
+With the correlations π₁, π₂ to the left and right neighbours (0 if there is none),
 
     u = μ + a (u_l − μ) + b (u_r − μ) + noise,
     a = π₁ (1 − π₂²) / (1 − π₁²π₂²),   b = π₂ (1 − π₁²) / (1 − π₁²π₂²),
@@ -18,10 +18,10 @@ from kalvi.kernels import OrnsteinUhlenbeck
 
 
 class Bridge(NamedTuple):
-    """Weights by which factors at t new locations follow from those at their neighbours."""
+    """The weights that give factors at t new locations from the factors of their neighbours."""
 
-    left: Int[Array, " t"]  # the neighbour at the left, the first of all if there is none
-    right: Int[Array, " t"]  # the one after it, or the same if there is none
+    left: Int[Array, " t"]  # the left neighbour, or the first location
+    right: Int[Array, " t"]  # the location after it, or the same one
     from_left: Float[Array, "t k"]  # a
     from_right: Float[Array, "t k"]  # b
     noise: Float[Array, "t k"]
@@ -29,7 +29,7 @@ class Bridge(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """The known neighbours of new locations, and the distances to them, infinite where there is none."""
+    """The known neighbours of new locations, and the distances to them (infinite if there is none)."""
 
     left: Int[Array, " t"]
     right: Int[Array, " t"]
@@ -43,9 +43,9 @@ def find_neighbours(
     dtype: jnp.dtype,
     chains: tuple[Int[np.ndarray, " n"], Int[np.ndarray, " t"]] | None = None,
 ) -> Neighbours:
-    """The neighbours of new locations; found in float64, as dates have more digits than a float32.
+    """The neighbours of new locations, found in float64 because dates have more digits than a float32.
 
-    chains: which chain each known and each new location belongs to; neighbours are of the same.
+    `chains` gives the chain of each known and each new location; neighbours are in the same chain.
     """
     of, at = (np.zeros(len(a), int) for a in (known, new)) if chains is None else chains
     begin, end = (np.searchsorted(of, at, side=side) for side in ("left", "right"))
@@ -64,7 +64,7 @@ def find_neighbours(
 
 
 def bridge(prior: OrnsteinUhlenbeck, at: Neighbours) -> Bridge:
-    """How factors at new locations follow from their neighbours."""
+    """The bridge to new locations with these neighbours."""
     p, q = (jnp.exp(_log(prior, gap)) for gap in (at.to_left, at.to_right))
     apart_p, apart_q = (-jnp.expm1(2 * _log(prior, gap)) for gap in (at.to_left, at.to_right))
     both = -jnp.expm1(2 * (_log(prior, at.to_left) + _log(prior, at.to_right)))
@@ -74,5 +74,5 @@ def bridge(prior: OrnsteinUhlenbeck, at: Neighbours) -> Bridge:
 
 
 def _log(prior: OrnsteinUhlenbeck, gap: Float[Array, " t"]) -> Float[Array, "t k"]:
-    """log π over a gap; at a location itself it is 0 without smoothness too."""
+    """log π over a gap; at a known location it is 0, even without smoothness."""
     return jnp.where(gap[:, None] == 0, 0.0, -prior.rate[None] * gap[:, None] / 2)

@@ -1,10 +1,10 @@
 """Ordered locations of the rows or columns of a matrix.
 
-By the prior, rows at one location have one and the same factor: they share it, and what their entries say
-adds up there. Locations that differ by the rounding of their numbers are taken as one.
+By the prior, rows at one location have the same factor: they share it, and the statistics of their entries
+are added. Locations that differ only by rounding count as one.
 
-Rows may belong to chains that know nothing of each other, such as different people. Their locations follow
-one another with infinite gaps between the chains, over which an Ornstein–Uhlenbeck process forgets all.
+Rows may belong to independent chains, such as different people. The locations of the chains follow one
+another with infinite gaps in between, over which an Ornstein–Uhlenbeck process forgets everything.
 """
 
 from typing import NamedTuple
@@ -15,24 +15,24 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 ROUNDING = 4 * float(np.finfo(float).eps)
-"""Share of the largest location below which differences are rounding."""
+"""Differences below this share of the largest location are rounding."""
 EVEN = 1e-9
-"""Share of a gap by which the others may differ if all are to count as equal."""
+"""Gaps count as equal if they differ by less than this share."""
 
 Chain = Int[np.ndarray, " n"]
 
 
 class Locations(NamedTuple):
-    """The distinct locations of the rows of a sorted matrix, and which of them each row is at."""
+    """The distinct locations of the rows of a sorted matrix, and the location of each row."""
 
-    locations: Float[np.ndarray, " n"]  # distinct, rising in every chain
-    spot: Int[np.ndarray, " r"] | None  # which of them each row is at; None: each its own
-    ordered: bool  # False: no order, no smoothness
+    locations: Float[np.ndarray, " n"]  # distinct, increasing in every chain
+    spot: Int[np.ndarray, " r"] | None  # the location of each row; None: its own
+    ordered: bool  # False: no order, so no smoothness
     chain: Chain | None = None  # the chain of each location, from 0 on; None: one for all
 
     @property
     def gaps(self) -> Float[np.ndarray, " m"]:
-        """Between neighbours; infinite between chains."""
+        """The gaps between neighbours; infinite between chains."""
         gaps = np.diff(self.locations)
         return gaps if self.chain is None else np.where(_begins(self.chain), np.inf, gaps)
 
@@ -46,7 +46,7 @@ class Locations(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many locations there are."""
+        """The number of locations."""
         return len(self.locations)
 
     def on_device(self, dtype: str) -> "DeviceLocations":
@@ -63,14 +63,15 @@ class Locations(NamedTuple):
         return DeviceLocations(jnp.asarray(gaps), spot, self.ordered, self.even)
 
     def whole_chains(self) -> "Locations":
-        """One location for each chain, without an order: rows of a chain share their factors."""
+        """Locations with one for each chain, without an order, so that the rows of a chain share their
+        factors."""
         assert self.chain is not None
         spot = self.chain if self.spot is None else self.chain[self.spot]
         return unordered_locations(int(self.chain[-1]) + 1)._replace(spot=spot)
 
 
 class DeviceLocations(eqx.Module):
-    """Locations as a program takes them: new numbers do not compile it anew."""
+    """Locations in the form that a compiled program takes: new numbers do not cause a compilation."""
 
     gaps: Float[Array, " m"]
     spot: Int[Array, " r"] | None
@@ -79,21 +80,21 @@ class DeviceLocations(eqx.Module):
 
     @property
     def n(self) -> int:
-        """How many locations there are."""
+        """The number of locations."""
         return len(self.gaps) + 1
 
 
 def unordered_locations(n: int) -> Locations:
-    """Locations of n rows that have no order."""
+    """The locations of n rows that have no order."""
     return Locations(np.arange(n, dtype=float), None, False)
 
 
 def group_locations(
     locations: Float[np.ndarray, " r"], chains: Int[np.ndarray, " r"] | None = None
 ) -> Locations:
-    """The distinct ones of sorted locations, and which of them each row is at.
+    """The distinct locations among sorted ones, and the location of each row.
 
-    chains: which chain each row belongs to, numbers from 0 on that never fall; None is one chain.
+    `chains` gives the chain of each row, as numbers from 0 that never decrease; None means one chain.
     """
     new = _distinct(locations, chains)
     spot = None if new.all() else np.cumsum(new).astype(np.int32) - 1

@@ -1,4 +1,4 @@
-"""The state of a smooth binary factorisation: two sides, each with its prior and its posterior.
+"""The state of a smooth binary factorisation: two sides, each with a prior and a posterior.
 
 Document 004, sections 1 and 3. Logits ψ = ⟨uᵣ, α_c⟩ of rows and columns, Ornstein–Uhlenbeck priors of both,
 
@@ -21,11 +21,11 @@ from kalvi.rules.silk.posteriors import MeanSolver, Posterior, SideSites
 
 
 class Side(eqx.Module):
-    """The factors of the rows, or of the columns: the document's Kalman parameters."""
+    """The factors of the rows or of the columns: the document's Kalman parameters."""
 
     prior: OrnsteinUhlenbeck
     posterior: Posterior
-    spot: Int[Array, " r"] | None = None  # the location of each row, where rows share locations
+    spot: Int[Array, " r"] | None = None  # the location of each row, if rows share locations
     ordered: bool = eqx.field(static=True, default=True)  # False: no smoothness, ρ = ∞
 
     def with_prior(self, prior: OrnsteinUhlenbeck) -> "Side":
@@ -35,7 +35,7 @@ class Side(eqx.Module):
         return Side(self.prior, posterior, self.spot, self.ordered)
 
     def moments(self) -> Moments:
-        """The moments of every row."""
+        """The moments of the factors of every row."""
         found = self.posterior.moments()
         return found if self.spot is None else found.at(self.spot)
 
@@ -56,7 +56,7 @@ class Silk(eqx.Module):
     cols: Side
 
     def transpose(self) -> "Silk":
-        """Rows and columns swapped."""
+        """The factorisation with rows and columns swapped."""
         return Silk(self.cols, self.rows)
 
 
@@ -99,5 +99,5 @@ def elbo(silk: Silk, observed: Observed) -> Float[Array, ""]:
 
 
 def double_sum(values: Float[Array, " n"]) -> float:
-    """The sum in float64, whatever the dtype: bounds of large matrices have more digits than a float32."""
+    """The sum in float64, because bounds of large matrices have more digits than a float32."""
     return float(np.sum(np.asarray(values, np.float64)))

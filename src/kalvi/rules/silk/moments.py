@@ -1,10 +1,10 @@
-"""Moments of factors as entries ask for them, and upper triangles of small symmetric matrices.
+"""Moments of factors in the form that entries need, and upper triangles of small symmetric matrices.
 
 The logit of an entry is ψ = ⟨u, α⟩ with u and α independent, so
 
     E ψ² = ⟨E uuᵀ, E ααᵀ⟩,
 
-which without covariances between factors is (E ψ)² + Σ (E u²) var α + Σ var u (E α)². Both are products of
+which is (E ψ)² + Σ (E u²) var α + Σ var u (E α)² if factors have no covariances. Both are products of
 features of the two sides.
 """
 
@@ -23,7 +23,7 @@ class Moments(NamedTuple):
     """Moments of the factors of one side, as features whose products give those of the logits."""
 
     mean: Sequence
-    left: Float[Array, "n g"]  # products with `right` of the other side make E ψ², or var ψ
+    left: Float[Array, "n g"]  # its product with `right` of the other side is E ψ² or var ψ
     right: Float[Array, "n g"]
     second: Upper  # E uuᵀ
 
@@ -33,14 +33,14 @@ class Moments(NamedTuple):
 
 
 def factorised_moments(mean: Sequence, var: Sequence) -> Moments:
-    """Moments of factors that are independent of each other; their products make var ψ."""
+    """The moments of independent factors; their products give var ψ."""
     left = jnp.concatenate([mean**2 + var, var], axis=1)
     right = jnp.concatenate([var, mean**2], axis=1)
     return Moments(mean, left, right, packed_outer(mean).at[:, diagonal(mean.shape[1])].add(var))
 
 
 def coupled_moments(mean: Sequence, cov: Blocks) -> Moments:
-    """Moments of factors with covariances; their products make E ψ²."""
+    """The moments of factors with covariances; their products give E ψ²."""
     i, j = upper(mean.shape[1])
     second = packed_outer(mean) + cov[:, i, j]
     twice = jnp.asarray(np.where(i == j, 1.0, 2.0), mean.dtype)

@@ -1,7 +1,7 @@
 """Factors of new rows, given the columns and the priors.
 
-Document 004, sections 3 and 4, with everything held but Γ and the rows: updates of the two in turn climb to
-the best rows.
+Document 004, sections 3 and 4, with everything fixed except Γ and the rows: alternating updates of the two
+lead to the best rows.
 """
 
 import jax
@@ -18,11 +18,12 @@ from kalvi.rules.silk.remembered import believed_sites
 from kalvi.rules.silk.start import prior
 
 Round = tuple[Side, Statistics, Scalar, Scalar, Array]
-"""The rows, what was said of them, the bound, its gain, and the number of the round."""
+"""The rows, their sites, the bound, its gain, and the number of the round."""
 
 
 def side_from_prior(side: Side, places: DeviceLocations, family: Family) -> Side:
-    """New rows at these locations, of which no entry is known: means and variances are the prior's."""
+    """New rows at these locations without known entries: their means and variances are those of the
+    prior."""
     old, n = side.prior, places.n
     mean, var = (jnp.broadcast_to(a, (n, len(a))) for a in (old.mean, old.variance))
     new = prior(places, old.mean, old.variance, old.rate)
@@ -39,7 +40,7 @@ def fit_rows(
 ) -> tuple[Silk, Bool[Array, ""]]:
     """The best rows, and whether the last round gained less than the tolerance, in nats.
 
-    unbounded: with expectations as `ExpectedSILK` has them.
+    `unbounded` uses expectations as in `ExpectedSILK`.
     """
     ask, share = (expected, SHARE) if unbounded else (statistics, 1.0)
 
@@ -53,7 +54,7 @@ def fit_rows(
 
     def going(state: Round) -> Array:
         _, _, bound, gain, i = state
-        # a sum has this much rounding: no tolerance is below it
+        # the rounding of a sum, which bounds the tolerance from below
         least = jnp.maximum(tolerance, 4 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound))
         return (i < max_rounds) & ((gain > least) | (i < 2))
 

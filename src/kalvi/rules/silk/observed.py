@@ -1,15 +1,15 @@
-"""What the observed entries of a binary matrix say of its factors.
+"""The statistics of the factors of a binary matrix from its observed entries.
 
 An entry x ∈ {0, 1} with logit ψ = ⟨u, α⟩ and its Pólya–Gamma variable Y ~ PG(1, Γ) has the bound
 (document 004, section 3.2)
 
     (x − ½) E ψ − log 2cosh(Γ/2) − ½ (E ψ² − Γ²) w,      w = tanh(Γ/2) / (2Γ),
 
-best at Γ² = E ψ², where the last term vanishes. In u it is quadratic: the data pull with Σ (x − ½) E α and
-hold with Ψ = Σ w E ααᵀ, sums over the observed entries of the row, each times its weight.
+which is best at Γ² = E ψ², where the last term vanishes. It is quadratic in u, with linear term Σ (x − ½) E
+α (the pull) and curvature Ψ = Σ w E ααᵀ, sums over the observed entries of the row, each times its weight.
 
-Γ is recomputed wherever it is needed and never kept, and the entries are visited in blocks: no array of
-numbers of the matrix's size is ever made.
+Γ is recomputed where it is needed and never kept, and entries are processed in blocks, so no array of
+numbers as large as the matrix is ever made.
 """
 
 from abc import abstractmethod
@@ -25,13 +25,13 @@ from kalvi.likelihoods.logistic import log_sigmoid
 from kalvi.rules.silk.moments import Moments, Sequence, Upper
 
 PRODUCT = 64
-"""Factors 1 + e^−Γ ≤ 2 that are multiplied before their logarithm is taken: 2⁶⁴ fits a float32."""
+"""So many factors 1 + e^−Γ ≤ 2 are multiplied before their logarithm is taken: 2⁶⁴ fits a float32."""
 SERIES, SERIES_DOUBLE = 0.3, 0.003
-"""Below this the series of w counts: its next term is 17 Γ⁶/80640, and 1 − e^−Γ loses digits."""
+"""Below this w comes from its series: the next term is 17 Γ⁶/80640, and 1 − e^−Γ would lose digits."""
 
 
 class Statistics(NamedTuple):
-    """Sums over the entries of each row: a linear term, a curvature, and a part of the bound."""
+    """Sums over the entries of each row: the linear term, the curvature, and the part of the bound."""
 
     pull: Sequence
     curvature: Upper  # of Ψ
@@ -39,21 +39,21 @@ class Statistics(NamedTuple):
 
 
 class EntryBlock(NamedTuple):
-    """Some entries of b rows, w of each."""
+    """A block of entries: w entries for each of b rows."""
 
     mean: Float[Array, "b k"]  # of the rows
-    sign: Int8[Array, "b w"]  # 1 for a one, −1 for a zero, 0 for nothing observed
+    sign: Int8[Array, "b w"]  # 1 for a one, −1 for a zero, 0 if not observed
     weight: Float[Array, "b w"] | None
     psi: Float[Array, "b w"]  # E ψ
     square: Float[Array, "b w"]  # E ψ²
-    cols: Moments  # of w columns, or of w columns of each row
+    cols: Moments  # of w columns, the same or different for each row
 
     def dot(self, values: Float[Array, "b w"], part: Array) -> Float[Array, "b q"]:
-        """Σ over the entries of each row of values times a part of the columns' moments."""
+        """For each row the sum over its entries of the values times a part of the columns' moments."""
         return values @ part if part.ndim == 2 else jnp.einsum("bw,bwq->bq", values, part)
 
     def apply_weights(self, values: Float[Array, "b w"]) -> Float[Array, "b w"]:
-        """The values of what was observed, times the weights."""
+        """The values of observed entries times the weights; 0 for the others."""
         values = values if self.weight is None else values * self.weight
         return jnp.where(self.sign != 0, values, 0)
 
@@ -61,7 +61,7 @@ class EntryBlock(NamedTuple):
 def block_of(
     rows: Moments, sign: Array, weight: Array | None, cols: Moments, adds_mean: bool
 ) -> EntryBlock:
-    """The entries of rows and columns; adds_mean as in `Posterior`."""
+    """The block of entries of some rows and columns; `adds_mean` is as in `Posterior`."""
 
     def inner(a: Array, b: Array) -> Array:
         return a @ b.T if b.ndim == 2 else jnp.einsum("bq,bwq->bw", a, b)
@@ -85,16 +85,17 @@ class Observed(eqx.Module):
     def reduce(
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[EntryBlock], Any]
     ) -> Any:
-        """of(block), sums over the entries of each row, for all rows; `adds_mean` is as in `Posterior`."""
+        """The sums of(block) over the entries of each row, for all rows; `adds_mean` is as in
+        `Posterior`."""
 
     @abstractmethod
     def statistics(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
-        """What the entries say of the factors of the rows, at the best Γ."""
+        """The statistics of the rows from all entries, at the best Γ."""
 
 
 def block_statistics(block: EntryBlock) -> Statistics:
-    """Pull, curvature and bound of the rows of a block."""
-    gamma = jnp.sqrt(jnp.maximum(block.square, 0))  # rounding may have left it below zero
+    """The pull, curvature and bound of the rows of a block."""
+    gamma = jnp.sqrt(jnp.maximum(block.square, 0))  # may be below zero by rounding
     decay = jnp.exp(-gamma)
     pull = block.dot(block.apply_weights(block.sign.astype(gamma.dtype) / 2), block.cols.mean)
     held = block.apply_weights(strength(block.square, gamma, decay))
@@ -108,7 +109,7 @@ def block_statistics(block: EntryBlock) -> Statistics:
 
 
 def log_predictive(block: EntryBlock) -> Float[Array, " b"]:
-    """Σ log E p(x | ψ), ψ taken as Gaussian."""
+    """Σ log E p(x | ψ), with ψ as a Gaussian."""
     var = jnp.maximum(block.square - block.psi**2, 0)
     logs = jax.vmap(jax.vmap(log_sigmoid))(block.sign * block.psi, var)
     return jnp.sum(block.apply_weights(logs), axis=1)
@@ -127,7 +128,7 @@ def strength(square: Array, gamma: Array, decay: Array) -> Array:
 
 
 def sum_log(factors: Float[Array, "b w"]) -> Float[Array, " b"]:
-    """Σ log over each row of factors in [1, 2], a logarithm for 64 of them."""
+    """Σ log of the factors in [1, 2] in each row, with one logarithm for 64 of them."""
     b, w = factors.shape
     padded = jnp.pad(factors, ((0, 0), (0, -w % PRODUCT)), constant_values=1)
     products = jnp.prod(padded.reshape(b, -1, PRODUCT), axis=2)

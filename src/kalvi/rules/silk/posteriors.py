@@ -1,17 +1,17 @@
-"""Gaussian posteriors of the factors of one side, and how data and prior make them.
+"""Gaussian posteriors of the factors of one side, and their update from data and prior.
 
-With the other side and Γ held, the bound is quadratic in the factors u of one side,
+With the other side and Γ fixed, the bound is quadratic in the factors u of one side,
 
     ⟨b, u⟩ − ½ uᵀΛu,     Λ = Σ⁻¹ + Ψ,     b = Σ⁻¹μ + pull,     Ψ block diagonal with k × k blocks,
 
-so the mean solves Λ m = b whatever the family, and the best covariance is
+so in every family the mean solves Λ m = b, and the best covariance is
 
     MeanField   1/Λᵢᵢ                                    (document 004, section 4.2)
-    Chains      of every factor, the inverse of its own tridiagonal part of Λ
-    Coupled     Λ⁻¹: no restriction at all.
+    Chains      for every factor, the inverse of its own tridiagonal part of Λ
+    Coupled     Λ⁻¹, without restriction.
 
-A family offers the moments E uᵣ, var uᵣ, E uᵣuᵣᵀ, var(uᵣ₊₁ − uᵣ) and log|precision|, which are all that the
-bound and the other side ask for.
+A family gives the moments E uᵣ, var uᵣ, E uᵣuᵣᵀ, var(uᵣ₊₁ − uᵣ) and log|precision|, which are all that the
+bound and the other side need.
 """
 
 from abc import abstractmethod
@@ -40,7 +40,7 @@ from kalvi.rules.silk.moments import (
 
 
 class SideSites(NamedTuple):
-    """What the data say of the factors of one side: exp(⟨pull, u⟩ − ½ Σ uᵣᵀ Ψᵣ uᵣ)."""
+    """The sites of one side, which stand for the data: exp(⟨pull, u⟩ − ½ Σ uᵣᵀ Ψᵣ uᵣ)."""
 
     pull: Sequence
     curvature: Upper  # of Ψᵣ
@@ -51,7 +51,7 @@ class SideSites(NamedTuple):
 
 
 class MeanSolver(eqx.Module):
-    """A way to solve Λ m = b, or to approach the solution from the present mean."""
+    """A method to solve Λ m = b, or to approach the solution from the current mean."""
 
     @abstractmethod
     def __call__(
@@ -67,7 +67,7 @@ class MeanSolver(eqx.Module):
 
 
 class Exact(MeanSolver):
-    """The solution, by block elimination."""
+    """The exact solution, by block elimination."""
 
     def __call__(
         self, prior: OrnsteinUhlenbeck, blocks: Blocks, b: Sequence, mean: Sequence
@@ -81,12 +81,13 @@ class Exact(MeanSolver):
 
 
 class Jacobi(MeanSolver):
-    """One damped Jacobi step (4.1): Δ = (Φ + Ψ)⁻¹(b + D m) − m, of fixed length or the best one.
+    """One damped Jacobi step (4.1), Δ = (Φ + Ψ)⁻¹(b + D m) − m, with a fixed length or the best one.
 
-    Any length in (0, 1] raises the bound, as the spectrum of (Φ + Ψ)⁻¹D is symmetric and within (−1, 1).
+    Any length in (0, 1] raises the bound, because the spectrum of (Φ + Ψ)⁻¹D is symmetric and within (−1,
+    1).
     """
 
-    step_size: float | None = eqx.field(static=True, default=2 / 3)  # None: the best
+    step_size: float | None = eqx.field(static=True, default=2 / 3)  # None: the best length
 
     def __call__(
         self, prior: OrnsteinUhlenbeck, blocks: Blocks, b: Sequence, mean: Sequence
@@ -98,7 +99,7 @@ class Jacobi(MeanSolver):
             return mean + self.step_size * way
         turned = tridiagonal.matvec(prior.links(), _loads(prior, blocks), way)
         length = jnp.sum(way * turned)
-        still = length <= 0  # at the solution there is no way to go
+        still = length <= 0  # zero at the solution
         best = (jnp.sum(way * b) - jnp.sum(mean * turned)) / jnp.where(still, 1, length)
         return mean + jnp.where(still, 0, best) * way
 
@@ -113,18 +114,18 @@ class Posterior(eqx.Module):
     """A Gaussian over the factors of one side."""
 
     mean: eqx.AbstractVar[Sequence]
-    adds_mean: ClassVar[bool]  # whether features make var ψ, (E ψ)² to be added, or E ψ² itself
-    turns: ClassVar[bool]  # whether the family can follow any linear change of the factors
+    adds_mean: ClassVar[bool]  # whether the features give var ψ, without (E ψ)²
+    turns: ClassVar[bool]  # whether the family is closed under linear maps of the factors
 
     @property
     @abstractmethod
     def var(self) -> Sequence:
-        """Variances of the factors."""
+        """The variances of the factors."""
 
     @property
     @abstractmethod
     def step_var(self) -> Float[Array, "m k"]:
-        """Variances of the differences of neighbours."""
+        """The variances of the differences between neighbours."""
 
     @property
     @abstractmethod
@@ -133,11 +134,11 @@ class Posterior(eqx.Module):
 
     @abstractmethod
     def moments(self) -> Moments:
-        """The moments of each location in the form that entries need."""
+        """The moments at each location, in the form that entries need."""
 
     @abstractmethod
     def interpolate(self, over: Bridge) -> tuple[Moments, Float[Array, "t k"]]:
-        """Moments and variances at new locations."""
+        """The moments and variances at new locations."""
 
     @abstractmethod
     def draw(self, noise: Sequence) -> Sequence:
@@ -150,7 +151,7 @@ class Posterior(eqx.Module):
 
     @abstractmethod
     def update(self, prior: OrnsteinUhlenbeck, sites: SideSites, solver: MeanSolver) -> "Posterior":
-        """The posterior given what the data say."""
+        """The posterior from a prior and the sites of the data."""
 
 
 class IndependentFactors(Posterior):
@@ -217,7 +218,7 @@ class Chains(IndependentFactors):
 
     def draw(self, noise: Sequence) -> Sequence:
         here, there = self.variance[:-1], self.variance[1:]
-        # var var′ − lag², from the variance of the step: it does not cancel where neighbours are alike
+        # var var′ − lag², from the variance of the step, which does not cancel if neighbours are similar
         left = (2 * self.steps * (here + there) - self.steps**2 - (here - there) ** 2) / (4 * here)
         spread = jnp.sqrt(jnp.maximum(left, 0)) * noise[1:]
 
@@ -310,7 +311,7 @@ class Coupled(Posterior):
 
 
 Family = Callable[[Sequence, Sequence], Posterior]
-"""`independent` of one of them: a posterior from means and variances."""
+"""The method `independent` of a family: a posterior from means and variances."""
 
 
 def _loads(prior: OrnsteinUhlenbeck, blocks: Blocks) -> Blocks:
@@ -318,7 +319,7 @@ def _loads(prior: OrnsteinUhlenbeck, blocks: Blocks) -> Blocks:
 
 
 def _right_side(prior: OrnsteinUhlenbeck, sites: SideSites) -> Sequence:
-    """b, as Σ⁻¹ of a constant is its loads."""
+    """b, where Σ⁻¹ of a constant is its loads."""
     return sites.pull + prior.loads() * prior.mean[None]
 
 

@@ -1,4 +1,4 @@
-"""What a factorisation says of entries: probabilities, and scores of entries that were held out."""
+"""Predictions of a factorisation: probabilities of entries, and scores of entries that were held out."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def probabilities(rows: Moments, cols: Moments, adds_mean: bool) -> Float[Array,
 
 
 def paired_probabilities(rows: Moments, cols: Moments, adds_mean: bool) -> Float[Array, " e"]:
-    """P(x = 1) of rows and columns side by side."""
+    """P(x = 1) of each row with the column at the same position."""
     return _probability(*paired_logits(rows, cols, adds_mean))
 
 
@@ -38,21 +38,21 @@ def quantiles(
 def paired_quantiles(
     rows: Moments, cols: Moments, adds_mean: bool, deviations: Scalar
 ) -> Float[Array, " e"]:
-    """The same of rows and columns side by side."""
+    """The quantiles of each row with the column at the same position."""
     return _quantile(*paired_logits(rows, cols, adds_mean), deviations)
 
 
 def logits(
     rows: Moments, cols: Moments, adds_mean: bool
 ) -> tuple[Float[Array, "r c"], Float[Array, "r c"]]:
-    """Means and variances of the logits of all pairs of rows and columns."""
+    """The means and variances of the logits of all pairs of rows and columns."""
     return _law(rows.mean @ cols.mean.T, rows.left @ cols.right.T, adds_mean)
 
 
 def paired_logits(
     rows: Moments, cols: Moments, adds_mean: bool
 ) -> tuple[Float[Array, " e"], Float[Array, " e"]]:
-    """Means and variances of the logits of rows and columns side by side."""
+    """The means and variances of the logits of each row with the column at the same position."""
     mean = jnp.sum(rows.mean * cols.mean, axis=1)
     return _law(mean, jnp.sum(rows.left * cols.right, axis=1), adds_mean)
 

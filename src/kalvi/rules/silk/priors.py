@@ -1,14 +1,15 @@
-"""Learning the smoothness prior of one side from its posterior.
+"""Learns the smoothness prior of one side from its posterior.
 
-Document 004, sections 5 and 6. Given the rate ρ the best mean and variance are closed,
+Document 004, sections 5 and 6. Given the rate ρ the best mean and variance have closed forms,
 
     μ = 1ᵀΣ⁻¹m / 1ᵀΣ⁻¹1 = Σ loadᵣ mᵣ / Σ loadᵣ,     σ² = E eᵀ(σ²Σ⁻¹)e / n,
 
-which leaves −½ (n log σ²(ρ) + Σ log(1 − πᵣ²)) to be maximised over ρ alone. `with_best_prior` searches for
-that ρ, for every factor at once, and so moves μ, σ² and ρ together. It does not lower the bound. The
+which leaves −½ (n log σ²(ρ) + Σ log(1 − πᵣ²)) to be maximised over ρ. `with_best_prior` searches for this ρ
+for all factors at once, and so updates μ, σ² and ρ together. It never lowers the bound. The
 document's two separate updates are in `papers.silk_priors`.
 
-With evenly spaced locations the sums over them are three numbers, and a rate is tried in no time.
+If locations are evenly spaced, the sums over them are three numbers, and trying a rate costs almost
+nothing.
 """
 
 from collections.abc import Callable
@@ -23,33 +24,33 @@ from kalvi.kernels.ornstein_uhlenbeck import link, load, log_innovation
 from kalvi.rules.silk.model import Side, second_moments
 
 GRID, CUTS = 24, 16
-"""Rates tried over the whole range, and how often the bracket around the best is then shortened."""
+"""The number of rates tried over the whole range, and of steps that then shorten the best bracket."""
 GOLDEN = (5**0.5 - 1) / 2
 SMOOTHEST, ROUGHEST = 1e-3, 40.0
-"""ρ times the span is at least the first, ρ times the smallest gap at most the second: beyond them the
-factors of all locations are equal, or independent."""
+"""ρ times the span is at least the first number, and ρ times the smallest gap at most the second: beyond
+these the factors of all locations are equal, or independent."""
 LEAST_VARIANCE = 1e-10
-"""Prior variances of factors that nothing asks for stop falling here."""
+"""The smallest prior variance, which factors that the data do not need would fall below."""
 
 PerFactor = Float[Array, " k"]
 
 
 class PriorMoments(NamedTuple):
-    """The posterior's moments as the bound needs them, summed over locations and gaps of the same kind."""
+    """The posterior's moments that the bound needs, summed over locations and gaps of the same kind."""
 
-    before: Float[Array, " a"]  # gaps on both sides of a kind of locations
+    before: Float[Array, " a"]  # the gaps before and after each kind of location
     after: Float[Array, " a"]
     gap: Float[Array, " g"]
-    number: Float[Array, " a"]  # locations and gaps of a kind
+    number: Float[Array, " a"]  # of locations and gaps of each kind
     count: Float[Array, " g"]
-    centre: PerFactor  # moments are about this
+    centre: PerFactor  # the point about which the moments are taken
     mean: Float[Array, "a k"]
     square: Float[Array, "a k"]
     step_square: Float[Array, "g k"]
 
 
 class PriorCandidates(NamedTuple):
-    """Candidates, one a factor, and their parts of the bound."""
+    """A candidate prior for each factor, with its part of the bound."""
 
     value: PerFactor
     mean: PerFactor
@@ -58,14 +59,14 @@ class PriorCandidates(NamedTuple):
 
 
 def with_best_prior(side: Side) -> Side:
-    """The side with the best mean, variance and (of an ordered side) rate."""
+    """The side with the best mean, variance and, if it is ordered, rate."""
     return with_best_candidate(side, _best_at_rate)
 
 
 def with_best_candidate(
     side: Side, at: Callable[[PriorMoments, PerFactor], PriorCandidates]
 ) -> Side:
-    """The side with the best of the priors at several rates; without an order, at the rate it has."""
+    """The side with the best prior at any of several rates; without an order, at its own rate."""
     sums, rate = _sums(side), side.prior.rate
     found = (
         _search_rate(side.prior, lambda rate: at(sums, rate)) if side.ordered else at(sums, rate)
@@ -74,7 +75,7 @@ def with_best_candidate(
 
 
 def limits(prior: OrnsteinUhlenbeck) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The logarithms of the lowest and the highest rate to search; infinite for a single location."""
+    """The logarithms of the lowest and the highest rate of the search; infinite for a single location."""
     if prior.n == 1:
         anything = jnp.asarray(jnp.inf, prior.rate.dtype)
         return -anything, anything
@@ -92,7 +93,7 @@ def _sums(side: Side) -> PriorMoments:
     number, count = jnp.ones_like(before), jnp.ones_like(gaps)
     if prior.even and prior.n > 3:
 
-        def grouped(a: Array) -> Array:  # the first, those between, the last
+        def grouped(a: Array) -> Array:  # the first, the inner ones, the last
             return jnp.concatenate([a[:1], jnp.sum(a[1:-1], axis=0)[None], a[-1:]])
 
         before, after = before[jnp.array([0, 1, -1])], after[jnp.array([0, 1, -1])]

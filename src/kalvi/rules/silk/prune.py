@@ -1,8 +1,8 @@
-"""Which factors a factorisation needs, and factorisations with fewer of them or in another order.
+"""The contributions of factors, and factorisations with fewer factors or in another order.
 
-A factor adds u_k α_k to the logits, whose mean square is E u_k² E α_k². Learned priors
-switch off what the data do not ask for (document 004, section 5: their variances fall), and what is left of
-such factors is next to nothing.
+A factor adds u_k α_k to the logits, with mean square E u_k² E α_k². Learned priors switch off factors that
+the data do not need (document 004, section 5: their variances fall), and the contributions of these are
+almost zero.
 """
 
 import equinox as eqx
@@ -27,7 +27,7 @@ def sort_factors(silk: Silk) -> Silk:
 
     The sum of the cubes of each column factor is positive.
 
-    Neither the order nor the signs of factors mean anything to the model.
+    The order and the signs of factors have no meaning in the model.
     """
     order = jnp.argsort(-contributions(silk))
     sign = jnp.where(jnp.sum(silk.cols.posterior.mean**3, axis=0) < 0, -1, 1)[order]
@@ -35,7 +35,7 @@ def sort_factors(silk: Silk) -> Silk:
 
 
 def select_factors(silk: Silk, chosen: Int[Array, " q"], family: Family) -> Silk:
-    """The factorisation with some of its factors only; the next sweep finds their covariances."""
+    """The factorisation with only some of its factors; the next sweep finds their covariances."""
     return Silk(_kept(silk.rows, chosen, family), _kept(silk.cols, chosen, family))
 
 
@@ -45,7 +45,7 @@ def _energy(side: Side) -> PerFactor:
 
 
 def _turned(side: Side, order: Int[Array, " k"], sign: Int[Array, " k"]) -> Side:
-    def ordered(a: Array) -> Array:  # numbers, vectors and matrices, one a location
+    def ordered(a: Array) -> Array:  # a number, vector or matrix for each location
         if a.ndim < 3:
             return a[..., order] if a.ndim else a
         return a[:, order][:, :, order] * (sign[:, None] * sign[None]).astype(a.dtype)[None]

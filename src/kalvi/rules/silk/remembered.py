@@ -1,4 +1,4 @@
-"""What the data are taken to have said of rows whose posterior is all that is known."""
+"""Sites that explain a posterior, for rows of which nothing else is known."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from kalvi.rules.silk.observed import Statistics
 
 
 def believed_sites(side: Side) -> Statistics:
-    """Sites that, with the prior, give the posterior's means and about its variances."""
+    """Sites that, with the prior, give the posterior's means and nearly its variances."""
     prior, posterior = side.prior, side.posterior
     held = jnp.maximum(1 / posterior.var - prior.phi(), 0)
     pull = prior.precision(posterior.mean) + held * posterior.mean
@@ -20,7 +20,7 @@ def believed_sites(side: Side) -> Statistics:
     spot = side.spot
     if spot is None:
         return found
-    # rows that share a location share its site
+    # rows at one location share its site
     count = jax.ops.segment_sum(jnp.ones(len(spot), held.dtype), spot, n)
     share = 1 / count[spot]
     return jax.tree.map(lambda a: a[spot] * share.reshape((-1,) + (1,) * (a.ndim - 1)), found)

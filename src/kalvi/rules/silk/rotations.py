@@ -1,7 +1,8 @@
-"""Linear changes of the factors that leave the logits alone.
+"""Linear maps of the factors that do not change the logits.
 
-U → U Rᵀ and A → A R⁻¹ change no logit, only what the priors think of the factors, and sweeps are slow along
-them: a side follows the other, which hardly moves. With σ² at its best, factor k of a side with
+U → U Rᵀ and A → A R⁻¹ change no logit, only the fit of the factors to the priors. Sweeps are slow in these
+directions, because each side follows the other, which hardly moves. With the best σ², factor k of a side
+with
 
     Mₖ = Σᵣ loadᵣ(ρₖ) E eeᵀ + Σᵣ linkᵣ(ρₖ) E δδᵀ,      e = u − μ,  δ = uᵣ₊₁ − uᵣ,
 
@@ -9,10 +10,10 @@ costs ½ n log rₖᵀMₖrₖ if rₖ is row k of R, so the best R maximises
 
     n_r (log|R| − ½ Σ log rₖᵀMₖrₖ) + n_c (log|S| − ½ Σ log sₖᵀNₖsₖ),      S = R⁻ᵀ.
 
-(With fixed priors the quadratic forms stand instead of n times their logarithms.) Newton steps R ← (I + E)R
-with the pairs (Eₖⱼ, Eⱼₖ) taken by themselves, as in joint diagonalisation, are shortened until they rise.
-This never lowers the bound. It needs `Coupled` posteriors: the others cannot hold the covariances between
-factors that a turn makes.
+(With fixed priors the quadratic forms replace n times their logarithms.) Newton steps R ← (I + E)R, which
+treat each pair (Eₖⱼ, Eⱼₖ) separately as in joint diagonalisation, are shortened until the value rises. This
+never lowers the bound. It needs `Coupled` posteriors: the others cannot represent the covariances between
+factors that a rotation creates.
 """
 
 from typing import NamedTuple, cast
@@ -27,9 +28,9 @@ from kalvi.rules.silk.model import Side, Silk
 from kalvi.rules.silk.posteriors import Coupled
 
 NEWTON, HALVINGS = 6, 6
-"""Newton steps, and the lengths 1, ½, … that are tried in each."""
+"""The number of Newton steps, and of the lengths 1, ½, … that are tried in each."""
 RIDGE = 1e-3
-"""Keeps the pairs solvable where factors have equal priors, so that rotations change nothing."""
+"""Keeps the pairs solvable if factors have equal priors, so that rotations change nothing."""
 
 Square = Float[Array, "k k"]
 Squares = Float[Array, "k k k"]  # one a factor
@@ -39,7 +40,7 @@ class _Costs(NamedTuple):
     """The cost of a rotation of the factors, for one side."""
 
     form: Squares  # Mₖ/σₖ², about the prior mean
-    slope: Square  # of row k: the derivative that fixed prior means add
+    slope: Square  # of row k: the derivative due to fixed prior means
     n: int
     learns: bool
 

@@ -1,14 +1,14 @@
 """Coordinate ascent for smooth binary factorisation, and its acceleration.
 
-Document 004, sections 4 to 6. A sweep brings Γ to its best, the rows to theirs given the columns, the prior
-of the rows, Γ again, the columns, and their prior: the bound never falls. `Coupled` posteriors then take
-the factors that their priors like best (`turns`).
+Document 004, sections 4 to 6. A sweep optimises in turn Γ, the rows given the columns, the prior of the
+rows, Γ again, the columns, and their prior; the bound never falls. With `Coupled` posteriors the factors
+are then rotated to fit their priors best (`rotations`).
 
-Plain sweeps are slow where logits are large, where priors and factors follow one another, and along changes
-of the factors that the logits do not feel. Sweeps are therefore combined by Anderson's method (`anderson`).
-A combination has new priors with the covariances of the last sweep, so its own bound may fall; the sweep
-from it brings them together. Where the bound is lower even after that sweep, it goes on from the plain
-point, and the combining rests for a while.
+Plain sweeps are slow if logits are large, if priors and factors follow each other, and along changes of the
+factors that do not affect the logits. Sweeps are therefore combined by Anderson's method (`anderson`). A
+combination has new priors with the covariances of the last sweep, so its own bound may be lower; the next
+sweep makes them consistent. If the bound is still lower after that sweep, the ascent continues from the
+plain point, and sweeps are not combined for a while.
 """
 
 from typing import Any
@@ -27,34 +27,34 @@ from kalvi.rules.silk.priors import with_best_prior
 from kalvi.rules.silk.rotations import rotate_to_priors
 
 LONGEST_REST = 16
-"""Sweeps without combination after a refusal: 1, 2, 4, … of them, at most this many."""
+"""The most sweeps without combination after a rejection (1, 2, 4, … of them)."""
 
 
 class SILKState(eqx.Module):
-    """A factorisation, and the parts of the bound where the last sweep began."""
+    """A factorisation, and the parts of the bound at the start of the last sweep."""
 
-    silk: Silk  # where the next sweep begins
-    plain: Silk  # where it would begin without the last combination
+    silk: Silk  # the start of the next sweep
+    plain: Silk  # its start without the last combination
     loss: Float[Array, " r"]  # of every row, Σ E log p(x | ψ)
     kl: Float[Array, " 2"]  # of the rows and of the columns
     past: SweepHistory
-    trial: Bool[Array, ""]  # whether `silk` is a combination that no sweep has begun from yet
-    rest: Int[Array, ""]  # sweeps to make before the next combination
-    refused: Int[Array, ""]  # how many of the last combinations were refused
+    trial: Bool[Array, ""]  # whether `silk` is a combination that is not yet tested
+    rest: Int[Array, ""]  # sweeps before the next combination
+    refused: Int[Array, ""]  # successive rejected combinations
     sweeps: Int[Array, ""]
 
     @property
     def elbo(self) -> float:
-        """The bound where the last sweep that was not refused began, summed in float64."""
+        """The bound at the start of the last accepted sweep, summed in float64."""
         return double_sum(self.loss) - double_sum(self.kl)
 
 
 class SILK(IterativeRule[SILKState]):
-    """One sweep over the observed entries a call."""
+    """One sweep over the observed entries for each call."""
 
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
-    memory: int = eqx.field(static=True, default=5)  # past sweeps that are combined; 0: none
+    memory: int = eqx.field(static=True, default=5)  # the number of combined sweeps; 0: none
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> SILKState:
         """The state at a first guess, such as `start` makes."""
@@ -64,7 +64,7 @@ class SILK(IterativeRule[SILKState]):
         none = (jnp.zeros((), bool), *(jnp.zeros((), jnp.int32),) * 3)
         past = empty_history(prior, self.memory)
         state = SILKState(prior, prior, loss, jnp.zeros(2, dtype), past, *none)
-        return jax.tree.map(jnp.array, state)  # memory of its own for every part
+        return jax.tree.map(jnp.array, state)  # every part gets its own memory
 
     def update(self, state: SILKState, batch: Any, *, key: PRNGKeyArray | None = None) -> SILKState:
         """The state after one more sweep over the observed entries."""
@@ -72,7 +72,7 @@ class SILK(IterativeRule[SILKState]):
         kl = jnp.stack([here.rows.kl(), here.cols.kl()])
         there, loss = self.sweep(here, batch)
         fell = ~_rises(state, loss, kl)
-        # a combination may begin lower; what one sweep makes of it may not
+        # a combination may have a lower bound, but not the sweep after it
         spared, refused = fell & state.trial, fell & ~state.trial
         past = remember_sweep(state.past, here, there, refused)
         rest = jnp.where(refused, 2**state.refused, jnp.maximum(state.rest - 1, 0))
@@ -111,10 +111,10 @@ class SILK(IterativeRule[SILKState]):
 
 
 def _rises(state: SILKState, loss: Float[Array, " r"], kl: Float[Array, " 2"]) -> Bool[Array, ""]:
-    """Whether the bound is no lower than it was, up to the rounding of its sum."""
+    """Whether the bound is not lower than before, up to the rounding of its sum."""
     first = jnp.isneginf(state.loss[0])
     gain = jnp.sum(loss - jnp.where(first, 0, state.loss)) - jnp.sum(kl - state.kl)
-    eps = float(jnp.finfo(loss.dtype).eps)  # the rows' roundings are independent
+    eps = float(jnp.finfo(loss.dtype).eps)  # the rounding errors of rows are independent
     slack = 8 * eps * (jnp.sqrt(jnp.sum(loss**2)) + jnp.sum(jnp.abs(kl)))
     return first | (gain >= -slack)
 

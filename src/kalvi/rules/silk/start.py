@@ -1,10 +1,10 @@
-"""A first guess of the factors: singular vectors, filled in where entries are missing.
+"""A first guess of the factors by singular vectors, also with missing entries.
 
 Document 004, section 7. At Γ = 0 and without a prior the bound is least squares for 4X̃ on the observed
-entries. Its factors U√S, V√S come from subspace iteration with the matrix of signs (0 where nothing was
-observed) and then from least squares in turn, which fills in what was not; a ridge of one entry's worth
-keeps rows without entries at zero. Means and variances of the prior are those of the factors. (Setting
-them by "the distribution of μ̂²", as printed, is a slip; and ½|μ̂|, the first deviation, may be zero.)
+entries. Its factors U√S, V√S come from subspace iteration with the matrix of signs (0 if not observed), and
+then from alternating least squares on the observed entries; a ridge of the size of one entry keeps rows
+without entries at zero. The means and variances of the prior are those of the factors. (Printed is "the
+distribution of μ̂²", a slip; and ½|μ̂|, the first deviation, may be zero.)
 """
 
 from typing import Any
@@ -23,9 +23,9 @@ from kalvi.rules.silk.posteriors import Family
 from kalvi.rules.silk.priors import ROUGHEST, with_best_prior
 
 ITERATIONS, SPARE, ROUNDS = 6, 8, 2
-"""Subspace iterations, singular vectors beyond those asked for, and rounds of least squares."""
+"""The numbers of subspace iterations, of additional singular vectors, and of rounds of least squares."""
 LEAST_STD = 0.05
-"""First standard deviations are half the mean, and at least this share of the factor's typical size."""
+"""First standard deviations are half the mean, but at least this share of the factor's typical size."""
 
 Factors = Float[Array, "_ k"]  # of either side
 
@@ -43,7 +43,8 @@ def start(
 ) -> Silk:
     """Factors from the observed entries, with priors that fit them.
 
-    piece: only so many rows and columns of a `Table` are factorised, and the others follow from those.
+    With `piece`, only so many rows and columns of a `Table` are factorised, and the other factors follow
+    from these.
     """
     how = n_factors, jnp.dtype(dtype), key
     u, v = _factors(observed, *how) if piece is None else _from_piece(observed, *piece, *how)
@@ -64,7 +65,7 @@ def start_from_factors(
 def prior(
     places: Locations | DeviceLocations, mean: Array, variance: Array, rate: Array
 ) -> OrnsteinUhlenbeck:
-    """The smoothness prior at these locations; without smoothness where they have no order."""
+    """The smoothness prior at these locations, without smoothness if they have no order."""
     rate = rate if places.ordered else jnp.full_like(rate, jnp.inf)
     return OrnsteinUhlenbeck(
         jnp.asarray(places.gaps, mean.dtype), mean, variance, rate, places.even
@@ -89,7 +90,7 @@ def _side(factors: Factors, places: Locations | DeviceLocations, family: Family)
 def _factors(
     observed: Observed, k: int, dtype: jnp.dtype, key: PRNGKeyArray
 ) -> tuple[Factors, Factors]:
-    """U√S and V√S of 4X̃, filled in by least squares on the observed entries."""
+    """U√S and V√S of 4X̃, refined by least squares on the observed entries."""
     width = min(k + SPARE, *observed.shape)
     back = observed.transpose()
     v = jr.normal(key, (observed.shape[1], width), dtype)
@@ -113,7 +114,7 @@ def _factors(
 def _from_piece(
     table: Any, n_rows: int, n_cols: int, k: int, dtype: jnp.dtype, key: PRNGKeyArray
 ) -> tuple[Factors, Factors]:
-    """Factors of some rows and columns, then of all rows given those columns, and of all columns."""
+    """Factors of some rows and columns, then of all rows given these columns, and of all columns."""
     row_key, col_key, key = jr.split(key, 3)
     n, m = table.shape
     rows, cols = jr.permutation(row_key, n)[:n_rows], jr.permutation(col_key, m)[:n_cols]

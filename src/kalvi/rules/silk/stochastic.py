@@ -1,14 +1,14 @@
 """Smooth binary factorisation from random pieces, for matrices too large to sweep.
 
-A step reads the entries of some rows and some columns. What they say of those rows, scaled up to all
-columns, is mixed into what is remembered of the rows, and so is what they say of the columns:
+A step reads the entries of some rows and some columns. Their statistics for these rows, scaled up to all
+columns, are mixed into the remembered sites of the rows, and likewise for the columns:
 
     site ← (1 − ρ) site + ρ · (scaled statistics),      ρ = (visits + 1)^−power,
 
-after which the posteriors follow from sites and priors, as in a sweep. With β = ρ/(1 − ρ) that is the
-KL-proximal point of the bound, a natural-gradient step (Khan, Baqué, Fleuret & Fua 2015, section 3), here
-of a bound that is known up to the noise of the piece. Rows count their own visits: each has its own ρ.
-Memory is that of the sites, n k(k+3)/2 numbers a side.
+Then the posteriors follow from sites and priors, as in a sweep. With β = ρ/(1 − ρ) this is the KL-proximal
+point of the bound, a natural-gradient step (Khan, Baqué, Fleuret & Fua 2015, section 3), here with the
+sampling noise of the piece. Every row counts its own visits and has its own ρ. Memory is that of the sites,
+n k(k+3)/2 numbers a side.
 """
 
 from functools import partial
@@ -43,21 +43,19 @@ class StochasticSILKState(eqx.Module):
     silk: Silk
     rows: RememberedSites
     cols: RememberedSites
-    bound: Float[
-        Array, ""
-    ]  # before the last step, its piece scaled to all entries: the ELBO, but for noise
+    bound: Float[Array, ""]  # before the last step, from its piece scaled to all entries
     steps: Int[Array, ""]
 
 
 class StochasticSILK(IterativeRule[StochasticSILKState]):
-    """Learns from one random piece of the matrix at each call; needs a key."""
+    """Learns from one random piece of the matrix for each call; needs a key."""
 
     n_rows: int = eqx.field(static=True)
     n_cols: int = eqx.field(static=True)
     power: float = eqx.field(static=True, default=0.6)  # of the step sizes
     solver: MeanSolver = eqx.field(default_factory=Exact)
     learn_prior: bool = eqx.field(static=True, default=True)
-    expected: bool = eqx.field(static=True, default=False)  # without the bound, as `ExpectedSILK`
+    expected: bool = eqx.field(static=True, default=False)  # as `ExpectedSILK`, unbounded
 
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> StochasticSILKState:
         """The state at a first guess, such as `start` makes; its posteriors become the first sites."""
@@ -94,7 +92,7 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
     def _half(
         self, silk: Silk, past: RememberedSites, piece: Table, rows: Array, cols: Array
     ) -> tuple[Side, RememberedSites, Float[Array, " b"]]:
-        """The side of the rows after a piece, and the piece's part of the bound."""
+        """The side of the rows after a piece, and the part of the bound from the piece."""
         here, there = silk.rows.moments().at(rows), silk.cols.moments()
         scale = len(there.mean) / len(cols)
         moments = here, there.at(cols), silk.rows.posterior.adds_mean

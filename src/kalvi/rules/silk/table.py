@@ -1,8 +1,8 @@
-"""A binary matrix with missing entries, one byte an entry.
+"""A binary matrix with missing entries, with one byte for each entry.
 
-Inside `sharding.over` its rows may be spread over devices (`Table.of`): what the entries say of a row is
-then found where the row is, and what they say of a column is added up over the devices. Factors are small
-and on every device.
+Inside `sharding.over` its rows may be spread over devices (`Table.of`): the statistics of a row are then
+computed where the row is, and those of a column are added up over the devices. Factors are small and on
+every device.
 """
 
 from collections.abc import Callable
@@ -27,19 +27,19 @@ from kalvi.rules.silk.observed import (
 )
 
 BLOCK, BLOCK_ACCELERATOR = 2**18, 2**26
-"""How many entries a block holds at once: on a CPU what a cache holds, on an accelerator what fills it."""
+"""The number of entries in a block: on a CPU what fits in a cache, on an accelerator what fills it."""
 
 MOST_FUSED = 136
-"""Second moments of 16 factors: more would leave the registers, and plain JAX is as fast."""
+"""The second moments of 16 factors: more do not fit in the registers, and plain JAX is as fast."""
 
 
 class Table(Observed):
-    """A matrix of signs, the document's 2X̃: 1 for a one, −1 for a zero, 0 for nothing observed."""
+    """A matrix of signs, the document's 2X̃: 1 for a one, −1 for a zero, 0 if not observed."""
 
     signs: Int8[AnyArray, "r c"]
     weight: Float[AnyArray, "r c"] | None = None
     transposed: bool = eqx.field(static=True, default=False)
-    padding: int = eqx.field(static=True, default=0)  # rows of `signs` that only fill a device
+    padding: int = eqx.field(static=True, default=0)  # rows of `signs` that only pad a device
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -47,14 +47,14 @@ class Table(Observed):
         return (c, r) if self.transposed else (r, c)
 
     def transpose(self) -> "Table":
-        """Rows and columns swapped; nothing is moved."""
+        """The table with rows and columns swapped, without moving entries."""
         return Table(self.signs, self.weight, not self.transposed, self.padding)
 
     @classmethod
     def of(
         cls, signs: Int8[np.ndarray, "r c"], weight: Float[np.ndarray, "r c"] | None = None
     ) -> "Table":
-        """A table made from arrays of the host; its rows are spread over the devices of `sharding.over`."""
+        """A table from arrays of the host; its rows are spread over the devices of `sharding.over`."""
         padding = -len(signs) % sharding.device_count()
 
         def placed(a: np.ndarray) -> AnyArray:
@@ -83,7 +83,8 @@ class Table(Observed):
         )
 
     def _on_devices(self, function: Callable, rows: Moments, cols: Moments) -> Any:
-        """function(table, rows, cols), sums over the entries of each row, on every device for its part."""
+        """function(table, rows, cols), which sums over the entries of each row, run on every device for its
+        part."""
         if not sharding.splits(len(self.signs)):
             return function(self, rows, cols)
         filled = (rows, _filled(cols, self.padding))
@@ -103,7 +104,7 @@ class Table(Observed):
     def reduce_here(
         self, rows: Moments, cols: Moments, adds_mean: bool, of: Callable[[EntryBlock], Any]
     ) -> Any:
-        """What `reduce` gives, of the entries on one device."""
+        """`reduce` over the entries on one device."""
 
         def visit(first: Int[Array, ""], size: int) -> Any:
             here = Moments(*(jax.lax.dynamic_slice_in_dim(a, first, size) for a in rows))
@@ -112,11 +113,11 @@ class Table(Observed):
         return _by_blocks(*self.shape, visit)
 
     def statistics_here(self, rows: Moments, cols: Moments, adds_mean: bool) -> Statistics:
-        """What `statistics` gives, of the entries on one device."""
+        """`statistics` of the entries on one device."""
         if self.weight is None and _fusible(self.signs, rows):
             from kalvi.rules.silk.fused import (
                 fused_statistics,
-            )  # Pallas, which takes long to import
+            )  # imports Pallas, which takes long
 
             return fused_statistics(
                 self.signs, rows, cols, adds_mean=adds_mean, transposed=self.transposed
@@ -124,7 +125,7 @@ class Table(Observed):
         return self.reduce_here(rows, cols, adds_mean, block_statistics)
 
     def _block(self, first: Int[Array, ""], size: int) -> tuple[Array, Array | None]:
-        """Some rows of the signs, and of the weights."""
+        """Some rows of the signs and of the weights."""
 
         def read(a: Array) -> Array:
             if self.transposed:
@@ -140,7 +141,7 @@ def _filled(side: Moments, padding: int) -> Moments:
 
 
 def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:
-    """visit(first, size) of all blocks of n rows, `width` entries each, as arrays of n rows.
+    """visit(first, size) for all blocks of n rows with `width` entries each, as arrays of n rows.
 
     The last block reaches back so that all have one size.
     """
@@ -164,8 +165,9 @@ def _by_blocks(n: int, width: int, visit: Callable[[Array, int], Any]) -> Any:
 
 
 def _fusible(signs: Int8[Array, "r c"], rows: Moments) -> bool:
-    """Whether `fused` can do the work: in float32 on a GPU, with few enough factors for the chip."""
-    # offsets between 2³¹ and 2³² bytes are taken as negative by the compiler of the kernel
+    """Whether the kernel of `fused` can be used: in float32 on a GPU, with few enough factors for the
+    chip."""
+    # the kernel's compiler takes offsets between 2³¹ and 2³² bytes as negative
     reachable = signs.size < 2**31 or signs.size > 2**32
     fits = 0 < rows.second.shape[1] <= MOST_FUSED
     single = rows.mean.dtype == jnp.float32
