@@ -1,6 +1,8 @@
 """What every test shares: 64-bit JAX, no silent rank promotion, fixed seeds, real data if it is there."""
 
 import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 # eight devices to spread parameters over; whatever asks for none has the first
@@ -12,6 +14,23 @@ os.environ["KALVI_CACHE"] = "off"  # tests leave the folder of the user alone
 import hypothesis
 import jax
 import pytest
+
+
+class Unchecked:
+    """Imports the interpreter as it is, whose values have no annotated shapes.
+
+    To check the types of a million small calls as well would take a sixth of all tests' time.
+    """
+
+    PACKAGE = "kalvi.numerics.interpreter"
+
+    @classmethod
+    def find_spec(cls, name: str, path=None, target=None) -> ModuleSpec | None:
+        inside = name == cls.PACKAGE or name.startswith(f"{cls.PACKAGE}.")
+        return PathFinder.find_spec(name, path, target) if inside else None
+
+
+sys.meta_path.insert(0, Unchecked)
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -7,7 +7,7 @@ import pytest
 import kalvi
 from kalvi.streams import engines
 
-COLUMNS, CALLS, MOST = 4, 200, 4
+COLUMNS, MOST = 4, 4
 COMPILED = "/jax/core/compile/backend_compile_duration"
 COPIES = {"jit(copy)", "jit(stage)"}
 """Programs of JAX that move one array, compiled in milliseconds."""
@@ -25,10 +25,10 @@ def count(event: str, duration: float, fun_name: str = "", **_: object) -> None:
 jax.monitoring.register_event_duration_secs_listener(count)
 
 
-def walk(model, seed):
+def walk(model, calls, seed):
     """Rows learned and predicted, from one to ten thousand at a time."""
     rng = np.random.default_rng(seed)
-    for _ in range(CALLS):
+    for _ in range(calls):
         n = int(10 ** rng.uniform(0, 4))
         if rng.integers(2):
             model.partial_fit(ROWS[:n], LABELS[:n], classes=[0, 1])
@@ -36,12 +36,20 @@ def walk(model, seed):
             model.predict_proba(ROWS[:n])
 
 
-@pytest.mark.slow(reason="compiles a stream for chunks of three sizes")
-def test_a_random_walk_of_calls_compiles_few_programs(monkeypatch):
+COUNTS = [
+    (30, {"scheme": "ekf"}),  # whose program is small
+    pytest.param(
+        200, {}, marks=pytest.mark.slow(reason="compiles a stream for chunks of three sizes")
+    ),
+]
+
+
+@pytest.mark.parametrize(("calls", "settings"), COUNTS)
+def test_a_random_walk_of_calls_compiles_few_programs(calls, settings, monkeypatch):
     monkeypatch.setattr(engines, "FIRST_ROWS", 64)
     compiled.clear()
-    walk(kalvi.LogisticRegression(), 0)
+    walk(kalvi.LogisticRegression(**settings), calls, 0)
     assert 0 < len([name for name in compiled if name not in COPIES]) <= MOST
     compiled.clear()
-    walk(kalvi.LogisticRegression(prior_scale=0.3), 1)
+    walk(kalvi.LogisticRegression(prior_scale=0.3, **settings), calls, 1)
     assert not compiled
