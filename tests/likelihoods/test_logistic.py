@@ -35,6 +35,20 @@ def test_mixture_is_the_logistic_function():
     assert np.max(np.abs(mixture - special.expit(a))) < 3.5e-9
 
 
+def test_the_compiled_normal_tail_is_the_error_function():
+    u = np.concatenate([np.linspace(-9, 37, 4001), [0.0, -0.0, 38.4, 1e200, np.inf, -np.inf]])
+    found = jax.jit(logistic._normal_survival)(jnp.asarray(u))
+    exact = special.ndtr(-u)
+    # the exponential of u²/2, which is rounded, is as far off
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-320)
+    small = np.abs(u) < 5
+    np.testing.assert_allclose(found[small], exact[small], rtol=1e-14)
+    slope = jax.jit(jax.vmap(jax.grad(logistic._normal_survival)))(jnp.asarray(u[small]))
+    np.testing.assert_allclose(
+        slope, -np.exp(-(u[small] ** 2) / 2) / np.sqrt(2 * np.pi), rtol=1e-12
+    )
+
+
 def test_mixture_tail_against_quadrature(tails):
     # 1e-8 is what eight normal distribution functions can do
     np.testing.assert_allclose(tails.value, quadrature(lambda f: special.expit(-f)), atol=4e-9)

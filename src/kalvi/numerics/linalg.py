@@ -149,9 +149,11 @@ def identity_like(a: Float[AnyArray, "*b n n"]) -> Float[AnyArray, "n n"]:
 
 
 def cholesky(a: Float[AnyArray, "n n"]) -> Float[AnyArray, "n n"]:
-    """The lower Cholesky root of a. If a is not positive definite, JAX gives NaN and NumPy raises an
-    error."""
-    return namespace_of(a).linalg.cholesky(a)
+    """The lower Cholesky root of a, of which the lower triangle is read. If a is not positive definite,
+    JAX gives NaN and NumPy raises an error."""
+    if not is_jax(a):
+        return np.linalg.cholesky(a)
+    return jnp.linalg.cholesky(a, symmetrize_input=False)
 
 
 def inner(a: Float[AnyArray, "d m"], b: Float[AnyArray, "d n"]) -> Float[AnyArray, "m n"]:
