@@ -1,10 +1,10 @@
 """How close a low-rank posterior comes after one pass over 2000 rows of 100 features, in nats.
 
-KL to the exact posterior (linear), or what the variational bound is below that of the full covariance
-(logistic). The reference is the paper's algorithm with three loops, row by row, from the best start
-known for it; kalvi's default takes growing blocks, as its estimators do; LO-FI, row by row as
-published. Differences to the reference are paired over seeds, ± one standard error; below zero is
-better than the paper's algorithm.
+For linear models this is the KL to the exact posterior; for logistic ones the distance of the
+variational bound from that of the full covariance. The reference is the paper's algorithm with three
+loops, row by row, from the best start known for it. kalvi's default takes growing blocks, as its
+estimators do; LO-FI goes row by row, as published. Differences from the reference are paired over
+seeds, ± one standard error; below zero is better than the paper's algorithm.
 """
 
 import jax

@@ -1,6 +1,6 @@
-"""What it costs to collect the parameters of a training loop for SWA, SWAG or factor analysis, rank 20.
+"""The cost of collecting the parameters of a training loop for SWA, SWAG or factor analysis, rank 20.
 
-Milliseconds of one call of `collect`, over three blocks of sixteen; memory of a fresh process.
+Milliseconds of one call of `collect`, over three blocks of sixteen calls; memory of a fresh process.
 """
 
 import jax

@@ -1,9 +1,9 @@
-"""Eight shards of flights, learned apart on Dask workers of one core each, joined in a tree and refined.
+"""Eight shards of flights, learned on Dask workers with one core each, merged in a tree and refined.
 
-A logistic regression with a full covariance of 490 coefficients, by one stream and by shards: what the rows
-cost to predict as they came, held-out rows (every tenth), and how far the posterior is from that of
-the stream and from the optimum of the variational bound of all rows. Then seconds with one worker and with
-two, after compilation, for the streams, their merging and one round of refinement.
+A logistic regression with a full covariance of 490 coefficients, by one stream and by shards: the
+progressive log loss, the log loss of held-out rows (every tenth), and the distances of the posterior
+from that of the stream and from the optimum of the variational bound of all rows. Then seconds with one
+worker and with two, after compilation, for the streams, their merging and one round of refinement.
 """
 
 import os

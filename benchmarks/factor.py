@@ -1,10 +1,10 @@
-"""Factor analysis of rows: the log-likelihood of new rows, a mean over them in nats, and CPU seconds.
+"""Factor analysis of rows: the mean log-likelihood of new rows in nats, and CPU seconds.
 
 scikit-learn's `FactorAnalysis` iterates over a table in memory to the maximum likelihood, by an exact
-(`lapack`) or a randomised SVD, its default, both with its default tolerance. Its `IncrementalPCA`
-streams: its covariance, that of probabilistic PCA with one noise variance for all columns, is judged by
-the same log-likelihood. kalvi's default goes through the rows once, in chunks of 1000 as
-IncrementalPCA; its `batch_em` goes on to the maximum likelihood.
+SVD (`lapack`) or a randomised one, its default, both with its default tolerance. Its `IncrementalPCA`
+streams; its covariance, that of probabilistic PCA with one noise variance for all columns, is evaluated
+by the same log-likelihood. kalvi's default makes one pass over the rows, in chunks of 1000 like
+IncrementalPCA; its `batch_em` continues to the maximum likelihood.
 """
 
 import numpy as np

@@ -1,15 +1,15 @@
-"""Gaussian process classification of rows with five inputs, RBF kernel.
+"""Gaussian process classification of rows with five inputs and an RBF kernel.
 
 *Hyperparameters fixed*: CPU seconds until the bound is within 0.01 nats of the best, each by its own
-integrals. scikit-learn has no bound: its Laplace approximation is timed as it is. The natural-gradient
-peers take a fixed step; of several lengths the one that arrives first counts, and its loop is compiled
-whole with the number of steps it needs, so that they pay nothing for knowing when to stop. GPflow's VGP
-is written in JAX, in its whitened form with its 20 Gauss–Hermite nodes (Salimbeni et al. 2018). GPJax
-takes all rows as inducing points and its dual parameters, the quickest of its families; its Bernoulli
-likelihood is a probit clipped to [0.001, 0.999], so kalvi meets it with a probit.
+integrals. scikit-learn has no bound; its Laplace approximation is timed as it is. The natural-gradient
+peers take a fixed step; of several lengths the fastest counts, and its loop is compiled whole with the
+number of steps it needs, so that they pay nothing for knowing when to stop. GPflow's VGP is written in
+JAX, in its whitened form with its 20 Gauss–Hermite nodes (Salimbeni et al. 2018). GPJax takes all rows
+as inducing points and its dual parameters, the fastest of its families; its Bernoulli likelihood is a
+probit clipped to [0.001, 0.999], so it is compared with kalvi's probit.
 
 *Hyperparameters learned*: CPU seconds, and the log loss of new rows. scikit-learn maximises its Laplace
-evidence; GPyTorch is the classifier of its documentation: all rows inducing points, Adam(0.1) for 50
+evidence; GPyTorch is the classifier of its documentation: all rows as inducing points, Adam(0.1) for 50
 iterations as there, and for 300.
 """
 

@@ -1,10 +1,10 @@
-"""What one waits for: imports, first fits of 1000 rows of 10 columns, one row at a time, searches.
+"""Waiting times: imports, first fits of 1000 rows of 10 columns, single rows, searches.
 
-Every number is from a fresh process and of the time that passes, the least of the rounds. kalvi keeps what
-it compiles on disk: a process that finds nothing there is timed first, then one that finds all of it.
-scikit-learn has the model that is used for the same task: `BayesianRidge`, `LogisticRegression`,
-`PoissonRegressor`, Gaussian processes, networks and factor analysis with their defaults, `NMF` for the
-binary matrix. The rows of river are dictionaries already.
+Every number is elapsed time in a fresh process, the lowest of the rounds. kalvi keeps compiled programs
+on disk: a process that finds none is timed first, then one that finds all of them. scikit-learn has the
+model that is used for the same task: `BayesianRidge`, `LogisticRegression`, `PoissonRegressor`,
+Gaussian processes, networks and factor analysis with their defaults, and `NMF` for the binary matrix.
+The rows of river are already dictionaries.
 """
 
 import json

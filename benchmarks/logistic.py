@@ -1,16 +1,17 @@
-"""Rows of d features, labels of a true coefficient vector; the prior is N(0, 4 I) for all who have one.
+"""Rows of d features, with labels from true coefficients; every Bayesian method has the prior N(0, 4 I).
 
 `kalvi.LogisticRegression` and scikit-learn's SGD take chunks of 8192 rows through `partial_fit` (kalvi
-also of 1024, where more of its time is spent on calls), river a row at a time. bayesianbandits' R-VGA
-(`BayesianGLM`) is given rows one by one, as its documentation streams them, and by 32. NumPyro has
-`AutoLowRankMultivariateNormal` with its default rank, √d, 2000 steps of Adam(0.01) on subsamples of 256
-rows; its loop is compiled once, outside the clock. The paper's own algorithm in NumPy with SciPy's root
-finder, and the extended Kalman filter as a jitted scan, are what one would write oneself. Rows a second
-are of as many rows as fit the time of a round; log loss and calibration error are of new rows, after
-one pass over the same rows for all (NumPyro: 2000 steps). SGD and river have no posterior.
+also chunks of 1024, where calls take a larger share of its time), and river takes single rows.
+bayesianbandits' R-VGA (`BayesianGLM`) gets rows one by one, as in its documentation, and by 32. NumPyro
+runs `AutoLowRankMultivariateNormal` with its default rank, √d, for 2000 steps of Adam(0.01) on
+subsamples of 256 rows; its loop is compiled once, outside the clock. The paper's own algorithm in NumPy
+with SciPy's root finder, and the extended Kalman filter as a jitted scan, are what one would write
+oneself. Rows a second are measured over as many rows as fit into a round. Log loss and calibration
+error are those of new rows, after one pass over the same rows for all (NumPyro: 2000 steps). SGD and
+river have no posterior.
 
-The rates are those of a stream that goes on: kalvi's programs are compiled, as the filter's is, and learn
-from the first row on. What a process waits for that begins with NumPy is in `latency`.
+The rates are those of a running stream: kalvi's programs are compiled, like the filter's, and learn
+from the first row on. `latency` has the waiting time of a new process, which begins with NumPy.
 """
 
 import jax

@@ -1,12 +1,11 @@
-"""L-RVGA for logistic regression with d parameters, float32: CPU seconds an observation of one core.
+"""L-RVGA for logistic regression with d parameters, float32: CPU seconds an observation on one core.
 
-Contenders: the paper's Algorithm 1 in NumPy, row by row; the same algorithm as kalvi's default in
-NumPy, in blocks, with matrix products where they can be; LO-FI (its truncation and the extended Kalman
-filter on kalvi's core, row by row as published and in the same blocks; `benchmarks/lofi.py`); kalvi row
-by row with one EM loop, as in Algorithm 1, and kalvi's default. Memory is the most a fresh process
-holds during an update, beyond what it held before, in units of W (d × p numbers). On real rows:
-dorothea, 88,119 binary features of 800 molecules, one pass over three quarters of them, judged by the
-others.
+Contenders: the paper's Algorithm 1 in NumPy, row by row; the algorithm of kalvi's default in NumPy, in
+blocks, with matrix products where possible; LO-FI (its truncation and the extended Kalman filter on
+kalvi's core, row by row as published and in the same blocks; `benchmarks/lofi.py`); kalvi row by row
+with one EM loop, as in Algorithm 1; and kalvi's default. Memory is the peak of a fresh process during
+an update, beyond its memory before, in units of W (d × p numbers). Real rows: dorothea, 88,119 binary
+features of 800 molecules, one pass over three quarters of them, evaluated on the others.
 """
 
 import gc

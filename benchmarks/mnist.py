@@ -1,7 +1,8 @@
 """A network of 101,770 parameters on MNIST: a point, the Gaussians of its iterates, one pass, and VIFA.
 
-Test rows and inputs unlike them are those of `digits`; entropies say how sure the network is of what it
-has never seen. The one pass takes 12,288 rows; on an accelerator see `device_networks`.
+Test rows, and inputs unlike them, are those of `digits`; entropies show how sure the network is about
+inputs of a kind it has never seen. The one pass takes 12,288 rows; for an accelerator see
+`device_networks`.
 """
 
 import time

@@ -1,12 +1,12 @@
 """Posteriors on networks with one hidden layer of 50 tanh units, fitted to UCI tables, 90/10 splits.
 
-The test log-likelihood is of a normal prediction with its mean and variance, in the units of y; times
-are CPU seconds of a fit by one thread; kalvi's exclude its first fit, which compiles, the peers' a
-first short one. kalvi's methods have the estimator's defaults. laplace-torch, ivon-opt and posteriors
-train the same network with the same batches and as many epochs as the table says, each as its
-documentation does (`benchmarks/torch_peers.py`), each in a process of its own; the deviations of
-posteriors start at e⁻³, from the default of 1 it would need thousands of steps more. All methods take a
-split before the next one; ratios are over the splits.
+The test log-likelihood is that of a normal prediction with its mean and variance, in the units of y.
+Times are CPU seconds of a fit on one thread, without kalvi's first fit, which compiles, and without a
+first short fit of the peers. kalvi's methods have the estimator's defaults. laplace-torch, ivon-opt and
+posteriors train the same network with the same batches and as many epochs as the table says, each as in
+its documentation (`benchmarks/torch_peers.py`) and in its own process. The deviations of posteriors
+start at e⁻³; from the default of 1 it would need thousands of steps more. All methods run on one split
+before the next one; ratios are over the splits.
 """
 
 import time

@@ -20,24 +20,23 @@ PACKAGES = {
 
 OPENING = """# Benchmarks
 
-Written by `make bench`, which installs the packages that kalvi is compared with and runs everything
+`make bench` writes this page: it installs the packages that kalvi is compared with and runs everything
 below{how}. Nothing here is typed by hand.
 
 {machine}
 
-- **Times** are of fitting, after compilation unless a column says otherwise. Parts on one core pin every
-  library to it and one thread, and count CPU seconds; parts on two cores count seconds that pass.
-  Contenders of a table run in turns, round after round, so that a slow moment of the machine hits
-  everybody.
+- **Times** are those of fitting, after compilation unless a column says otherwise. Parts on one core pin
+  every library to one thread on it and count CPU seconds; parts on two cores count elapsed seconds.
+  Contenders of a table take turns, round after round, so that a slow moment of the machine affects all.
 - **Ratios** say how many times faster kalvi is: the median of the rounds, and in brackets the lowest and
   the highest. A ratio in bold is below 1: the peer is faster.
-- **Settings** of the peers are their defaults or those of their documentation's example; where a peer was
-  given more (the best of several steps, a compiled loop) the text says so.
+- **Settings** of the peers are their defaults or those of an example in their documentation. If a peer was
+  given more (the best of several steps, a compiled loop), the text says so.
 - Losses within {close} nats of each other are called equal.
 """
 
 
-APART = ", part by part: what is shown here was run at different times"
+APART = ", part by part; the parts were run at different times"
 
 
 QUICK = (

@@ -30,7 +30,7 @@ PARTS = {
     "distributed": Part(
         "Shards over workers", "distributed", "distributed", 6, 2, "kalvi.distributed"
     ),
-    "latency": Part("What one waits for", "latency", "latency", 20, cores=2),
+    "latency": Part("Waiting times", "latency", "latency", 20, cores=2),
     "scaling": Part("Scaling curves", "scaling", "scaling", 4),
 }
 """What `make bench` runs, one after the other, each in a process of its own."""

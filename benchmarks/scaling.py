@@ -1,11 +1,11 @@
 """How time and memory grow with parameters d, rows N, rank p and block size b; each point in a fresh
 process.
 
-Low rank: logistic regression with kalvi's default projection, float32; around d = 100,000, p = 10 and b
-= 64 one of them varies. Full covariance: float64, the library's default blocks. Seconds are CPU seconds
-of one core after compilation, the median of the rounds; memory is that of the state and of a block of
-rows, and what the process held more than before at the highest point of the updates. Exponents are
-slopes of straight lines in logarithms.
+Low rank: logistic regression with kalvi's default projection in float32; one of d = 100,000, p = 10 and
+b = 64 varies. Full covariance: float64, with the library's default blocks. Seconds are CPU seconds of
+one core after compilation, the median of the rounds. Memory is that of the state and of a block of
+rows, and the peak of the process beyond its memory before, during the updates. Exponents are slopes of
+straight lines in logarithms.
 """
 
 import gc

@@ -1,11 +1,12 @@
-"""Smooth binary factorisation (SILK): a hidden corner of a matrix beside its peers, and a large matrix.
+"""Smooth binary factorisation (SILK): a hidden corner of a matrix, compared with peers, and a large
+matrix.
 
 Peers on 400 × 300 entries, K = 4, all learning their priors: 2000 sweeps of Pólya–Gamma Gibbs sampling
 in NumPy (`polyagamma`), and NumPyro's AutoNormal with Adam, the better of two rates, timed until its
-loss comes within 0.001 nats of its lowest, so that it pays nothing for knowing when to stop. The
-author's own code, in TensorFlow, is compared where it is found (`benchmarks/silk_peer.py`; what is
-published does not run as it is). Seconds on two cores, after compilation; ratios are over the matrices.
-The large matrix is fitted from start to end, compilation and all.
+loss is within 0.001 nats of its lowest, so that it pays nothing for knowing when to stop. The author's
+own code, in TensorFlow, is compared if it is found (`benchmarks/silk_peer.py`; what is published does
+not run as it is). Seconds are on two cores, after compilation; ratios are over the matrices. The large
+matrix is fitted from start to end, compilation included.
 """
 
 import tempfile

@@ -1,8 +1,8 @@
 """Sparse rows: rows a second and memory of a low-rank stream, against the same update in NumPy and SciPy.
 
 Made-up documents of 70 hashed words with the frequencies of a language, logistic, rank 10, float32, two
-cores. Blocks of NumPy's update are the best of several sizes. Memory is what a process holds more than
-before at its highest point, in sizes of the state.
+cores. NumPy's update takes the best of several block sizes. Memory is the peak of the process beyond
+its memory before, in units of the state.
 """
 
 import time

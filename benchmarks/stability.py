@@ -1,7 +1,7 @@
-"""One large batch must not be a problem: the posterior does not depend on how rows are cut.
+"""One large batch must not be a problem: the posterior does not depend on how rows are cut into batches.
 
 bayesianbandits' R-VGA iterates a joint update of a batch, without damping; kalvi goes through the rows
-of a block one site after the other. KL is that to the best Gaussian of the same rows.
+of a block one site after the other. KL is the divergence from the best Gaussian of the same rows.
 """
 
 import jax

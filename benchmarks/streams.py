@@ -1,12 +1,12 @@
-"""One pass over real streams, every chunk predicted before it is learned; each run in a process of its own.
+"""One pass over real streams, every chunk predicted before it is learned; each run in its own process.
 
-Log loss by row: −log p(yₜ | y₁ … yₜ₋₁), a mean over all rows; by chunk: every chunk but the first,
-predicted by what was learned before it; the calibration error is of the same predictions. Rows/s are of
-learning alone, after the first chunk. Memory before learning (libraries and data) and at its highest.
-scikit-learn's SGD has its default penalty, and the best of four chosen in hindsight; river goes by row.
-Flights: departures in time order, 491 indicators, late by more than 15 minutes; kalvi with
-prior_scale=1. Texts: hashed words and pairs of words, log(1 + count), rows of norm 1; kalvi in float32
-with prior_scale=10, a low-rank precision.
+Log loss by row is the mean of −log p(yₜ | y₁ … yₜ₋₁) over all rows. Log loss by chunk covers every
+chunk but the first, predicted by what was learned before it; the calibration error is that of the same
+predictions. Rows/s are those of learning only, after the first chunk. Memory is given before learning
+(libraries and data) and at its highest. scikit-learn's SGD has its default penalty, and the best of
+four in hindsight; river takes single rows. Flights: departures in time order, 491 indicators, late by
+more than 15 minutes; kalvi with prior_scale=1. Texts: hashed words and pairs of words, log(1 + count),
+rows of norm 1; kalvi in float32 with prior_scale=10 and a low-rank precision.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""`kalvi fit` on flights in time order, as Parquet and as CSV, in a process of its own.
+"""`kalvi fit` on flights in time order, as Parquet and as CSV, in its own process.
 
-Seconds, rows a second and the largest resident memory of the command, and its progressive log loss beside
-that of `LogisticRegression.partial_fit` on rows that pandas made (the first 10,000 give the units).
+Seconds, rows a second and the largest resident memory of the command, and its progressive log loss,
+compared with `LogisticRegression.partial_fit` on rows made by pandas (the first 10,000 give the units).
 """
 
 import json
