@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from kalvi.cli.console import loading, refusing
 from kalvi.cli.options import (
@@ -24,6 +25,10 @@ from kalvi.cli.options import (
 )
 from kalvi.cli.outputs import check_model_path, check_new_model_path, default_out, require
 from kalvi.readers import files, formats
+
+BESIDE_LIKE = {"data", "target", "like", "out", "force", "form", "keep_rows", "diagnose"}
+BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
+"""What may be given beside --like."""
 
 
 @click.command()
@@ -218,9 +223,9 @@ def _begin_like(like: Path, data: tuple[str, ...], options: dict[str, Any]) -> t
     """Open the source, and begin a model with the columns, units and settings of another."""
     with loading():
         from kalvi.tabular import learn
-        from kalvi.tabular.supervised import SupervisedModel
+        from kalvi.tabular.linear import LinearModel
     pattern = learn.load_model(like)
-    if not isinstance(pattern, SupervisedModel) or not pattern.merges():
+    if not isinstance(pattern, LinearModel) or not pattern.record.rows:
         raise ValueError(f"{like} is a {pattern.model} model; --like takes linear models only.")
     _check_like(pattern.target.name, like, options)
     fresh = pattern.fresh(keep_rows=options["keep_rows"], diagnose=options["diagnose"])
@@ -235,23 +240,12 @@ def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
     types, dropped = sources.column_words(
         options["columns"], options["as"], options["category"], options["number"]
     )
-    taken = (
-        "target",
-        "model",
-        "features",
-        "weight",
-        "time",
-        "missing",
-        "skip_unlabelled",
-        "hash_bits",
-    )
-    taken += ("max_width", "keep_rows", "diagnose")
-    choices = Choices(
-        **{name: options[name] for name in taken},
-        drop=(*options["drop"], *dropped),
-        classes=tuple(options["classes"].split(",")) if options["classes"] else (),
-        parameters=_parameters(options),
-    )
+    own = {
+        "drop": (*options["drop"], *dropped),
+        "classes": tuple(options["classes"].split(",")) if options["classes"] else (),
+        "parameters": _parameters(options),
+    }
+    choices = Choices(**{name: (options | own)[name] for name in Choices._fields})
     source = sources.open_source(data, choices, options["form"], types)
     return source, table_kinds.new_model(source, choices)
 
@@ -260,25 +254,11 @@ def _check_like(target: str, like: Path, options: dict[str, Any]) -> None:
     """Refuse options that --like decides."""
     if options["target"] != target:
         raise ValueError(f"{like} is of the target '{target}'; got --target {options['target']}.")
-    decided = (
-        "model",
-        "rank",
-        "features",
-        "drop",
-        "category",
-        "number",
-        "as",
-        "columns",
-        "weight",
-        "time",
-        "classes",
-    )
-    given = [
-        name for name in (*decided, "hash_bits", "settings") if options[name] not in (None, ())
-    ]
-    given += ["missing"] * (options["missing"] != "error") + ["one_pass"] * options["one_pass"]
-    if given:
-        raise ValueError(f"--like decides --{given[0].replace('_', '-')} too; leave it out.")
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name not in BESIDE_LIKE:
+            raise ValueError(f"--like decides {option.opts[0]} too; leave it out.")
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:

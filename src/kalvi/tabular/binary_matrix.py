@@ -87,12 +87,6 @@ class MatrixModel(TableModel, MatrixFields):
         factors = counted(self.estimator.n_factors_, "factor")
         return f"<kalvi binary matrix: {factors} of a {shape}, {self.observed:,} entries observed>"
 
-    def streams(self) -> bool:
-        return False
-
-    def merges(self) -> bool:
-        return False
-
     def open_to_predict(
         self, data: tuple[str, ...] | pa.Table, how: PredictOptions = DEFAULTS
     ) -> Source | None:

@@ -25,7 +25,7 @@ from kalvi.streams import run
 from kalvi.tabular import integrity
 from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.predictions import RowPredictions, Unseen
-from kalvi.tabular.progressive import block_size, padded, scored_rows
+from kalvi.tabular.progressive import padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.rows import Rows, check_columns
 from kalvi.tabular.summary import curve_summary, file_names
@@ -37,8 +37,6 @@ LISTED = 200
 """The most columns that are listed for each factor."""
 QUANTILES = (0.001, 0.01, 0.05, 0.5)
 """Quantiles of the log densities of the sample, to tell which rows are outliers."""
-FIRST_ROWS = 64
-"""The number of rows that are learned before any is scored."""
 LARGEST = 1e100
 """Larger numbers are refused if they are not standardised, because their squares might overflow."""
 
@@ -85,6 +83,8 @@ class FactorModel(RowModel, FactorFields):
     """A factor analysis of the columns of numbers of a table."""
 
     __slots__ = ()
+
+    first_rows = 64
 
     @classmethod
     def begin(cls, source: Source, choices: FactorChoices) -> "FactorModel":
@@ -140,9 +140,6 @@ class FactorModel(RowModel, FactorFields):
     def revisits(self, n_rows: int) -> bool:
         return False
 
-    def merges(self) -> bool:
-        return False
-
     def columns(self) -> tuple[str, ...]:
         return self.encoder.columns()
 
@@ -163,20 +160,18 @@ class FactorModel(RowModel, FactorFields):
         encoded = self.encoder.encode(table, locate, learn=False)
         return self._numbers(encoded.x, self.encoder, table, locate), {}
 
-    def learned(self, rows: Rows, start: int) -> "FactorModel":
-        """The model after a piece of the stream; each block is scored before it is learned."""
-        record, first, n = self.record, 0, len(rows.x)
-        while first < n:
-            size = block_size(record.rows, FIRST_ROWS, n - first)
-            record = self._score_block(record, rows.x[first : first + size])
-            self.estimator.partial_fit(rows.x[first : first + size])
-            record = record._replace(rows=record.rows + size, weight=record.weight + size)
-            first += size
-        sample = record.sample.add((rows.x, rows.y, rows.weight), start)
-        return self._replace(encoder=rows.encoder, record=record._replace(sample=sample))
+    def learned_block(self, rows: Rows) -> "FactorModel":
+        """The model after a block of rows, which is scored before it is learned."""
+        record, n = self._score_block(rows.x), len(rows.x)
+        self.estimator.partial_fit(rows.x)
+        return self._replace(record=record._replace(rows=record.rows + n, weight=record.weight + n))
 
-    def _score_block(self, record: Record, x: np.ndarray) -> Record:
+    def samples(self) -> bool:
+        return True
+
+    def _score_block(self, x: np.ndarray) -> Record:
         """The record with the log densities of rows that have not been learned yet."""
+        record = self.record
         which = scored_rows(record.rows, np.ones(len(x)), x.shape[1])
         if not len(which):
             return record

@@ -9,12 +9,8 @@ from kalvi.estimators.gaussian_process import GaussianProcessClassifier, Gaussia
 from kalvi.evaluation import intervals
 from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.nonlinear import NonlinearModel
-from kalvi.tabular.record import LEVELS
 from kalvi.tabular.rows import dense
-from kalvi.tabular.target_predictions import Prediction
-
-FIRST_ROWS = 16
-"""With fewer rows, no scores are expected."""
+from kalvi.tabular.target_predictions import Prediction, normal_prediction
 
 
 class GaussianProcessModel(NonlinearModel):
@@ -23,6 +19,7 @@ class GaussianProcessModel(NonlinearModel):
     __slots__ = ()
 
     MODEL = "gp"
+    first_rows = 16  # with fewer, no scores are expected
 
     @classmethod
     def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
@@ -32,9 +29,6 @@ class GaussianProcessModel(NonlinearModel):
 
     def streams(self) -> bool:
         return False
-
-    def first_rows(self) -> int:
-        return FIRST_ROWS
 
     def prediction(self, x: Any) -> Prediction:
         x = dense(x)
@@ -48,12 +42,7 @@ class GaussianProcessModel(NonlinearModel):
                 return intervals.probability(mean, std, level)
 
             return Prediction(p, spread)
-        mean, std = self.estimator.predict(x, return_std=True)
-        return Prediction(
-            mean,
-            lambda level: intervals.normal(mean, std, level),
-            lambda y: intervals.normal_holds(y, mean, std, LEVELS),
-        )
+        return normal_prediction(self.target, *self.estimator.predict(x, return_std=True))
 
     def shape(self) -> dict[str, Any]:
         """The kernel and hyperparameters of each latent function, and the bound on the evidence."""

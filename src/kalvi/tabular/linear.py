@@ -16,12 +16,10 @@ from kalvi.tabular.choices import check_numeric, labels_of, new_estimator
 from kalvi.tabular.record import LEVELS
 from kalvi.tabular.rows import Rows, joined
 from kalvi.tabular.supervised import SupervisedModel
-from kalvi.tabular.target_predictions import Prediction
+from kalvi.tabular.target_predictions import Prediction, normal_prediction
 
 FULL_COVARIANCE, LOW_RANK = 700, 20
 """Unless the user gives a rank: the most features of a full covariance, and the rank beyond."""
-FIRST_ROWS = 16
-"""The number of rows that are learned before any is scored."""
 MOST_FULL = 2048
 """The most features to which new levels may widen a full covariance that the user did not ask for."""
 
@@ -31,22 +29,15 @@ class LinearModel(SupervisedModel):
 
     __slots__ = ()
 
+    widens = True
+    first_rows = 16
+
     @abstractmethod
     def effects_of(self) -> str:
         """What coefficients add to, such as "the log odds of yes"."""
 
-    @classmethod
-    def widens(cls) -> bool:
-        return True
-
     def streams(self) -> bool:
         return True
-
-    def first_rows(self) -> int:
-        return FIRST_ROWS
-
-    def merges(self) -> bool:
-        return self.record.rows > 0
 
     def widen(self, width: int) -> None:
         """Make room for new levels, unless that makes a full covariance, not asked for, too large."""
@@ -152,13 +143,7 @@ class LinearRegressionModel(LinearModel):
         return new_estimator(LinearRegression, _ranked(width, parameters))
 
     def prediction(self, x: Any) -> Prediction:
-        mean, std = self.estimator.predict(x, return_std=True)
-        restored = self.target.in_original_units(mean)
-        return Prediction(
-            restored,
-            lambda level: intervals.normal(restored, self.target_scale() * std, level),
-            lambda y: intervals.normal_holds(y, mean, std, LEVELS),
-        )
+        return normal_prediction(self.target, *self.estimator.predict(x, return_std=True))
 
     def effects_of(self) -> str:
         return f"the mean of {self.target.name}"

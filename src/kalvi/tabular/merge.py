@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from kalvi.estimators.linear.shards import merge_models
+from kalvi.tabular.linear import LinearModel
 from kalvi.tabular.provenance import check_apart
 from kalvi.tabular.record import Checks, Curve, Record, Sample
-from kalvi.tabular.supervised import SupervisedModel
 from kalvi.tabular.table_model import TableModel
 
 
 def merge_table_models(
     held: Sequence[TableModel], names: Sequence[str], *, again: bool = False
-) -> SupervisedModel:
+) -> LinearModel:
     """One model of all rows; files that two of the models have learned are refused unless `again`."""
     models = [_mergeable(model, name) for model, name in zip(held, names, strict=True)]
     first = models[0]
@@ -36,13 +36,13 @@ def merge_table_models(
     return first._replace(encoder=encoder, estimator=estimator, record=record)
 
 
-def _mergeable(model: TableModel, name: str) -> SupervisedModel:
-    if not isinstance(model, SupervisedModel) or not model.merges():
+def _mergeable(model: TableModel, name: str) -> LinearModel:
+    if not isinstance(model, LinearModel) or not model.record.rows:
         raise ValueError(f"{name} cannot be merged: only logistic, linear and poisson models can.")
     return model
 
 
-def _check_alike(first: SupervisedModel, model: SupervisedModel, one: str, name: str) -> None:
+def _check_alike(first: LinearModel, model: LinearModel, one: str, name: str) -> None:
     """Refuse models that differ in their columns or units."""
     same = (
         model.model == first.model

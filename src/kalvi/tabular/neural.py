@@ -10,12 +10,8 @@ from kalvi.evaluation import intervals
 from kalvi.evaluation.intervals import Spread
 from kalvi.tabular.choices import new_estimator
 from kalvi.tabular.nonlinear import NonlinearModel
-from kalvi.tabular.record import LEVELS
 from kalvi.tabular.rows import dense
-from kalvi.tabular.target_predictions import Prediction
-
-FIRST_ROWS = 256
-"""The number of rows that are learned before any is scored: a network takes its scales from them."""
+from kalvi.tabular.target_predictions import Prediction, normal_prediction
 
 
 class NeuralModel(NonlinearModel):
@@ -24,6 +20,7 @@ class NeuralModel(NonlinearModel):
     __slots__ = ()
 
     MODEL = "neural"
+    first_rows = 256  # from which a network takes its scales
 
     @classmethod
     def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
@@ -33,19 +30,11 @@ class NeuralModel(NonlinearModel):
     def streams(self) -> bool:
         return self.choices.parameters.get("method", "lrvga") == "lrvga"
 
-    def first_rows(self) -> int:
-        return FIRST_ROWS
-
     def prediction(self, x: Any) -> Prediction:
         mean, epistemic, aleatoric = self.estimator.predict_parts(dense(x))
         if isinstance(self.target, Classes):
             return Prediction(mean, lambda level: _within_0_and_1(mean, np.sqrt(epistemic), level))
-        std = np.sqrt(epistemic + aleatoric)
-        return Prediction(
-            mean,
-            lambda level: intervals.normal(mean, std, level),
-            lambda y: intervals.normal_holds(y, mean, std, LEVELS),
-        )
+        return normal_prediction(self.target, mean, np.sqrt(epistemic + aleatoric))
 
     def shape(self) -> dict[str, Any]:
         """The layers, the method that found the posterior, and the number of parameters."""

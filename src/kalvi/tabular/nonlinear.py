@@ -18,6 +18,8 @@ class NonlinearModel(SupervisedModel):
 
     __slots__ = ()
 
+    widens = False
+
     @abstractmethod
     def shape(self) -> dict[str, Any]:
         """A description of the fitted estimator, as plain JSON."""
@@ -26,15 +28,8 @@ class NonlinearModel(SupervisedModel):
     def choose_target(cls, name: str, column: pa.ChunkedArray, classes: tuple[str, ...]) -> Target:
         return any_target(name, column, classes)
 
-    @classmethod
-    def widens(cls) -> bool:
-        return False
-
     def widen(self, width: int) -> None:
         raise TypeError(f"the rows of a model of {self.model} have a fixed width")
-
-    def merges(self) -> bool:
-        return False
 
     def revisits(self, n_rows: int) -> bool:
         return False

@@ -58,13 +58,7 @@ class ClassScores(NamedTuple):
 
     def join(self, other: "ClassScores") -> "ClassScores":
         """The sums over the rows of both."""
-        return ClassScores(
-            self.seen + other.seen,
-            self.correct + other.correct,
-            self.brier + other.brier,
-            self.loss + other.loss,
-            self.ranks + other.ranks,
-        )
+        return ClassScores(*(a + b for a, b in zip(self, other, strict=True)))
 
     def rows(self) -> int:
         """How many predictions there were."""

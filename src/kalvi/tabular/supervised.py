@@ -20,7 +20,7 @@ from kalvi.readers.source import Source
 from kalvi.tabular import effects, integrity
 from kalvi.tabular.choices import Choices
 from kalvi.tabular.predictions import RowPredictions, Unseen
-from kalvi.tabular.progressive import block_size, padded, scored_rows
+from kalvi.tabular.progressive import padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.text import NAMES
 from kalvi.tabular.rows import Rows, check_columns, dense, times, weights
@@ -69,6 +69,8 @@ class SupervisedModel(RowModel, SupervisedFields):
 
     MODEL: ClassVar[str]
     """The name of this kind of model in commands."""
+    widens: ClassVar[bool]
+    """Whether new levels may add features; if so, rows may be sparse."""
 
     @classmethod
     @abstractmethod
@@ -79,15 +81,6 @@ class SupervisedModel(RowModel, SupervisedFields):
     @abstractmethod
     def new_estimator(cls, target: Target, width: int, parameters: dict[str, Any]) -> Any:
         """An estimator that has not learned any rows."""
-
-    @classmethod
-    @abstractmethod
-    def widens(cls) -> bool:
-        """Whether new levels may add features; if so, rows may be sparse."""
-
-    @abstractmethod
-    def first_rows(self) -> int:
-        """The number of rows of a stream that are learned before any is predicted."""
 
     @abstractmethod
     def widen(self, width: int) -> None:
@@ -120,7 +113,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         target = cls.choose_target(choices.target, sample[choices.target], choices.classes)
         taken = {choices.target, *choices.beside()}
         kinds = kinds_of(sample.schema, choices.features, choices.drop, taken)
-        settings = choices.encoder_settings(widens=cls.widens())
+        settings = choices.encoder_settings(widens=cls.widens)
         encoder = Encoder.begin(kinds, sample, settings, lambda i: f"{source.name}, row {i + 1}")
         estimator = cls.new_estimator(target, encoder.width, choices.parameters)
         begun = cls(cls.MODEL, choices, target, encoder, estimator, Record.none())
@@ -170,21 +163,6 @@ class SupervisedModel(RowModel, SupervisedFields):
         x, _, unseen = self.encoder.encode(table, locate, learn=False)
         return x, unseen
 
-    def learned(self, rows: Rows, start: int) -> "SupervisedModel":
-        """The model after a piece of the stream; each block is predicted before it is learned."""
-        if self.has_begun() and rows.x.shape[1] > self.estimator.n_features_in_:
-            self.widen(rows.x.shape[1])
-        model, first, n = self, 0, len(rows.y)
-        while first < n:
-            size = block_size(model.record.rows, self.first_rows(), n - first)
-            model = model._learned_block(rows.part(first, first + size))
-            first += size
-        record = model.record
-        if self._samples():
-            sample = record.sample.add((rows.x, rows.y, rows.weight), start)
-            record = record._replace(sample=sample)
-        return model._replace(encoder=rows.encoder, record=record)
-
     def finished(self) -> "SupervisedModel":
         """The model at the end of a run: with a diagnosis if asked for, without rows unless to be kept."""
         found = self.diagnosed() if self.choices.diagnose else None
@@ -212,8 +190,10 @@ class SupervisedModel(RowModel, SupervisedFields):
         zero, one = self.target.in_original_units(np.array([0.0, 1.0]))
         return float(one - zero)
 
-    def _learned_block(self, rows: Rows) -> "SupervisedModel":
+    def learned_block(self, rows: Rows) -> "SupervisedModel":
         """The model after a block of rows, which is predicted first; adds a point to the learning curve."""
+        if self.has_begun() and rows.x.shape[1] > self.estimator.n_features_in_:
+            self.widen(rows.x.shape[1])
         if not np.any(rows.weight > 0):
             return self
         record = self._score_block(rows) if self.has_begun() else self.record
@@ -230,7 +210,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         extra: dict[str, Any] = {}
         if isinstance(self.target, Classes):
             extra["classes"] = np.arange(len(self.target.labels))
-        x = rows.x if self.widens() else dense(rows.x)
+        x = rows.x if self.widens else dense(rows.x)
         x, y, weight = padded(x, rows.y, rows.weight)
         if rows.time is not None:
             extra["time"] = np.pad(rows.time, (0, len(y) - len(rows.time)), mode="edge")
@@ -261,8 +241,8 @@ class SupervisedModel(RowModel, SupervisedFields):
         examples = make_examples(self.prediction, rows, which, self.target, columns)
         return record._replace(examples=examples)
 
-    def _samples(self) -> bool:
-        """Whether a sample of the rows is drawn for the diagnosis."""
+    def samples(self) -> bool:
+        """Whether a sample of the rows is drawn, which is for the diagnosis."""
         return (self.choices.keep_rows or self.choices.diagnose) and self.has_diagnosis()
 
     def _completed(self, table: pa.Table, locate: RowLocator) -> pa.Table:
@@ -352,7 +332,7 @@ class SupervisedModel(RowModel, SupervisedFields):
             "log_loss": None if not evidence else -evidence / record.weight,
             "noise_scale": None if noise is None else float(noise) * self.target_scale(),
             "settings": self.choices.stated(),
-            "scores_absent": scores_absent(record, self.encoder, self.first_rows()),
+            "scores_absent": scores_absent(record, self.encoder, self.first_rows),
             "diagnosis": diagnosis,
             **WITHOUT_COEFFICIENTS,
             **self.specifics(),
@@ -369,7 +349,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         yield "the target", choices.target == self.target.name
         yield from integrity.target_rules(self.target)
         yield "the hash", integrity.few_bits(choices.hash_bits)  # of which the width is a power
-        settings = choices.encoder_settings(widens=self.widens())
+        settings = choices.encoder_settings(widens=self.widens)
         yield "the settings", encoder.settings == settings
         yield from integrity.encoder_rules(encoder)
         yield from integrity.notation_rules(self.notation, self.columns())

@@ -8,7 +8,7 @@ can be saved, and is never changed: a method that learns returns a new one.
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from kalvi.tabular.predictions import (
     check_kept,
     join_columns,
 )
+from kalvi.tabular.progressive import block_size
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers import Summary
 from kalvi.tabular.rows import Rows
@@ -49,14 +50,6 @@ class TableModel(ABC):
     model: str  # the name of its kind: "logistic", "factor", ...
     run: str  # the identifier of the run that made it
     _replace: Callable[..., Any]
-
-    @abstractmethod
-    def streams(self) -> bool:
-        """Whether rows are learned as they are read, not all together."""
-
-    @abstractmethod
-    def merges(self) -> bool:
-        """Whether models of shards of the data can be merged."""
 
     @abstractmethod
     def open_to_predict(
@@ -94,14 +87,23 @@ class RowModel(TableModel):
     estimator: Any
     record: Record
     notation: dict[str, str]  # by column, how entries are written, if not in the plain way
+    first_rows: ClassVar[int]  # how many rows of a stream are learned before any is predicted
+
+    @abstractmethod
+    def streams(self) -> bool:
+        """Whether rows are learned as they are read, not all together."""
 
     @abstractmethod
     def read(self, table: pa.Table, locate: RowLocator, encoder: Encoder) -> Rows:
         """A piece of the stream as numbers; an invalid entry is refused, and the error says where it is."""
 
     @abstractmethod
-    def learned(self, rows: Rows, start: int) -> "RowModel":
-        """The model after a piece that comes after `start` rows of the stream."""
+    def learned_block(self, rows: Rows) -> "RowModel":
+        """The model after a few rows, which are predicted before they are learned."""
+
+    @abstractmethod
+    def samples(self) -> bool:
+        """Whether a sample of the rows is drawn."""
 
     @abstractmethod
     def revisits(self, n_rows: int) -> bool:
@@ -138,6 +140,19 @@ class RowModel(TableModel):
     @abstractmethod
     def predicted(self, table: pa.Table, locate: RowLocator, level: float) -> RowPredictions:
         """Predictions of some rows."""
+
+    def learned(self, rows: Rows, start: int) -> "RowModel":
+        """The model after a piece that comes after `start` rows of the stream, block by block."""
+        model, first, n = self, 0, len(rows.y)
+        while first < n:
+            size = block_size(model.record.rows, self.first_rows, n - first)
+            model = model.learned_block(rows.part(first, first + size))
+            first += size
+        record = model.record
+        if self.samples():
+            sample = record.sample.add((rows.x, rows.y, rows.weight), start)
+            record = record._replace(sample=sample)
+        return model._replace(encoder=rows.encoder, record=record)
 
     def column_types(self) -> dict[str, str]:
         """The types and notations with which other files are read, as in `readers.notation`."""

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from kalvi.columns.targets import Classes, Target, label
-from kalvi.evaluation import metrics
+from kalvi.evaluation import intervals, metrics
 from kalvi.evaluation.intervals import Spread
-from kalvi.tabular.record import EXAMPLES
+from kalvi.tabular.record import EXAMPLES, LEVELS
 from kalvi.tabular.rows import Rows
 
 LEVEL = 0.95
@@ -24,6 +24,18 @@ class Prediction(NamedTuple):
     """Computes standard deviations and central intervals of a level; None if there are none."""
     inside: Callable[[np.ndarray], np.ndarray] | None = None
     """For numbers, says whether the intervals contain y, with a column for each of `record.LEVELS`."""
+
+
+def normal_prediction(target: Target, mean: np.ndarray, std: np.ndarray) -> Prediction:
+    """Predictions of numbers by normal laws, given in the units in which the target is learned."""
+    restored = target.in_original_units(mean)
+    zero, one = target.in_original_units(np.array([0.0, 1.0]))
+    scale = float(one - zero)
+    return Prediction(
+        restored,
+        lambda level: intervals.normal(restored, scale * std, level),
+        lambda y: intervals.normal_holds(y, mean, std, LEVELS),
+    )
 
 
 def prediction_table(made: Prediction, target: Target, level: float) -> pa.Table:
