@@ -4,7 +4,7 @@
 
 import abc
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,10 @@ from kalvi.readers.errors import BadData, as_bad_data, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
-from kalvi.readers.reader import Reader, first_rows
+from kalvi.readers.reader import Reader, Tables, first_rows
 
+Batches = Iterator[tuple[int, pa.RecordBatch]]
+"""Record batches, each with the number of rows before it."""
 BATCH = 2**16
 """The number of rows that are read from Parquet at once."""
 
@@ -25,15 +27,23 @@ BATCH = 2**16
 class ColumnarReader(Reader):
     """Reads files that declare the types of their columns, or a table in memory (`TableInput`)."""
 
-    @abc.abstractmethod
-    def declared(self, source: Any) -> pa.Schema:
-        """The types that the file declares."""
+    schema: ClassVar[str] = "schema"
+    """The attribute of an opened file that has the types of its columns."""
 
     @abc.abstractmethod
-    def batches(
-        self, source: Any, columns: list[str], *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The record batches, each with the number of rows before it."""
+    def opened(self, source: Any, *, last: bool = False) -> Any:
+        """The file as pyarrow opens it; `last` says that a pipe is read for the last time."""
+
+    @abc.abstractmethod
+    def batches(self, source: Any, columns: list[str], *, skip: int, last: bool) -> Batches:
+        """The record batches; those within the first `skip` rows may be left out."""
+
+    def declared(self, source: Any) -> pa.Schema:
+        """The types that the file declares; refused unless each column has a name of its own."""
+        schema: pa.Schema = getattr(self.opened(source), self.schema)
+        with as_bad_data(source.name, "has columns whose names cannot be read"):
+            check_names(schema.names, source.name)
+        return schema
 
     def infer(self, inputs: Sequence[Any], options: ReadOptions) -> ColumnLayout:
         first = inputs[0]
@@ -76,9 +86,7 @@ class ColumnarReader(Reader):
                     return vector(lengths[0].as_py())
         return NUMBER
 
-    def parsed(
-        self, source: Any, layout: ColumnLayout, *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.Table]]:
+    def parsed(self, source: Any, layout: ColumnLayout, *, skip: int, last: bool) -> Tables:
         layout.check(self.declared(source).names, source.name)
         for start, batch in self.batches(source, layout.schema.names, skip=skip, last=last):
             yield start, pa.Table.from_batches([batch])
@@ -87,16 +95,17 @@ class ColumnarReader(Reader):
 class Parquet(ColumnarReader):
     """Parquet files."""
 
-    def declared(self, source: Input) -> pa.Schema:
-        return _check_schema(self._open(source).schema_arrow, source)
+    schema = "schema_arrow"
+
+    def opened(self, source: Input, *, last: bool = False) -> pq.ParquetFile:
+        with as_bad_data(source.name, "is not a whole Parquet file"):
+            return pq.ParquetFile(source.seekable(), buffer_size=2**20, pre_buffer=False)
 
     def n_rows(self, source: Input) -> int | None:
-        return self._open(source).metadata.num_rows
+        return self.opened(source).metadata.num_rows
 
-    def batches(
-        self, source: Input, columns: list[str], *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        file, start, groups = self._open(source), 0, []
+    def batches(self, source: Input, columns: list[str], *, skip: int, last: bool) -> Batches:
+        file, start, groups = self.opened(source), 0, []
         with as_bad_data(source.name, "is not a whole Parquet file"):
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         for i, size in enumerate(sizes):
@@ -105,54 +114,40 @@ class Parquet(ColumnarReader):
             else:
                 groups.append(i)
         parts = file.iter_batches(BATCH, row_groups=groups, columns=columns) if groups else iter(())
-        yield from _counted(parts, source, start, "is damaged")
-
-    def _open(self, source: Input) -> pq.ParquetFile:
-        with as_bad_data(source.name, "is not a whole Parquet file"):
-            return pq.ParquetFile(source.seekable(), buffer_size=2**20, pre_buffer=False)
+        return _counted(parts, source, start, "is damaged")
 
 
 class ArrowFile(ColumnarReader):
     """Arrow's random-access files, which are also the second version of Feather."""
 
-    def declared(self, source: Input) -> pa.Schema:
-        return _check_schema(self._open(source).schema, source)
+    def opened(self, source: Input, *, last: bool = False) -> Any:
+        with as_bad_data(source.name, "is not a whole Arrow file"):
+            return pa.ipc.open_file(source.seekable())
 
     def n_rows(self, source: Input) -> int | None:
-        self._open(source)
+        self.opened(source)
         with as_bad_data(source.name, "is not a whole Arrow file"):
             return pads.dataset(source.path, format="ipc").count_rows()
 
-    def batches(
-        self, source: Input, columns: list[str], *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        file = self._open(source)
-        parts = (file.get_batch(i) for i in range(file.num_record_batches))
-        return _counted((part.select(columns) for part in parts), source, 0, "is damaged")
-
-    def _open(self, source: Input) -> Any:
-        with as_bad_data(source.name, "is not a whole Arrow file"):
-            return pa.ipc.open_file(source.seekable())
+    def batches(self, source: Input, columns: list[str], *, skip: int, last: bool) -> Batches:
+        file = self.opened(source)
+        parts = (file.get_batch(i).select(columns) for i in range(file.num_record_batches))
+        return _counted(parts, source, 0, "is damaged")
 
 
 class ArrowStream(ColumnarReader):
     """Arrow's streams, which may be compressed."""
 
-    def declared(self, source: Input) -> pa.Schema:
-        return _check_schema(self._open(source).schema, source)
-
-    def batches(
-        self, source: Input, columns: list[str], *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        parts = (part.select(columns) for part in self._open(source, last=last))
-        return _counted(parts, source, 0, "is damaged or breaks off")
+    def opened(self, source: Input, *, last: bool = False) -> Any:
+        with as_bad_data(source.name, "is not an Arrow stream"):
+            return pa.ipc.open_stream(source.open(last=last))
 
     def n_rows(self, source: Input) -> int | None:
         return None
 
-    def _open(self, source: Input, *, last: bool = False) -> Any:
-        with as_bad_data(source.name, "is not an Arrow stream"):
-            return pa.ipc.open_stream(source.open(last=last))
+    def batches(self, source: Input, columns: list[str], *, skip: int, last: bool) -> Batches:
+        parts = (part.select(columns) for part in self.opened(source, last=last))
+        return _counted(parts, source, 0, "is damaged or breaks off")
 
 
 class TableInput:
@@ -185,15 +180,13 @@ class TableInput:
 class TableReader(ColumnarReader):
     """Reads a `TableInput`."""
 
-    def declared(self, source: Any) -> pa.Schema:
-        return _check_schema(source.table.schema, source)
+    def opened(self, source: Any, *, last: bool = False) -> pa.Table:
+        return source.table
 
     def n_rows(self, source: Any) -> int | None:
         return source.table.num_rows
 
-    def batches(
-        self, source: Any, columns: list[str], *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def batches(self, source: Any, columns: list[str], *, skip: int, last: bool) -> Batches:
         start = skip
         for batch in source.table.select(columns)[skip:].to_batches(BATCH):
             yield start, batch
@@ -205,20 +198,11 @@ def _lacks_width(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) and kind.value_type == NUMBER
 
 
-def _check_schema(schema: pa.Schema, source: Any) -> pa.Schema:
-    """The schema; refused unless each column has a name of its own."""
-    with as_bad_data(source.name, "has columns whose names cannot be read"):
-        check_names(schema.names, source.name)
-    return schema
-
-
-def _counted(
-    batches: Iterator[pa.RecordBatch], source: Input, start: int, what: str
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _counted(parts: Iterator[pa.RecordBatch], source: Input, start: int, what: str) -> Batches:
     """Validate the batches, and count the rows before each."""
     while True:
         with as_bad_data(f"{source.name}, after row {start:,}", what):
-            batch = next(batches, None)
+            batch = next(parts, None)
             if batch is not None:
                 batch.validate(full=True)
         if batch is None:

@@ -6,7 +6,7 @@ the exact row, at no cost if there is none. A quoted field may contain line ends
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.notation import FALSE, SPELLINGS, TRUE
 from kalvi.readers.quotes import Lexer, has_leading_zeros
-from kalvi.readers.reader import Reader, first_rows
+from kalvi.readers.reader import Reader, Tables, first_rows
 from kalvi.readers.text_blocks import Blocks, check_text, in_arrows_memory
 
 MOST_COLUMNS = 100_000
@@ -49,9 +49,7 @@ class Delimited(Reader):
         text = {name: sample.column(name) for name in names}
         return infer_layout(layout.schema, text, options, inputs[0].name)
 
-    def parsed(
-        self, source: Input, layout: ColumnLayout, *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.Table]]:
+    def parsed(self, source: Input, layout: ColumnLayout, *, skip: int, last: bool) -> Tables:
         return _Body(source, self._delimiter, last=last).tables(layout)
 
     def n_rows(self, source: Input) -> int | None:
@@ -120,8 +118,8 @@ class _Body:
         csv.field_size_limit(max(len(row) + 1, csv.field_size_limit()))
         return next(csv.reader(text, delimiter=self._lexer.delimiter), [])
 
-    def tables(self, layout: ColumnLayout) -> Iterator[tuple[int, pa.Table]]:
-        """Tables with the types of the layout, or text, each with the number of rows before it."""
+    def tables(self, layout: ColumnLayout) -> Tables:
+        """Tables with the types of the layout, or text."""
         layout.check(self.names, self._source.name)
         whole = {name for name, column in layout.columns.items() if column.whole}
         options = _Options(self.names, layout.parse_types(), self._lexer.delimiter, whole)

@@ -10,7 +10,7 @@ import abc
 import math
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from kalvi.readers.errors import BadData, as_bad_data, shorten
 from kalvi.readers.inference import infer_layout
 from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
-from kalvi.readers.reader import Reader
+from kalvi.readers.reader import Reader, Tables
 from kalvi.readers.text_blocks import BLOCK
 
 SPARSE_PARTS = frozenset({"data", "indices", "indptr", "shape", "format"})
@@ -58,9 +58,7 @@ class Npz(Reader):
         with _Archive(source) as archive:
             return archive.n_rows
 
-    def parsed(
-        self, source: Input, layout: ColumnLayout, *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.Table]]:
+    def parsed(self, source: Input, layout: ColumnLayout, *, skip: int, last: bool) -> Tables:
         with _Archive(source) as archive:
             layout.check(list(archive.columns), source.name)
             columns = {name: archive.columns[name] for name in layout.schema.names}

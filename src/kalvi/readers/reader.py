@@ -11,6 +11,8 @@ from kalvi.readers.inputs import Input
 from kalvi.readers.layout import ColumnLayout, ReadOptions
 from kalvi.readers.text_blocks import line_blocks
 
+Tables = Iterator[tuple[int, pa.Table]]
+"""Tables, each with the number of rows before it."""
 SAMPLE_BYTES = 2**26
 """The approximate size limit of a sample in bytes, however many rows were asked for."""
 
@@ -23,10 +25,8 @@ class Reader(abc.ABC):
         """Infer the columns of files that are read one after the other from their first rows."""
 
     @abc.abstractmethod
-    def parsed(
-        self, source: Any, layout: ColumnLayout, *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """Tables with the types of the file, each with the number of rows before it.
+    def parsed(self, source: Any, layout: ColumnLayout, *, skip: int, last: bool) -> Tables:
+        """Tables with the types of the file.
 
         A table that ends within the first `skip` rows may be left out. `last` says that a pipe is read for
         the last time.
@@ -38,8 +38,8 @@ class Reader(abc.ABC):
 
     def tables(
         self, source: Any, layout: ColumnLayout, *, skip: int = 0, last: bool = False
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """Tables with the types of the layout, each with the number of rows before it."""
+    ) -> Tables:
+        """Tables with the types of the layout."""
         for start, table in self.parsed(source, layout, skip=skip, last=last):
             if table.num_rows:
                 where = lambda i, s=start: name_row(source.name, s + i + 1)  # noqa: E731
@@ -54,9 +54,7 @@ class LineReader(Reader):
     def parse(self, block: bytes, layout: ColumnLayout, name: str, start: int) -> pa.Table:
         """The table of a block of lines, which comes after `start` rows of the file `name`."""
 
-    def parsed(
-        self, source: Input, layout: ColumnLayout, *, skip: int, last: bool
-    ) -> Iterator[tuple[int, pa.Table]]:
+    def parsed(self, source: Input, layout: ColumnLayout, *, skip: int, last: bool) -> Tables:
         start = 0
         for block in line_blocks(source, last=last):
             table = self.parse(block, layout, source.name, start)
