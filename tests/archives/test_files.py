@@ -359,7 +359,7 @@ STRUCTURES = {
         "kalvi.estimators.linear.estimator:LinearEstimator",
         {"rank": 1},
     ],
-    "a private class": ["record", "kalvi.rules.rvga:_Block", {}],
+    "a private class": ["record", "kalvi.numerics.projections:_FirstIterate", {}],
     "a class under another name": ["estimator", "kalvi.tabular.factor:FactorAnalysis", {}],
     "an error": ["module", "kalvi.readers.errors:BadData", {}],
     "an object of no kind": ["module", "kalvi.archives.unpacking:Unpacker", {}],

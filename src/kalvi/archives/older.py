@@ -74,6 +74,7 @@ CLASSES = {
     f"{ASCENTS}:Sums": f"{ASCENTS}:RowSums",
     f"{ASCENTS}:Visited": f"{ASCENTS}:EvaluatedGaussian",
     "kalvi.gaussians.dense:Diagonal": "kalvi.gaussians.diagonal:Diagonal",
+    "kalvi.gaussians.low_rank:LowRankCovariance": "kalvi.gaussians.low_rank_covariance:LowRankCovariance",
     "kalvi.likelihoods.implicit:Expected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.implicit:Site": "kalvi.likelihoods.sites:Site",
     "kalvi.likelihoods.vector:VectorExpected": "kalvi.likelihoods.sites:Expected",

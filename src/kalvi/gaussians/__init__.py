@@ -17,7 +17,8 @@ symmetric and positive, and variances of predictors are sums of squares.
 from kalvi.gaussians.base import Gaussian, Updatable, View
 from kalvi.gaussians.dense import Dense
 from kalvi.gaussians.diagonal import Diagonal
-from kalvi.gaussians.low_rank import LowRankCovariance, LowRankPrecision
+from kalvi.gaussians.low_rank import LowRankPrecision
+from kalvi.gaussians.low_rank_covariance import LowRankCovariance
 
 __all__ = [
     "Dense",

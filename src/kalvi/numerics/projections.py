@@ -45,6 +45,15 @@ from jaxtyping import Array, Bool, Float
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.platforms import platform
+from kalvi.numerics.projection_steps import (
+    EMStep,
+    EMSums,
+    Scale,
+    TargetColumns,
+    em_step,
+    joseph,
+    target_columns,
+)
 
 LEAK = 1e-8
 """Rounded eigenvectors leak a share of eps² λ of the strongest kept direction into ψ; if that is more than
@@ -55,7 +64,6 @@ dropped part of ψ is a difference of squares, which saves a product as large as
 
 Factor = Float[AnyArray, "d p"]
 Diag = Float[AnyArray, " d"]
-Scale = Float[Array, " b"] | Float[Array, "n c c"]  # √γ, or roots of n blocks of c rows
 
 
 def _fused(factor: Factor, x: Float[AnyArray, "b d"]) -> Any:
@@ -114,7 +122,7 @@ class _FirstIterate(NamedTuple):
     dropped: Float[Array, "q b"] | None
     by_difference: Bool[Array, ""]  # V is orthogonal: rowsum((Z Q)²) = rowsum(Z²) − rowsum(K²)
 
-    def iterate(self, z: "_TargetColumns", unscaled: Diag) -> tuple[Factor, Diag]:
+    def iterate(self, z: "TargetColumns", unscaled: Diag) -> tuple[Factor, Diag]:
         """W₁ and ψ₁ for a chunk."""
         if self.dropped is None:
             return z.times(self.kept) * jnp.sqrt(1 - self.shared)[None, :], unscaled
@@ -128,7 +136,7 @@ class _FirstIterate(NamedTuple):
         rest = jnp.where(self.by_difference, jnp.maximum(difference, 0), spared)
         return factor, z.diag + rest + leaked
 
-    def _kept(self, z: "_TargetColumns") -> tuple[Factor, Diag, Diag]:
+    def _kept(self, z: "TargetColumns") -> tuple[Factor, Diag, Diag]:
         """K √(1 − f), rowsum(Z²) − rowsum(K²) and rowsum(f K²)."""
         fused = _fused(z.factor, z.x)
         if fused and z.scale.ndim == 1:
@@ -139,52 +147,13 @@ class _FirstIterate(NamedTuple):
         return kept * jnp.sqrt(1 - self.shared)[None, :], difference, leaked
 
 
-class _EMStep(NamedTuple):
-    """The small matrices of one EM iteration."""
-
-    mix: Float[Array, "q p"]  # Y M⁻¹ Θ⁻¹
-    carry: Float[Array, "p p"]  # M⁻¹ Θ⁻¹
-    inverse: Float[Array, "p p"]  # M⁻¹
-    back: Float[Array, "p q"]  # M⁻¹ Yᵀ
-    spread: Float[Array, "p p"]  # M⁻¹ J M⁻¹ + M⁻¹
-
-
-class _TargetColumns(NamedTuple):
-    """A chunk of Z = [√α W, Xᵀ √γ] and of ψ₀; X is never transposed in memory."""
-
-    factor: Float[Array, "c p"]
-    x: Float[Array, "b c"]
-    scale: Scale  # √γ
-    diag: Float[Array, " c"]
-
-    def times(self, small: Float[Array, "q k"]) -> Float[Array, "c k"]:
-        p = self.factor.shape[1]
-        return self.factor @ small[:p] + self.x.T @ linalg.scale_blocks(self.scale, small[p:])
-
-    def squares(self) -> Float[Array, " c"]:
-        own = jnp.sum(self.factor**2, axis=1)
-        if self.scale.ndim == 1:
-            return own + linalg.times_vector(self.x.T**2, self.scale**2)
-        return own + jnp.sum(linalg.scale_blocks_transposed(self.scale, self.x) ** 2, axis=0)
-
-    def inner(self, u: Float[Array, "c k"]) -> Float[Array, "q k"]:
-        rows = linalg.scale_blocks_transposed(self.scale, linalg.wide_times(self.x, u))
-        return jnp.concatenate([linalg.inner(self.factor, u), rows])
-
-
-def _target_columns(scale, keep, w, diag, x) -> _TargetColumns:
-    if keep is None:
-        return _TargetColumns(w, x, scale, diag)
-    return _TargetColumns(jnp.sqrt(keep) * w, x, scale, keep * diag)
-
-
 class Plan(NamedTuple):
     """A projection that can be applied to any rows of the factor and the diag."""
 
     scale: Scale
     keep: Float[Array, ""] | None
     start: _FirstIterate
-    done: tuple[_EMStep, ...] = ()
+    done: tuple[EMStep, ...] = ()
     diags: tuple[Diag, ...] = ()  # the diag from which each step started
 
     def rows(
@@ -195,14 +164,14 @@ class Plan(NamedTuple):
         diags: tuple[Float[Array, " c"], ...],
     ) -> tuple[Float[Array, "c p"], Float[Array, " c"]]:
         """The projected rows, from the same rows of the target and of `diags`."""
-        z = _target_columns(self.scale, self.keep, w, diag, x)
+        z = target_columns(self.scale, self.keep, w, diag, x)
         factor, first = self.start.iterate(z, diag)
         before = factor
         for step, present in zip(self.done, diags, strict=True):
             before = factor
             factor = z.times(step.mix) + linalg.scale_rows(z.diag / present, before @ step.carry)
         if self.done:
-            return factor, _joseph(z, self.done[-1], before, diags[-1], factor)
+            return factor, joseph(z, self.done[-1], before, diags[-1], factor)
         return factor, first
 
 
@@ -323,7 +292,7 @@ def _rounds_little(target: ProjectionTarget) -> Bool[Array, ""]:
     most = max(DIFFERENCE / float(jnp.finfo(target.diag.dtype).eps), 1 / 4)
 
     def visit(total, read, wide, _, fresh):
-        z = _target_columns(target.scale, target.keep, read[0], read[1], wide)
+        z = target_columns(target.scale, target.keep, read[0], read[1], wide)
         return total + jnp.sum(jnp.where(z.squares() > most * z.diag, fresh, 0)), ()
 
     none = jnp.zeros((), target.diag.dtype)
@@ -363,7 +332,7 @@ def _overlap(target: ProjectionTarget, start: _FirstIterate) -> Float[Array, "p 
 
     def visit(total, read, wide, _, fresh):
         w, diag = read
-        z = _target_columns(target.scale, target.keep, w, diag, wide)
+        z = target_columns(target.scale, target.keep, w, diag, wide)
         scaled = linalg.scale_rows(fresh / z.diag, z.times(dropped))
         return total + linalg.inner(z.times(start.kept), scaled), ()
 
@@ -372,50 +341,20 @@ def _overlap(target: ProjectionTarget, start: _FirstIterate) -> Float[Array, "p 
     return linalg.sweep(visit, empty, (target.factor, target.diag), target.x)[0]
 
 
-class _EMSums(NamedTuple):
-    own: Float[Array, "p p"]  # H
-    prior: Float[Array, "p p"]  # J
-    columns: Float[Array, "q p"]  # Y
-
-
 def _add_step(plan: Plan, target: ProjectionTarget) -> Plan:
     """The plan with one more EM iteration, whose sums take a sweep."""
 
     def visit(total, read, wide, _, fresh):
         w, diag, diags = read
-        z = _target_columns(plan.scale, plan.keep, w, diag, wide)
+        z = target_columns(plan.scale, plan.keep, w, diag, wide)
         factor, present = plan.rows(w, diag, wide, diags)
         u = linalg.scale_rows(fresh / present, factor)
         prior = linalg.inner(u, linalg.scale_rows(z.diag, u))
-        sums = _EMSums(linalg.inner(factor, u), prior, z.inner(u))
+        sums = EMSums(linalg.inner(factor, u), prior, z.inner(u))
         return jax.tree.map(jnp.add, total, sums), present
 
     q, p = plan.start.kept.shape
-    empty = _EMSums(*(jnp.zeros((n, p), target.diag.dtype) for n in (p, p, q)))
+    empty = EMSums(*(jnp.zeros((n, p), target.diag.dtype) for n in (p, p, q)))
     read = (target.factor, target.diag, plan.diags)
     sums, present = linalg.sweep(visit, empty, read, target.x, jnp.zeros_like(target.diag))
-    return plan._replace(done=(*plan.done, _em_step(sums)), diags=(*plan.diags, present))
-
-
-def _joseph(z: _TargetColumns, step: _EMStep, before, diag, factor) -> Float[Array, " c"]:
-    """The ψ that belongs to the new factor, at least as large as in exact arithmetic."""
-    p = z.factor.shape[1]
-    residual = jnp.sum((z.factor - factor @ step.back[:, :p]) ** 2, axis=1)
-    rows = linalg.scale_blocks_transposed(z.scale, z.x)
-    residual += jnp.sum((rows.T - factor @ step.back[:, p:]) ** 2, axis=1)
-    shared = jnp.sum(factor * (before @ step.inverse), axis=1) / diag
-    spread = jnp.sum(factor * (factor @ step.spread), axis=1)
-    least = z.diag * diag / (z.diag + diag)
-    return jnp.maximum(residual + z.diag * (1 - 2 * shared) + spread, least)
-
-
-def _em_step(sums: _EMSums) -> _EMStep:
-    """M, Θ and their products."""
-    identity = linalg.identity_like(sums.own)
-    root = linalg.steady_cholesky(identity + sums.own)
-    inverse, back = linalg.cho_solve(root, identity), linalg.cho_solve(root, sums.columns.T)
-    inverse = (inverse + inverse.T) / 2
-    spread = inverse @ sums.prior @ inverse + inverse
-    spread = (spread + spread.T) / 2
-    carry = linalg.cho_solve(linalg.steady_cholesky(back @ back.T + spread), inverse).T
-    return _EMStep(sums.columns @ carry, carry, inverse, back, spread)
+    return plan._replace(done=(*plan.done, em_step(sums)), diags=(*plan.diags, present))

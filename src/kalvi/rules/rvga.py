@@ -41,7 +41,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from kalvi.gaussians import Updatable, View
+from kalvi.gaussians import Updatable
 from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
@@ -50,13 +50,13 @@ from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors import Linear, Predictor
-from kalvi.predictors.base import Inputs
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules import drifts
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.drifts import Drifting
 from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
-from kalvi.rules.recursion import BlockSites, Observations, find_sites
+from kalvi.rules.recursion import Observations, find_sites
+from kalvi.rules.row_blocks import RowBlock, SeenBlock
 from kalvi.rules.rvga_checks import check_labels, check_settings
 from kalvi.rules.sampled_networks import absorb_sampled
 from kalvi.rules.schemes import Implicit, Scheme
@@ -149,7 +149,7 @@ class RVGA(StreamRule[Streaming]):
         check_labels(self.likelihood, batch.y)
         rows = in_blocks(batch, min(self.block_size, n))
         draws = self._draw(key, rows.weight.shape, state.posterior.mean.dtype)
-        blocks = _Block(*rows, jnp.ones_like(rows.weight), draws)
+        blocks = RowBlock(*rows, jnp.ones_like(rows.weight), draws)
         if isinstance(rows.x, SparseRows):
             state = _replace_posterior(state, state.posterior.prepared())
         if len(rows.weight) == 1:
@@ -177,7 +177,7 @@ class RVGA(StreamRule[Streaming]):
         several = () if outputs == 1 else (outputs,)
         return jr.normal(key, (*rows, self.samples, *several), dtype)
 
-    def _absorb(self, state: Streaming, block: "_Block") -> Streaming:
+    def _absorb(self, state: Streaming, block: RowBlock) -> Streaming:
         """The state after the block; where times are uneven, part by part, so that each part is short."""
         elapsed = block.elapsed if self.drifts() else None
         if elapsed is None:
@@ -193,7 +193,7 @@ class RVGA(StreamRule[Streaming]):
         start = state, jnp.ones_like(block.weight, bool)
         return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), advance, start)[0]
 
-    def _learn(self, state: Streaming, block: "_Block") -> Streaming:
+    def _learn(self, state: Streaming, block: RowBlock) -> Streaming:
         """The state after rows: all at once or, where that would lose digits, some one by one."""
         if isinstance(block.x, SparseRows):
             state = _replace_posterior(state, state.posterior.prepared())
@@ -214,8 +214,8 @@ class RVGA(StreamRule[Streaming]):
         return eqx.tree_at(lambda s: s.noise, progress.state, learned)
 
     def _drift(
-        self, state: Streaming, block: "_Block", time: Float[Array, " b"]
-    ) -> tuple[Streaming, "_Block"]:
+        self, state: Streaming, block: RowBlock, time: Float[Array, " b"]
+    ) -> tuple[Streaming, RowBlock]:
         """The state as the block's end will see it, and the discount of each row until then."""
         all_drifts = self.drifts()
         if not all_drifts:
@@ -234,7 +234,7 @@ class RVGA(StreamRule[Streaming]):
         )
         return state, block._replace(discount=discount)
 
-    def _take(self, progress: "_Progress", block: "_Block") -> "_Progress":
+    def _take(self, progress: "_Progress", block: RowBlock) -> "_Progress":
         """Absorb the rows that are left, or the first of them, and say which are left then."""
         (state, left, squares), share = progress, normalise_weights(block.weight)
         block = block._replace(weight=jnp.where(left, block.weight, 0))
@@ -267,8 +267,8 @@ class RVGA(StreamRule[Streaming]):
         return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, likelihood)
 
     def _look(
-        self, likelihood: Likelihood, q: Updatable, centre: Vector, block: "_Block"
-    ) -> "_Seen":
+        self, likelihood: Likelihood, q: Updatable, centre: Vector, block: RowBlock
+    ) -> SeenBlock:
         """The sites of a block whose predictors are linearised at `centre`."""
         mean, rows, likelihood_of = self._linearise(likelihood, centre, block)
         if centre is not q.mean:
@@ -276,10 +276,10 @@ class RVGA(StreamRule[Streaming]):
         view = q.view(rows.matrix())
         observed = Observations(block.y, block.weight, block.discount)
         sites = find_sites(self.scheme, likelihood_of, mean, view.cov, observed)
-        return _Seen(rows, view, sites, likelihood_of)
+        return SeenBlock(rows, view, sites, likelihood_of)
 
     def _linearise(
-        self, likelihood: Likelihood, centre: Vector, block: "_Block"
+        self, likelihood: Likelihood, centre: Vector, block: RowBlock
     ) -> tuple[Float[Array, "b *c"], JacobianRows, Callable[[Any], Likelihood]]:
         """Predictors at `centre` and their rows, along few directions if asked; each one's likelihood."""
         if self.directions is not None and self.directions < likelihood.outputs:
@@ -301,8 +301,8 @@ class RVGA(StreamRule[Streaming]):
         return linearised.mean, linearised.rows, lambda j: Sampled(likelihood, draws[j])
 
     def _look_ahead(
-        self, likelihood: Likelihood, q: Updatable, first: "_Seen", block: "_Block"
-    ) -> "_Seen":
+        self, likelihood: Likelihood, q: Updatable, first: SeenBlock, block: RowBlock
+    ) -> SeenBlock:
         """The block linearised where it leads to, as often as asked."""
         if self.look_ahead == 0 or self.samples is not None:
             return first
@@ -319,9 +319,9 @@ class RVGA(StreamRule[Streaming]):
     def _score(
         self,
         state: Streaming,
-        block: "_Block",
-        first: "_Seen",
-        last: "_Seen",
+        block: RowBlock,
+        first: SeenBlock,
+        last: SeenBlock,
         taken: Bool[Array, " b"],
         posterior: Updatable,
     ) -> Streaming:
@@ -344,7 +344,7 @@ class RVGA(StreamRule[Streaming]):
             state.drifting,
         )
 
-    def _innovations(self, block: "_Block", first: "_Seen", var: Array, weight: Array) -> Scalar:
+    def _innovations(self, block: RowBlock, first: SeenBlock, var: Array, weight: Array) -> Scalar:
         """Σ (y − E y)²/Var y of one output; of several, nothing."""
         if self.likelihood.outputs > 1:
             return jnp.zeros_like(weight[0])
@@ -357,48 +357,12 @@ class RVGA(StreamRule[Streaming]):
         return jnp.sum(jnp.where(jnp.isfinite(innovation), innovation, 0))
 
 
-class _Block(NamedTuple):
-    """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
-
-    x: Inputs
-    y: Float[Array, "b *o"]
-    weight: Float[Array, " b"]
-    elapsed: Float[Array, " b"] | None
-    discount: Float[Array, " b"]
-    draws: Array | None
-
-
 class _Progress(NamedTuple):
     """How far a block has come: the state, the rows left, and squared residuals for the noise."""
 
     state: Streaming
     left: Bool[Array, " b"]
     squares: Float[Array, " c"] | None
-
-
-class _Seen(NamedTuple):
-    """A block whose predictors were linearised somewhere: its rows, the law of them, and the sites."""
-
-    rows: JacobianRows
-    view: View
-    sites: BlockSites
-    likelihood_of: Callable[[Any], Likelihood]
-
-    def centre(self, q: Updatable) -> Vector:
-        """The mean that the block leads to."""
-        return q.mean + q.matvec(self.rows.transposed_times(self.sites.coefficient))
-
-    def taking(self, taken: Bool[Array, " b"], at_once: Bool[Array, ""]) -> "_Seen":
-        """The same with what the rows taken say, together or by themselves."""
-        sites = self.sites
-        coefficient = jnp.where(at_once, sites.coefficient, sites.step)
-        kept = sites._replace(
-            coefficient=_where(taken, coefficient), curvature=_where(taken, sites.curvature)
-        )
-        return self._replace(sites=kept)
-
-    def posterior(self) -> Updatable:
-        return self.view.absorb(self.sites.coefficient.ravel(), self.sites.curvature)
 
 
 def _replace_posterior(state: Streaming, posterior: Updatable) -> Streaming:
@@ -412,7 +376,3 @@ def _first(keys: Any) -> PRNGKeyArray:
 def _limit(dtype: Any) -> float:
     """The largest γ xᵀΣx that a block of several rows may have."""
     return float(jnp.finfo(dtype).eps) ** -0.25
-
-
-def _where(taken: Bool[Array, " b"], a: Float[Array, "b *k"]) -> Float[Array, "b *k"]:
-    return jnp.where(taken.reshape(taken.shape + (1,) * (a.ndim - 1)), a, 0)

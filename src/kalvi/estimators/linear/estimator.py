@@ -25,7 +25,8 @@ from kalvi.estimators.input_checks import (
 from kalvi.estimators.linear import diagnostics, refinement
 from kalvi.estimators.linear.clock import check_clock, checked_times
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import PARTS, LinearFit, Optimum
+from kalvi.estimators.linear.fit import PARTS, LinearFit
+from kalvi.estimators.linear.fit_results import Optimum
 from kalvi.estimators.linear.restoring import restore_fit
 from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSettings
 from kalvi.estimators.linear.stream import Rows

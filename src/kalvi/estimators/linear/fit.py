@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.fit_results import FitResults, LookAhead, Optimum
 from kalvi.estimators.linear.predictions import draw_predictors, predict_rows, predictor_laws
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import LinearStream, Rows
@@ -37,36 +38,6 @@ FIELDS = {
 OPTIMUM = ("n_passes_", "elbo_", "elbo_gap_", "converged_")
 PARTS = (*FIELDS, *OPTIMUM, "structure_")
 """The names of all parts in files."""
-
-
-class Optimum(NamedTuple):
-    """Where an ascent of the variational bound ended."""
-
-    passes: int
-    elbo: float
-    gap: float  # squared natural-gradient norm; of a low rank, what the last pass gained, or rounding
-    converged: bool
-
-
-class FitResults(NamedTuple):
-    """A state and its posterior, from which results are read."""
-
-    state: Any  # a Streaming, or those of a grid of prior scales
-    best: Streaming  # the one with the most evidence
-    posterior: Gaussian  # its posterior in the user's units
-
-
-class LookAhead(NamedTuple):
-    """A state of low rank with its first waiting rows absorbed, in a full covariance.
-
-    A block of rows is projected onto the rank when it is full. Until then predictions are made from what
-    its rows say without the projection: each is absorbed once, where projecting them anew with every
-    prediction would cost as much as the whole block.
-    """
-
-    base: Any  # the state after the last full block
-    count: int  # rows absorbed since
-    state: Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import LinearFit, Optimum
+from kalvi.estimators.linear.fit import LinearFit
+from kalvi.estimators.linear.fit_results import Optimum
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import LinearStream, Rows
 from kalvi.gaussians import Dense

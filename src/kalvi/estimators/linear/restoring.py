@@ -9,7 +9,8 @@ import numpy as np
 
 from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit import FIELDS, OPTIMUM, LinearFit, Optimum
+from kalvi.estimators.linear.fit import FIELDS, OPTIMUM, LinearFit
+from kalvi.estimators.linear.fit_results import Optimum
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import LinearStream
 from kalvi.gaussians import Dense

@@ -16,7 +16,8 @@ from sklearn.base import clone
 
 from kalvi import streams
 from kalvi.estimators.linear.estimator import LinearEstimator
-from kalvi.estimators.linear.fit import LinearFit, Optimum
+from kalvi.estimators.linear.fit import LinearFit
+from kalvi.estimators.linear.fit_results import Optimum
 from kalvi.estimators.linear.refinement import visited_rows
 from kalvi.estimators.linear.stream import Rows
 from kalvi.gaussians import Gaussian, Updatable
