@@ -1,7 +1,7 @@
 """The command line. An error is one sentence and exit code 2; files are written completely or not at all.
 
 Each module has the commands of one group, and imports nothing large at its top: a command first checks the
-files that it was given, then imports what it needs (`console.loading`).
+files that it was given, then imports what it needs (`console.late_imports`).
 """
 
 from importlib.metadata import version

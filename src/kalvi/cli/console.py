@@ -57,7 +57,7 @@ def _quiet() -> bool:
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def errors_as_sentences() -> Iterator[None]:
     """Turn errors of values and files into one sentence and exit code 2, and warnings into a line each."""
     try:
         with warnings.catch_warnings():
@@ -78,7 +78,7 @@ def refusing() -> Iterator[None]:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
+def late_imports() -> Iterator[None]:
     """Wrap the imports that a command makes only when it runs, so that `kalvi --help` is fast.
 
     They are ordinary import statements, which the import contract and the type checker see. Ctrl-C ends
@@ -95,9 +95,9 @@ def loading() -> Iterator[None]:
 
 
 @contextmanager
-def written(path: Path, mode: str = "wb") -> Iterator[Any]:
+def complete_file(path: Path, mode: str = "wb") -> Iterator[Any]:
     """Open a file for writing, which appears at `path` only when complete; mode "w" is for text."""
-    with loading():
+    with late_imports():
         from kalvi.archives.container import replacing
     with replacing(path) as file:
         if "b" in mode:
@@ -109,20 +109,20 @@ def written(path: Path, mode: str = "wb") -> Iterator[Any]:
             text.detach()
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a JSON object; numbers that are not finite are written as null."""
     click.echo(json.dumps(_plain(value), ensure_ascii=False))
 
 
-def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Print lines on standard output, or on standard error."""
     for line in lines:
         click.echo(line, err=err)
 
 
-def say_notes(notes: Iterable[str]) -> None:
+def print_notes(notes: Iterable[str]) -> None:
     """Print notes on standard error, a line each."""
-    say_lines((f"note: {note}" for note in notes), err=True)
+    print_lines((f"note: {note}" for note in notes), err=True)
 
 
 @contextmanager

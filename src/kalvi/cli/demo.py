@@ -7,8 +7,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from kalvi.cli.console import loading, refusing
-from kalvi.cli.outputs import check_picture_path
+from kalvi.cli import console, outputs
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder with `papers`, if kalvi runs from a checkout."""
@@ -27,12 +26,12 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 @click.option("--force", is_flag=True, help="Replace a picture that is there.")
 def demo(rows: int, seed: int, out: Path, force: bool) -> None:
     """Stream rows through a Bayesian logistic regression in one pass."""
-    with refusing():
-        with loading():
+    with console.errors_as_sentences():
+        with console.late_imports():
             from kalvi import demo as experiment
             from kalvi import plots
         out.parent.mkdir(parents=True, exist_ok=True)
-        check_picture_path(out, force=force)
+        outputs.check_picture_path(out, force=force)
         click.echo("generating rows and compiling ...", err=True)
         stream = experiment.generate(rows, seed)
         experiment.warm_up(stream)
@@ -57,13 +56,13 @@ def demo(rows: int, seed: int, out: Path, force: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def reproduce(arguments: tuple[str, ...]) -> Any:
     """Draw the figures of a paper and test its claims, as `python -m papers` does in a checkout."""
-    with refusing():
+    with console.errors_as_sentences():
         if not (CHECKOUT / "papers" / "__main__.py").exists():
             raise ValueError(
                 "the papers' experiments are not part of the installed library; run `python -m papers` "
                 "in a checkout of kalvi."
             )
         sys.path.insert(0, str(CHECKOUT))
-        with loading():
+        with console.late_imports():
             from papers.__main__ import reproduce as command
     return command.main(list(arguments), prog_name="kalvi reproduce")

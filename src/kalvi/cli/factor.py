@@ -5,26 +5,12 @@ from typing import Any
 
 import click
 
-from kalvi.cli.console import loading, refusing
-from kalvi.cli.options import (
-    AS,
-    COLUMNS,
-    DATA,
-    FORMAT,
-    JSON,
-    OUT,
-    QUIET,
-    REPLACE_MODEL,
-    SET,
-    checkpoints,
-    settings_of,
-)
-from kalvi.cli.outputs import check_new_model_path, default_out, require
+from kalvi.cli import console, outputs, parameters
 from kalvi.readers import files
 
 
 @click.command(short_help="Factor analysis of the columns of numbers of DATA.")
-@DATA
+@parameters.DATA
 @click.option("--components", "-k", required=True, type=click.IntRange(1), help="How many factors.")
 @click.option(
     "--method",
@@ -33,12 +19,12 @@ from kalvi.readers import files
     show_default=True,
     help="batch_em goes on to the maximum likelihood with all rows in memory; the others need one pass.",
 )
-@OUT
+@parameters.OUT
 @click.option("--features", "-f", multiple=True, help="Columns to use: names or patterns (x*).")
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
-@AS
-@COLUMNS
+@parameters.AS
+@parameters.COLUMNS
 @click.option(
     "--raw", is_flag=True, help="Keep the original units; otherwise columns are standardised."
 )
@@ -49,12 +35,12 @@ from kalvi.readers import files
     show_default=True,
     help="End the run at a missing value, or replace it by the mean of the first rows.",
 )
-@SET
-@REPLACE_MODEL
-@FORMAT
-@checkpoints
-@JSON
-@QUIET
+@parameters.SET
+@parameters.REPLACE_MODEL
+@parameters.FORMAT
+@parameters.checkpoints
+@parameters.JSON
+@parameters.QUIET
 def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any) -> None:
     """Find the factors that the columns of numbers of DATA have in common, in one pass.
 
@@ -67,12 +53,12 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
     kalvi factor 'days/*.csv.gz' -k 3 -f 'x*' --missing impute -o days.kalvi
     kalvi predict days.kalvi today.csv --keep time > scores.csv
     """
-    with refusing():
-        out = out or default_out(data)
+    with console.errors_as_sentences():
+        out = out or outputs.default_out(data)
         beside = [options["columns"]] if options["columns"] is not None else []
-        check_new_model_path(out, [*files.expand(data), *beside], force)
-        require(*beside)
-        with loading():
+        outputs.check_new_model_path(out, [*files.expand(data), *beside], force)
+        outputs.require(*beside)
+        with console.late_imports():
             from kalvi.cli import passes
             from kalvi.tabular import factor_analysis, sources
         passes.check_runs(out, force)
@@ -86,7 +72,7 @@ def factor(data: tuple[str, ...], out: Path | None, force: bool, **options: Any)
             drop=(*options["drop"], *dropped),
             missing=options["missing"],
             raw=options["raw"],
-            parameters=settings_of(options["settings"]),
+            parameters=parameters.settings_of(options["settings"]),
         )
         source = sources.open_source(data, choices, options["form"], types)
         model = factor_analysis.FactorModel.begin(source, choices)

@@ -6,24 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kalvi.cli.console import loading, refusing
-from kalvi.cli.options import (
-    AGAIN,
-    AS,
-    COLUMNS,
-    DATA,
-    FORMAT,
-    JSON,
-    MODEL,
-    OUT,
-    QUIET,
-    REPLACE_MODEL,
-    SET,
-    WRITTEN,
-    checkpoints,
-    settings_of,
-)
-from kalvi.cli.outputs import check_model_path, check_new_model_path, default_out, require
+from kalvi.cli import console, outputs, parameters
 from kalvi.readers import files, formats
 
 BESIDE_LIKE = {"data", "target", "like", "out", "force", "form", "keep_rows", "diagnose"}
@@ -32,7 +15,7 @@ BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
 
 
 @click.command()
-@DATA
+@parameters.DATA
 @click.option("--target", "-t", required=True, help="The column to predict.")
 @click.option(
     "--model",
@@ -40,7 +23,7 @@ BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
     type=click.Choice(["logistic", "linear", "poisson", "gp", "neural"]),
     help="Without it: logistic for labels and for two values, linear for other numbers.",
 )
-@OUT
+@parameters.OUT
 @click.option(
     "--rank",
     type=click.IntRange(0),
@@ -52,8 +35,8 @@ BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
 @click.option("--drop", "-d", multiple=True, help="Columns to leave out: names or patterns.")
 @click.option("--category", "-c", multiple=True, help="Columns of numbers that are categories.")
 @click.option("--number", multiple=True, help="Columns that are numbers whatever they look like.")
-@AS
-@COLUMNS
+@parameters.AS
+@parameters.COLUMNS
 @click.option("--weight", "-w", help="A column of weights, 0 or more.")
 @click.option("--time", help="A column of times, numbers or dates, between which the model drifts.")
 @click.option("--classes", help="All labels, with commas, where the first rows lack some.")
@@ -78,7 +61,7 @@ BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
     is_flag=True,
     help="Stream: do not go on to the optimum, as tables that fit in memory do.",
 )
-@SET
+@parameters.SET
 @click.option(
     "--keep-rows",
     is_flag=True,
@@ -94,11 +77,11 @@ BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
     type=click.Path(path_type=Path),
     help="A model whose columns, units and settings are used.",
 )
-@REPLACE_MODEL
-@FORMAT
-@checkpoints
-@JSON
-@QUIET
+@parameters.REPLACE_MODEL
+@parameters.FORMAT
+@parameters.checkpoints
+@parameters.JSON
+@parameters.QUIET
 def fit(
     data: tuple[str, ...], out: Path | None, like: Path | None, force: bool, **options: Any
 ) -> None:
@@ -115,12 +98,12 @@ def fit(
     kalvi fit 'days/*.csv.gz' -t delay -m linear -c hour -c weekday -o delays.kalvi
     zcat clicks.tsv.gz | kalvi fit - --format tsv -t clicked --hash-bits 18 --rank 20 -o clicks.kalvi
     """
-    with refusing():
-        out = out or default_out(data)
+    with console.errors_as_sentences():
+        out = out or outputs.default_out(data)
         beside = [path for path in (like, options["columns"]) if path is not None]
-        check_new_model_path(out, [*files.expand(data), *beside], force)
-        require(*beside)
-        with loading():
+        outputs.check_new_model_path(out, [*files.expand(data), *beside], force)
+        outputs.require(*beside)
+        with console.late_imports():
             from kalvi.cli import passes
         passes.check_runs(out, force)
         if like is not None:
@@ -134,18 +117,18 @@ fit.help = (fit.help or "").replace("FORMATS", formats.list_formats())
 
 
 @click.command()
-@MODEL
-@DATA
+@parameters.MODEL
+@parameters.DATA
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="Another file for the new model."
 )
 @click.option("--force", is_flag=True, help="Replace another model that is at --out.")
-@AGAIN
-@click.option("--as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
-@FORMAT
-@checkpoints
-@JSON
-@QUIET
+@parameters.AGAIN
+@click.option("--as", multiple=True, metavar="NAME=TYPE", help=parameters.WRITTEN)
+@parameters.FORMAT
+@parameters.checkpoints
+@parameters.JSON
+@parameters.QUIET
 def update(
     model: Path,
     data: tuple[str, ...],
@@ -162,14 +145,14 @@ def update(
     \b
     kalvi update flights.kalvi july.parquet
     """
-    with refusing():
-        require(model)
+    with console.errors_as_sentences():
+        outputs.require(model)
         inputs, out = files.expand(data), out or model
         if out.exists() and out.samefile(model):
-            check_model_path(model, inputs, force=True)
+            outputs.check_model_path(model, inputs, force=True)
         else:
-            check_model_path(out, [model, *inputs], force=force)
-        with loading():
+            outputs.check_model_path(out, [model, *inputs], force=force)
+        with console.late_imports():
             from kalvi.cli import passes
             from kalvi.tabular import learn, provenance, sources
             from kalvi.tabular.table_model import RowModel
@@ -188,10 +171,10 @@ def update(
 
 
 @click.command()
-@MODEL
+@parameters.MODEL
 @click.argument("data", nargs=-1, metavar="[DATA]...")
-@JSON
-@QUIET
+@parameters.JSON
+@parameters.QUIET
 def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
     """Go on with a run of MODEL that was interrupted or killed.
 
@@ -201,10 +184,10 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
     \b
     kalvi resume flights.kalvi
     """
-    with refusing():
+    with console.errors_as_sentences():
         if data:
             files.expand(data)
-        with loading():
+        with console.late_imports():
             from kalvi.cli import passes
             from kalvi.tabular import learn
         held = learn.find_unfinished_run(model)
@@ -221,7 +204,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
 
 def _begin_like(like: Path, data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
     """Open the source, and begin a model with the columns, units and settings of another."""
-    with loading():
+    with console.late_imports():
         from kalvi.tabular import learn
         from kalvi.tabular.linear import LinearModel
     pattern = learn.load_model(like)
@@ -234,7 +217,7 @@ def _begin_like(like: Path, data: tuple[str, ...], options: dict[str, Any]) -> t
 
 def _begin(data: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, Any]:
     """Open the source, and begin a model."""
-    with loading():
+    with console.late_imports():
         from kalvi.tabular import sources, table_kinds
         from kalvi.tabular.choices import Choices
     types, dropped = sources.column_words(
@@ -264,7 +247,7 @@ def _check_like(target: str, like: Path, options: dict[str, Any]) -> None:
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
     """The estimator's parameters: --rank, --one-pass, and those of --set."""
     rank = {} if options["rank"] is None else {"rank": options["rank"]}
-    found = rank | settings_of(options["settings"])
+    found = rank | parameters.settings_of(options["settings"])
     if not options["one_pass"]:
         return found
     if found.get("passes", 1) != 1:

@@ -5,15 +5,7 @@ from typing import Any
 
 import click
 
-from kalvi.cli.console import (
-    loading,
-    refusing,
-    say_json,
-    say_lines,
-    written,
-)
-from kalvi.cli.options import AGAIN, JSON, MODEL, QUIET, REPLACE_FILE, REPLACE_MODEL
-from kalvi.cli.outputs import check_model_path, check_page_path, require
+from kalvi.cli import console, outputs, parameters
 
 VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 """The colour of each verdict on a fit."""
@@ -26,10 +18,10 @@ VERDICTS = {"good": "green", "usable": "yellow", "poor": "red"}
 @click.option(
     "--out", "-o", required=True, type=click.Path(path_type=Path), help="The merged model."
 )
-@REPLACE_MODEL
-@AGAIN
-@JSON
-@QUIET
+@parameters.REPLACE_MODEL
+@parameters.AGAIN
+@parameters.JSON
+@parameters.QUIET
 def merge(
     models: tuple[Path, ...], out: Path, force: bool, again: bool, as_json: bool, quiet: bool
 ) -> None:
@@ -43,10 +35,10 @@ def merge(
     kalvi fit b.csv -t y --like a.kalvi -o b.kalvi
     kalvi merge a.kalvi b.kalvi -o all.kalvi
     """
-    with refusing():
-        require(*models)
-        check_model_path(out, models, force=force)
-        with loading():
+    with console.errors_as_sentences():
+        outputs.require(*models)
+        outputs.check_model_path(out, models, force=force)
+        with console.late_imports():
             from kalvi.readers.errors import counted
             from kalvi.tabular import learn
             from kalvi.tabular.merge import merge_table_models
@@ -55,14 +47,14 @@ def merge(
         learn.save_model(out, whole)
         summary = whole.describe(out.name)
     if as_json:
-        say_json(summary | {"out": str(out)})
+        console.print_json(summary | {"out": str(out)})
     elif not quiet:
         click.echo(f"{counted(len(held), 'model')}, {counted(summary['rows'], 'row')}")
         click.echo(f"wrote {out}")
 
 
 @click.command(short_help="Describe MODEL, in the terminal or as JSON.")
-@MODEL
+@parameters.MODEL
 @click.option(
     "--diagnose",
     is_flag=True,
@@ -71,29 +63,29 @@ def merge(
 @click.option(
     "--effects", default=15, show_default=True, type=click.IntRange(0), help="How many to list."
 )
-@JSON
+@parameters.JSON
 def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     """Describe MODEL: columns, rows, evidence, the strongest effects with credible intervals.
 
     For factors: their strongest columns, and the noise in each. For a matrix: how smooth its factors are.
     """
-    with refusing():
-        require(model)
+    with console.errors_as_sentences():
+        outputs.require(model)
         about = _summary(model, diagnose)
     if diagnose and about.get("diagnosis_absent"):
         about["warnings"].append(about["diagnosis_absent"])
     if as_json:
-        say_json(about)
+        console.print_json(about)
     else:
-        with loading():
+        with console.late_imports():
             from kalvi.tabular.renderers import renderer_of
         first, *others = renderer_of(about["model"]).summary_lines(about, effects, _painted)
         click.secho(first, bold=True)
-        say_lines(others)
+        console.print_lines(others)
 
 
 @click.command()
-@MODEL
+@parameters.MODEL
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="The page; MODEL.html if not given."
 )
@@ -102,9 +94,9 @@ def inspect(model: Path, diagnose: bool, effects: int, as_json: bool) -> None:
     is_flag=True,
     help="Skip the diagnosis from kept rows, which takes some seconds.",
 )
-@REPLACE_FILE
-@JSON
-@QUIET
+@parameters.REPLACE_FILE
+@parameters.JSON
+@parameters.QUIET
 def report(
     model: Path, out: Path | None, no_diagnosis: bool, force: bool, as_json: bool, quiet: bool
 ) -> None:
@@ -115,23 +107,23 @@ def report(
     factor analysis, and the factors of a matrix. Rows of the data are shown only if the model was fitted
     with --keep-rows.
     """
-    with refusing():
-        require(model)
+    with console.errors_as_sentences():
+        outputs.require(model)
         out = out or model.with_suffix(".html")
-        check_page_path(out, [model], force=force)
+        outputs.check_page_path(out, [model], force=force)
         about = _summary(model, not no_diagnosis)
-        with loading():
+        with console.late_imports():
             from kalvi.tabular.report import page
-        with written(out, "w") as file:
+        with console.complete_file(out, "w") as file:
             file.write(page(about))
     if as_json:
-        say_json({"out": str(out)})
+        console.print_json({"out": str(out)})
     elif not quiet:
         click.echo(f"wrote {out}")
 
 
 def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
-    with loading():
+    with console.late_imports():
         from kalvi.tabular import integrity, learn
     held = learn.load_model(path)
     unfinished = learn.find_unfinished_run(path)

@@ -5,14 +5,7 @@ from typing import Any
 
 import click
 
-from kalvi.cli.console import (
-    Refusal,
-    Stopped,
-    row_bar,
-    say_json,
-    say_lines,
-    say_notes,
-)
+from kalvi.cli import console
 from kalvi.readers.source import Source
 from kalvi.tabular import learn
 from kalvi.tabular.learn import Job
@@ -42,24 +35,24 @@ def run_pass(model: RowModel, source: Source, job: Job, options: dict[str, Any])
     """Learn the rows that have not been learned yet, and print the result."""
     quiet, renderer = options["quiet"] or options["as_json"], renderer_of(model.model)
     if not quiet:
-        say_lines(renderer.column_lines(model.outline(), source), err=True)
+        console.print_lines(renderer.column_lines(model.outline(), source), err=True)
     try:
         model = _learn(model, source, job, renderer, quiet)
     except Interrupted as error:
-        raise Stopped(_stopped(model, job)) from error
+        raise console.Stopped(_stopped(model, job)) from error
     except (ValueError, OSError, MemoryError) as error:
-        raise Refusal(_failed(error, job)) from error
+        raise console.Refusal(_failed(error, job)) from error
     finally:
         source.close()
     summary = model.describe(Path(job.out).name)
     if options["as_json"]:
         taken_for = {name: reason(about) for name, about in source.about.items()}
-        say_json(summary | {"out": job.out, "taken_for": taken_for})
+        console.print_json(summary | {"out": job.out, "taken_for": taken_for})
     elif not quiet:
-        say_lines(renderer.fitted_lines(summary))
-        say_notes(summary["warnings"])
+        console.print_lines(renderer.fitted_lines(summary))
+        console.print_notes(summary["warnings"])
         click.echo(f"wrote {job.out}")
-        say_notes(source.notes())
+        console.print_notes(source.notes())
 
 
 def check_runs(out: Path, force: bool) -> None:
@@ -73,7 +66,7 @@ def check_runs(out: Path, force: bool) -> None:
 
 def _learn(model: RowModel, source: Source, job: Job, renderer: Renderer, quiet: bool) -> RowModel:
     """Make the pass, with a progress bar."""
-    with row_bar(quiet, source.n_rows, job.done) as bar:
+    with console.row_bar(quiet, source.n_rows, job.done) as bar:
 
         def tell(now: RowModel, rows: int, fraction: float | None) -> None:
             bar(rows, fraction, renderer.progress(now.record))

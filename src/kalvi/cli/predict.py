@@ -6,22 +6,12 @@ from typing import Any
 
 import click
 
-from kalvi.cli.console import (
-    loading,
-    refusing,
-    row_bar,
-    say_json,
-    say_lines,
-    say_notes,
-    written,
-)
-from kalvi.cli.options import FORMAT, JSON, MODEL, QUIET, REPLACE_FILE, WRITTEN
-from kalvi.cli.outputs import check_table_path, require
+from kalvi.cli import console, outputs, parameters
 from kalvi.readers import files
 
 
 @click.command(short_help="Predict the rows of DATA, with intervals.")
-@MODEL
+@parameters.MODEL
 @click.argument("data", nargs=-1, metavar="[DATA]...")
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="CSV, .parquet or .jsonl file.")
 @click.option("--keep", "-k", multiple=True, help="Columns of DATA to carry over.")
@@ -32,11 +22,11 @@ from kalvi.readers import files
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="The level of the intervals.",
 )
-@REPLACE_FILE
-@click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=WRITTEN)
-@FORMAT
-@JSON
-@QUIET
+@parameters.REPLACE_FILE
+@click.option("--as", "written_as", multiple=True, metavar="NAME=TYPE", help=parameters.WRITTEN)
+@parameters.FORMAT
+@parameters.JSON
+@parameters.QUIET
 def predict(
     model: Path, data: tuple[str, ...], out: Path | None, force: bool, **options: Any
 ) -> None:
@@ -52,21 +42,21 @@ def predict(
     kalvi predict flights.kalvi july.parquet --out july.parquet --level 0.9
     kalvi predict votes.kalvi > probabilities.csv
     """
-    with refusing():
-        require(model)
+    with console.errors_as_sentences():
+        outputs.require(model)
         inputs = files.expand(data) if data else []
         if out is not None:
-            check_table_path(out, [model, *inputs], force=force)
+            outputs.check_table_path(out, [model, *inputs], force=force)
         if options["as_json"] and out is None:
             raise ValueError(
                 "--json says what was predicted where; give the predictions a file with --out."
             )
         outcome, notes = _predict(model, data, out, options)
     if options["as_json"]:
-        say_json(outcome.as_json() | {"out": str(out)})
+        console.print_json(outcome.as_json() | {"out": str(out)})
     elif not options["quiet"]:
-        say_lines(outcome.as_lines(), err=True)
-        say_notes(notes)
+        console.print_lines(outcome.as_lines(), err=True)
+        console.print_notes(notes)
         if out is not None:
             click.echo(f"wrote {out}", err=True)
 
@@ -75,7 +65,7 @@ def _predict(
     path: Path, data: tuple[str, ...], out: Path | None, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
     """Write all predictions; return their outcome, and notes on entries of the data."""
-    with loading():
+    with console.late_imports():
         from kalvi.tabular import integrity, learn, sources
         from kalvi.tabular.predictions import PredictOptions
     model = learn.load_model(path)
@@ -84,7 +74,7 @@ def _predict(
     source = model.open_to_predict(data, how)
     silent = options["quiet"] or options["as_json"] or (out is None and sys.stdout.isatty())
     total = source.n_rows if source else None
-    with row_bar(silent, total) as bar, integrity.guarded(path):
+    with console.row_bar(silent, total) as bar, integrity.guarded(path):
         outcome = _write(model.predictions(source, how._replace(tell=bar)), out)
     if source is None:
         return outcome, []
@@ -94,7 +84,7 @@ def _predict(
 
 def _write(pieces: Any, out: Path | None) -> Any:
     """Write the predictions on standard output, or in a file that appears only when complete."""
-    with loading():
+    with console.late_imports():
         from kalvi.tabular import predictions
     if out is None:
         try:
@@ -103,5 +93,5 @@ def _write(pieces: Any, out: Path | None) -> Any:
             raise
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), "standard output") from error
-    with written(out) as file:
+    with console.complete_file(out) as file:
         return predictions.write_predictions(pieces, file, out.suffix)

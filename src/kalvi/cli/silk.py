@@ -5,16 +5,7 @@ from typing import Any
 
 import click
 
-from kalvi.cli.console import (
-    loading,
-    refusing,
-    say_json,
-    say_lines,
-    say_notes,
-    written,
-)
-from kalvi.cli.options import FORMAT, JSON, OUT, QUIET, REPLACE_MODEL, SET, settings_of
-from kalvi.cli.outputs import check_new_model_path, check_table_path, default_out, require
+from kalvi.cli import console, outputs, parameters
 from kalvi.readers import files
 
 TABLE = click.Path(path_type=Path)
@@ -41,15 +32,15 @@ TABLE = click.Path(path_type=Path)
 @click.option("--col-locations", metavar="FILE|order", help="The locations of the columns.")
 @click.option("--unordered-rows", is_flag=True, help="The factors of the rows are not smooth.")
 @click.option("--unordered-cols", is_flag=True, help="The factors of the columns are not smooth.")
-@OUT
+@parameters.OUT
 @click.option("--predictions", type=TABLE, help="Also write the probability of every entry.")
 @click.option("--row-factors", type=TABLE, help="Also write the factors of the rows.")
 @click.option("--col-factors", type=TABLE, help="Also write the factors of the columns.")
-@SET
-@REPLACE_MODEL
-@FORMAT
-@JSON
-@QUIET
+@parameters.SET
+@parameters.REPLACE_MODEL
+@parameters.FORMAT
+@parameters.JSON
+@parameters.QUIET
 def silk(
     matrix: tuple[str, ...],
     out: Path | None,
@@ -70,12 +61,12 @@ def silk(
     kalvi silk clicks.parquet --layout long --unstored zero --factors 5 -o clicks.kalvi
     kalvi silk spikes.npz --unordered-cols --row-factors states.csv -o spikes.kalvi
     """
-    with refusing():
-        out = out or default_out(matrix)
+    with console.errors_as_sentences():
+        out = out or outputs.default_out(matrix)
         inputs = [*files.expand(matrix), *_location_files(options)]
-        check_new_model_path(out, inputs, force)
+        outputs.check_new_model_path(out, inputs, force)
         tables = _tables(options, out, inputs, force)
-        with loading():
+        with console.late_imports():
             from kalvi.cli import passes
             from kalvi.tabular import learn
             from kalvi.tabular.renderers import renderer_of
@@ -87,16 +78,16 @@ def silk(
         about = model.describe(out.name)
     written_to = {kind: str(path) for path, kind in tables.items()} | {"out": str(out)}
     if as_json:
-        say_json(about | written_to)
+        console.print_json(about | written_to)
     elif not quiet:
-        say_lines(renderer_of(model.model).fitted_lines(about))
-        say_notes(about["warnings"])
+        console.print_lines(renderer_of(model.model).fitted_lines(about))
+        console.print_notes(about["warnings"])
         click.echo(f"wrote {', '.join(written_to.values())}")
 
 
 def _fit_matrix(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool) -> Any:
     """Read a matrix and fit it."""
-    with loading():
+    with console.late_imports():
         from kalvi.readers.matrix import read_matrix
         from kalvi.tabular import binary_matrix
     held = read_matrix(
@@ -108,8 +99,8 @@ def _fit_matrix(data: tuple[str, ...], options: dict[str, Any], *, verbose: bool
         )
         for side, n, names in zip(("row", "col"), held.entries.shape, held[1:], strict=True)
     )
-    parameters = {"n_factors": _count(options["factors"])} | settings_of(options["settings"])
-    return binary_matrix.fit_matrix(held, row, col, parameters, files=data, verbose=verbose)
+    own = {"n_factors": _count(options["factors"])} | parameters.settings_of(options["settings"])
+    return binary_matrix.fit_matrix(held, row, col, own, files=data, verbose=verbose)
 
 
 def _count(factors: str) -> int | str:
@@ -124,7 +115,7 @@ def _location_files(options: dict[str, Any]) -> list[Path]:
     """The files of locations; one that does not exist is refused."""
     named = (options["row_locations"], options["col_locations"])
     paths = [Path(name) for name in named if name not in (None, "order")]
-    require(*paths)
+    outputs.require(*paths)
     return paths
 
 
@@ -135,13 +126,13 @@ def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) 
     if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
         raise ValueError("the model and the tables need a file of their own each.")
     for path, kind in asked:
-        check_table_path(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
+        outputs.check_table_path(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
     return dict(asked)
 
 
 def _write(model: Any, path: Path, kind: str) -> None:
     """Write one table; the file appears only once it is complete."""
-    with loading():
+    with console.late_imports():
         from kalvi.tabular import predictions
     if kind == "predictions":
         pieces = model.predictions(None)
@@ -149,5 +140,5 @@ def _write(model: Any, path: Path, kind: str) -> None:
         table = model.factor_table(kind.split("_")[0])
         outcome = predictions.PredictionOutcome(table.num_rows, (), {}, 0, None, "")
         pieces = iter([predictions.PredictedPiece(table, outcome)])
-    with written(path) as file:
+    with console.complete_file(path) as file:
         predictions.write_predictions(pieces, file, path.suffix)
