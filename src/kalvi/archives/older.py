@@ -22,7 +22,6 @@ PACKAGES = {
 MODULES = {
     "kalvi.algorithms.silk.places": "kalvi.rules.silk.locations",
     "kalvi.algorithms.sites": "kalvi.rules.schemes",
-    "kalvi.climbing": "kalvi.numerics.natural_gradient",
     "kalvi.custom": "kalvi.likelihoods.custom",
     "kalvi.estimators.linear": "kalvi.estimators.linear.models",
     "kalvi.estimators.binary_factorization": "kalvi.estimators.binary_factorization.model",
@@ -56,8 +55,6 @@ BINARY = "kalvi.estimators.binary_factorization"
 GP = "kalvi.estimators.gaussian_process"
 FA = "kalvi.rules.factor_analysis"
 KLPROX = "kalvi.rules.klprox"
-ASCENTS = "kalvi.gaussians.ascents"
-NATURAL = "kalvi.numerics.natural_gradient"
 
 CLASSES = {
     "kalvi.columns.encoder:Settings": "kalvi.columns.encoder:EncoderSettings",
@@ -71,17 +68,12 @@ CLASSES = {
     f"{GP}.exact:Mean": f"{GP}.hyperparameters:PriorMean",
     f"{GP}.sparse:Sparse": f"{GP}.sparse:SparseFit",
     "kalvi.estimators.neural.problem:Fitted": "kalvi.estimators.neural.problem:LearnedNetwork",
-    f"{ASCENTS}:Sums": f"{ASCENTS}:RowSums",
-    f"{ASCENTS}:Visited": f"{ASCENTS}:EvaluatedGaussian",
     "kalvi.gaussians.dense:Diagonal": "kalvi.gaussians.diagonal:Diagonal",
     "kalvi.gaussians.low_rank:LowRankCovariance": "kalvi.gaussians.low_rank_covariance:LowRankCovariance",
     "kalvi.likelihoods.implicit:Expected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.implicit:Site": "kalvi.likelihoods.sites:Site",
     "kalvi.likelihoods.vector:VectorExpected": "kalvi.likelihoods.sites:Expected",
     "kalvi.likelihoods.vector:VectorSite": "kalvi.likelihoods.sites:Site",
-    f"{NATURAL}:Past": f"{NATURAL}:StepHistory",
-    f"{NATURAL}:Point": f"{NATURAL}:GaussianIterate",
-    f"{NATURAL}:Sums": f"{NATURAL}:WhitenedSums",
     "kalvi.rules.klprox.rule:Carried": "kalvi.predictors.linear:OffsetLinear",
     f"{KLPROX}.rule:Gathered": f"{KLPROX}.rule:PassSums",
     "kalvi.rules.klprox.rule:Given": "kalvi.predictors.linear:Linear",
@@ -132,15 +124,6 @@ class Change(NamedTuple):
     name: str  # of any version
     had: str  # the names of its fields then, separated by spaces
     now: Callable[[Parts], Any]
-
-
-def _renamed(name: str, had: str, **new: str) -> Change:
-    """The change of a class some of whose fields were renamed."""
-
-    def now(parts: Parts) -> Rebuilt:
-        return Rebuilt(name, {new.get(field, field): part for field, part in parts.items()})
-
-    return Change(name, had, now)
 
 
 def _streaming_of_network(had: Parts) -> Rebuilt:
@@ -272,35 +255,6 @@ CHANGES = (
     *(
         Change("kalvi.tabular.model:TableModel", f"{TABLE_MODEL}{later}", _model_of_a_kind)
         for later in ("", " run", " run notation")
-    ),
-    _renamed(
-        f"{NATURAL}:GaussianIterate",
-        "elbo felt gap blur hidden floor precision shift mean cov sums",
-        felt="whitened_direction",
-        blur="rounding_error",
-        hidden="term_rounding",
-    ),
-    _renamed(
-        f"{NATURAL}:StepHistory",
-        "moved turned felt count",
-        moved="parameter_steps",
-        turned="direction_changes",
-        felt="whitened_changes",
-    ),
-    _renamed(
-        f"{NATURAL}:Climb",
-        "here past length passes proposal bold stuck",
-        here="best",
-        past="history",
-        bold="greedy",
-    ),
-    _renamed(
-        f"{ASCENTS}:QuasiNewtonAscent",
-        "prior here candidate moved turned length gained turns",
-        here="best",
-        moved="mean_steps",
-        turned="gradient_changes",
-        gained="last_gain",
     ),
 )
 """The oldest first, because a change may apply to the result of an earlier one."""
