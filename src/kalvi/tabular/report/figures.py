@@ -81,7 +81,7 @@ def reliability(
     most = max((n for *_, n in bins), default=1.0)
     marks = [_line([(scale.low, scale.low), (scale.high, scale.high)], scale, scale, "ideal")]
     for p, o, n in bins:
-        marks.append(_whisker(scale(p), *map(scale.clipped, wilson(o, n))))
+        marks.append(_upright(scale(p), *map(scale.clipped, wilson(o, n)), "whisker"))
         radius = LEAST_DOT + (MOST_DOT - LEAST_DOT) * math.sqrt(n / most)
         shares = f"predicted {formatting.percent(p)}, observed {formatting.percent(o)}"
         hint = f"{formatting.count(n, 'row')}: {shares}"
@@ -97,7 +97,7 @@ def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, tit
     marks = [_line([(scale.low, scale.low), (scale.high, scale.high)], scale, scale, "ideal")]
     for nominal, o in pairs:
         if n > 0:
-            marks.append(_whisker(scale(nominal), *map(scale.clipped, wilson(o, n))))
+            marks.append(_upright(scale(nominal), *map(scale.clipped, wilson(o, n)), "whisker"))
         hint = f"{formatting.percent(nominal)} intervals held {formatting.percent(o)}"
         marks.append(_dot(scale.clipped(nominal), scale.clipped(o), 5, "dot s0", hint))
     return _axes(
@@ -121,10 +121,11 @@ def interval(
     The grid runs from edge to edge, so that rows below one another look like one figure. A hollow dot at
     `mark` shows what was observed. The colour is that of `side`, or of the effect's own side.
     """
-    children: list[Child] = [_upright(scale(v), v == 0) for v in scale.ticks(ticks)]
+    children: list[Child] = [
+        _upright(scale(v), 0, 1, "grid" if v else "zero") for v in scale.ticks(ticks)
+    ]
     if all(map(math.isfinite, effect[1:])):
-        ends = [_percent(scale.clipped(v)) for v in effect[1:]]
-        children.append(element("line", x1=ends[0], x2=ends[1], y1="50%", y2="50%", class_="bar"))
+        children.append(_level(*map(scale.clipped, effect[1:]), 0.5, "bar"))
     if math.isfinite(effect.mean):
         children.append(_dot(scale.clipped(effect.mean), 0.5, 4, "dot"))
     if math.isfinite(mark):
@@ -137,27 +138,14 @@ def interval(
 def ruler(scale: Scale, *, ticks: int = 5, percent: bool = False) -> Markup:
     """The axis labels below rows of intervals."""
     say = _say_percent if percent else formatting.short
-    labels = [
-        element("text", say(v), x=_percent(scale(v)), y=14, class_="tick middle")
-        for v in scale.ticks(ticks)
-    ]
+    labels = (_label(say(v), scale(v), y=14) for v in scale.ticks(ticks))
     return _svg("scale", *labels, class_="ruler")
 
 
 def strip(shares: Sequence[Number], label: str) -> Markup:
     """Bars side by side; the highest is as high as the box."""
     n, most = len(shares), max(shares, default=0.0) or 1.0
-    bars = [
-        element(
-            "rect",
-            x=_percent((i + 0.1) / n),
-            width=_percent(0.8 / n),
-            y=_percent(1 - share / most),
-            height=_percent(share / most),
-            class_="fill",
-        )
-        for i, share in enumerate(shares)
-    ]
+    bars = (_box((i + 0.1) / n, 0.8 / n, 0, share / most) for i, share in enumerate(shares))
     return _svg(label, *bars, class_="strip")
 
 
@@ -170,8 +158,8 @@ def spread(least: Number, most: Number, mean: Number, std: Number) -> Markup | N
     left, right = scale.clipped(mean - std), scale.clipped(mean + std)
     return _svg(
         f"from {formatting.number(least)} to {formatting.number(most)}, mean {formatting.number(mean)}",
-        element("line", x1="0%", x2="100%", y1="50%", y2="50%", class_="grid"),
-        element("line", x1=_percent(left), x2=_percent(right), y1="50%", y2="50%", class_="band"),
+        _level(0, 1, 0.5, "grid"),
+        _level(left, right, 0.5, "band"),
         _dot(scale.clipped(mean), 0.5, 3, "dot s0"),
         class_="strip low",
     )
@@ -181,9 +169,7 @@ def share(value: Number, label: str, side: str = "up") -> Markup:
     """A bar as long as the size of the value, at most 1."""
     if not math.isfinite(value):
         return join(formatting.ABSENT)
-    size = min(abs(value), 1.0)
-    box = {"x": "0%", "width": _percent(size), "y": "25%", "height": "50%"}
-    return _svg(label, element("rect", class_="fill", **box), class_=f"share {side}")
+    return _svg(label, _box(0, min(abs(value), 1.0), 0.25, 0.5), class_=f"share {side}")
 
 
 def band(
@@ -216,14 +202,10 @@ def gauge(k: Number) -> Markup:
     children: list[Child] = []
     for low, high, name in regions:
         left, right = GAUGE(low), GAUGE(high)
-        box = {"x": _percent(left), "width": _percent(right - left), "y": "40%", "height": "20%"}
-        children.append(element("rect", class_=f"region {name}", **box))
-        middle = _percent((left + right) / 2)
-        children.append(element("text", name, x=middle, y="18%", class_="tick middle"))
-    children += [
-        element("text", formatting.number(v), x=_percent(GAUGE(v)), y="98%", class_="tick middle")
-        for v in (0.0, USABLE, POOR, 1.0)
-    ]
+        children.append(_box(left, right - left, 0.4, 0.2, f"region {name}"))
+        children.append(_label(name, (left + right) / 2, y="18%"))
+    ends = (0.0, USABLE, POOR, 1.0)
+    children += [_label(formatting.number(v), GAUGE(v), y="98%") for v in ends]
     if not math.isnan(k):
         children.append(_dot(GAUGE.clipped(k), 0.5, 7, "needle"))
     return _svg(f"Pareto k is {formatting.number(k, 2)}", *children, class_="gauge")
@@ -252,13 +234,12 @@ def _axes(
     say_x = say or say_y
     grid: list[Child] = []
     for v in y.ticks(6):
-        at = _percent(1 - y(v))
-        grid.append(element("line", x1="0%", x2="100%", y1=at, y2=at, class_="grid"))
-        grid.append(element("text", say_y(v), x=-8, y=at, dy="0.32em", class_="tick end"))
-    for v in x.ticks(6 if percent else ticks):
-        at = _percent(x(v))
-        grid.append(element("text", say_x(v), x=at, y="100%", dy=20, class_="tick middle"))
-    grid.append(element("line", x1="0%", x2="100%", y1="100%", y2="100%", class_="axis"))
+        grid.append(_level(0, 1, y(v), "grid"))
+        beside = {"x": -8, "y": _percent(1 - y(v)), "dy": "0.32em"}
+        grid.append(element("text", say_y(v), class_="tick end", **beside))
+    below = x.ticks(6 if percent else ticks)
+    grid += [_label(say_x(v), x(v), y="100%", dy=20) for v in below]
+    grid.append(_level(0, 1, 0, "axis"))
     grid.append(element("text", titles[0], x="100%", y="100%", dy=40, class_="tick end"))
     grid.append(element("text", titles[1], x=-48, y="0%", dy=-16, class_="tick"))
     return element("div", _svg(title, *grid, *marks), class_=f"plot {class_}")
@@ -292,14 +273,24 @@ def _dot(x: Number, y: Number, radius: Number, class_: str, hint: str | None = N
     return element("circle", title, class_=class_, **place)
 
 
-def _whisker(x: Number, low: Number, high: Number) -> Markup:
-    at, ends = _percent(x), [_percent(1 - v) for v in (low, high)]
-    return element("line", x1=at, x2=at, y1=ends[0], y2=ends[1], class_="whisker")
+def _label(said: str, x: Number, **place: object) -> Markup:
+    """Text whose middle is at x."""
+    return element("text", said, x=_percent(x), class_="tick middle", **place)
 
 
-def _upright(x: Number, is_zero: bool) -> Markup:
-    at = _percent(x)
-    return element("line", x1=at, x2=at, y1="0%", y2="100%", class_="zero" if is_zero else "grid")
+def _box(x: Number, width: Number, bottom: Number, height: Number, class_: str = "fill") -> Markup:
+    place = {"x": x, "width": width, "y": 1 - bottom - height, "height": height}
+    return element("rect", class_=class_, **{name: _percent(v) for name, v in place.items()})
+
+
+def _upright(x: Number, low: Number, high: Number, class_: str) -> Markup:
+    place = {"x1": x, "x2": x, "y1": 1 - low, "y2": 1 - high}
+    return element("line", class_=class_, **{name: _percent(v) for name, v in place.items()})
+
+
+def _level(left: Number, right: Number, height: Number, class_: str) -> Markup:
+    place = {"x1": left, "x2": right, "y1": 1 - height, "y2": 1 - height}
+    return element("line", class_=class_, **{name: _percent(v) for name, v in place.items()})
 
 
 def _shares(values: Sequence[Number]) -> Scale:
