@@ -6,7 +6,6 @@ rows at a time; only those in Fortran's order, and the row pointers of a sparse 
 Objects are never unpickled.
 """
 
-import abc
 import math
 import warnings
 import zipfile
@@ -81,7 +80,7 @@ class _Archive:
             check_names(arrays, source.name)
         if not arrays:
             raise BadData(f"{source.name}: holds no arrays; a spreadsheet must be saved as CSV.")
-        self.columns: dict[str, _Column] = {}
+        self.columns: dict[str, _Dense | _Sparse] = {}
         sparse = set(arrays) >= SPARSE_PARTS
         for name, member in arrays.items():
             with as_bad_data(f"{source.name}, array {shorten(name)}", "cannot be read"):
@@ -159,22 +158,7 @@ class _Member:
         return self.all().reshape(self.shape[::-1]).T
 
 
-class _Column(abc.ABC):
-    """A column whose rows are read in order."""
-
-    n_rows: int
-    row_bytes: int
-
-    @abc.abstractmethod
-    def field(self, name: str) -> pa.Field:
-        """The name and the type of the column."""
-
-    @abc.abstractmethod
-    def take(self, n: int) -> pa.Array:
-        """The next n rows."""
-
-
-class _Dense(_Column):
+class _Dense:
     """A vector, or a matrix as a column of vectors."""
 
     def __init__(self, member: _Member):
@@ -189,10 +173,12 @@ class _Dense(_Column):
         self.row_bytes = max(1, math.prod(member.shape[1:])) * max(8, member.dtype.itemsize)
 
     def field(self, name: str) -> pa.Field:
+        """The name and the type of the column."""
         shape, kind = self._member.shape, self._kind[self._member.dtype.kind]
         return pa.field(name, vector(shape[1]) if len(shape) == 2 else kind)
 
     def take(self, n: int) -> pa.Array:
+        """The next n rows."""
         values = self._member.take(n)
         if values.ndim == 2:
             flat = pa.array(values.astype(np.float64).ravel())
@@ -206,7 +192,7 @@ class _Dense(_Column):
         return pa.array(values.tolist(), TEXT if values.dtype.kind == "U" else FLAG)
 
 
-class _Sparse(_Column):
+class _Sparse:
     """A matrix in compressed rows."""
 
     def __init__(self, parts: dict[str, _Member]):

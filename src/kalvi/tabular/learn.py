@@ -218,12 +218,9 @@ class _KeptRows:
         if self.pieces is None:
             return
         self._count += len(rows.y)
-        if not model.revisits(max(self._count, self._known)):
-            self.pieces = None
-            return
-        if model.choices.parameters.get("passes", "auto") == "auto" and _too_many(
-            self._bytes, rows
-        ):
+        limited = model.choices.parameters.get("passes", "auto") == "auto"
+        full = limited and _too_many(self._bytes, rows)
+        if full or not model.revisits(max(self._count, self._known)):
             self.pieces = None
             return
         self._bytes += _check_memory(self._bytes, rows)
