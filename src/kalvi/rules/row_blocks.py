@@ -12,6 +12,8 @@ from kalvi.numerics.rows import JacobianRows
 from kalvi.predictors.base import Inputs
 from kalvi.rules.recursion import BlockSites
 
+Vector = Float[Array, " d"]
+
 
 class RowBlock(NamedTuple):
     """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
