@@ -127,7 +127,7 @@ def _summary(path: Path, diagnose: bool) -> dict[str, Any]:
         from kalvi.tabular import integrity, learn
     held = learn.load_model(path)
     unfinished = learn.find_unfinished_run(path)
-    with integrity.guarded(path):
+    with integrity.errors_as_damage(path):
         found = held.describe(path.name, diagnose=diagnose)
     if unfinished is not None:
         note = f"a run over more rows is not finished: kalvi resume {path}"

@@ -74,7 +74,7 @@ def _predict(
     source = model.open_to_predict(data, how)
     silent = options["quiet"] or options["as_json"] or (out is None and sys.stdout.isatty())
     total = source.n_rows if source else None
-    with console.row_bar(silent, total) as bar, integrity.guarded(path):
+    with console.row_bar(silent, total) as bar, integrity.errors_as_damage(path):
         outcome = _write(model.predictions(source, how._replace(tell=bar)), out)
     if source is None:
         return outcome, []

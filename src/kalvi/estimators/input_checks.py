@@ -23,7 +23,7 @@ def checked_table(model: Any, *arrays: Any, **how: Any) -> Any:
         raise ValueError(f"{found} Drop or impute such rows first.") from None
 
 
-def are_ready(model: Any, x: Any, y: Any = None, *, dtype: Any) -> bool:
+def need_no_check(model: Any, x: Any, y: Any = None, *, dtype: Any) -> bool:
     """Whether scikit-learn's checks would hand on rows for a fitted model as they are.
 
     They take longer than learning from one row, or predicting it.

@@ -173,7 +173,7 @@ class TableInput:
     def close(self) -> None:
         """Do nothing: no file is open."""
 
-    def end(self) -> None:
+    def close_for_good(self) -> None:
         """Do nothing: no file is open."""
 
 

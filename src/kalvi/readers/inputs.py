@@ -32,7 +32,7 @@ class ReplayedStream(io.RawIOBase):
             raise BadData("standard input: can be read only once; save it as a file first.")
         self._at, self._keeping = 0, not release
 
-    def end(self) -> None:
+    def close_for_good(self) -> None:
         """Close the pipe, unless it is standard input."""
         if self._raw is not sys.stdin.buffer:
             self._raw.close()
@@ -184,11 +184,11 @@ class Input:
         if self._raw is not None and self._stream is None:
             self._raw.close()
 
-    def end(self) -> None:
+    def close_for_good(self) -> None:
         """Close the file for good."""
         self.close()
         if self._stream is not None:
-            self._stream.end()
+            self._stream.close_for_good()
 
     def _peek(self, stream: Any) -> bytes:
         with as_bad_data(self.name, "cannot be read"):

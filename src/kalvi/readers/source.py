@@ -88,7 +88,7 @@ class Source:
     def close(self) -> None:
         """Close the files."""
         for source in self._inputs:
-            source.end()
+            source.close_for_good()
 
     def _count(self) -> int | None:
         counts = [self._reader.n_rows(source) for source in self._inputs]
@@ -170,5 +170,5 @@ def open_data(
         return Source(inputs, reader, layout, sample_rows)
     except BaseException:
         for source in inputs:
-            source.end()
+            source.close_for_good()
         raise

@@ -24,7 +24,7 @@ from kalvi.rules.factor_analysis.factor_model import hidden_moments
 from kalvi.streams import run
 from kalvi.tabular import integrity
 from kalvi.tabular.choices import new_estimator
-from kalvi.tabular.predictions import RowPredictions, Unseen
+from kalvi.tabular.predictions import RowPredictions, UnseenLevels
 from kalvi.tabular.progressive import padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.rows import Rows, check_columns
@@ -154,7 +154,7 @@ class FactorModel(RowModel, FactorFields):
         n = table.num_rows
         return Rows(table, x, np.zeros(n), np.ones(n), encoder, unseen)
 
-    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
+    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, UnseenLevels]:
         """The features of rows to predict; there are no levels that could be new."""
         check_columns(table, locate, self.columns())
         encoded = self.encoder.encode(table, locate, learn=False)

@@ -29,7 +29,7 @@ Rules = Iterator[tuple[str, bool]]
 
 
 @contextmanager
-def guarded(path: str | Path) -> Iterator[None]:
+def errors_as_damage(path: str | Path) -> Iterator[None]:
     """Turn the unexpected errors of a damaged model into one sentence."""
     try:
         yield

@@ -22,7 +22,7 @@ from kalvi.archives import checkpoints
 from kalvi.readers.layout import refuse_invalid
 from kalvi.readers.source import Source, open_data
 from kalvi.tabular import sources
-from kalvi.tabular.integrity import check_rules, guarded, job_rules
+from kalvi.tabular.integrity import check_rules, errors_as_damage, job_rules
 from kalvi.tabular.prefetch import Interrupted, Stop, prefetch, stoppable
 from kalvi.tabular.rows import Rows
 from kalvi.tabular.table_model import ADVICE, RowModel, TableModel
@@ -171,7 +171,7 @@ def save_model(path: str | Path, model: TableModel, *, run: str = "") -> None:
 
 def load_model(path: str | Path) -> TableModel:
     """Load a model; a file whose parts do not agree is refused."""
-    with guarded(path):
+    with errors_as_damage(path):
         held = checkpoints.load(path)
     if not isinstance(held, TableModel):
         raise ValueError(f"{path} is not a model of a command, but a {type(held).__name__}.")
@@ -184,7 +184,7 @@ def find_unfinished_run(path: str | Path) -> UnfinishedRun | None:
     checkpoint = checkpoint_of(path)
     if not checkpoint.exists():
         return None
-    with guarded(checkpoint):
+    with errors_as_damage(checkpoint):
         held = checkpoints.load(checkpoint)
     if not (isinstance(held, dict) and isinstance(held.get("job"), Job)):
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")

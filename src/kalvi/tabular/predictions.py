@@ -18,7 +18,7 @@ LISTED = 5
 
 Tell = Callable[[int, float | None], None]
 """Called with the number of rows predicted so far, and the share of the bytes read."""
-Unseen = dict[str, dict[str, int]]
+UnseenLevels = dict[str, dict[str, int]]
 """For each column, the levels that the model has not seen and the number of rows with each."""
 
 
@@ -44,7 +44,7 @@ class PredictionOutcome(NamedTuple):
 
     rows: int
     ignored: tuple[str, ...]  # columns that the model does not know
-    unseen: Unseen
+    unseen: UnseenLevels
     labelled: int  # rows that could be scored
     score: float | None  # the mean over these
     measure: str  # the name of the score: "log_loss", "mean_squared_error" or "mean_log_density"
@@ -101,7 +101,7 @@ class RowPredictions(NamedTuple):
     """Predictions of some rows, levels that are new, the number of rows scored and their total score."""
 
     table: pa.Table
-    unseen: Unseen
+    unseen: UnseenLevels
     labelled: int
     total: float
     measure: str
@@ -149,7 +149,7 @@ def join_columns(kept: pa.Table, found: pa.Table) -> pa.Table:
     return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
 
 
-def add_counts(a: Unseen, b: Unseen) -> Unseen:
+def add_counts(a: UnseenLevels, b: UnseenLevels) -> UnseenLevels:
     """The sums of the counts of new levels in two parts of the data."""
     found = {name: dict(levels) for name, levels in a.items()}
     for name, levels in b.items():

@@ -19,7 +19,7 @@ from kalvi.readers.files import BadData, RowLocator
 from kalvi.readers.source import Source
 from kalvi.tabular import effects, integrity
 from kalvi.tabular.choices import Choices
-from kalvi.tabular.predictions import RowPredictions, Unseen
+from kalvi.tabular.predictions import RowPredictions, UnseenLevels
 from kalvi.tabular.progressive import padded, scored_rows
 from kalvi.tabular.record import Record
 from kalvi.tabular.renderers.text import NAMES
@@ -158,7 +158,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         time = times(table, locate, self.choices.time)
         return Rows(table, x, y, weight, encoder, unseen, time)
 
-    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
+    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, UnseenLevels]:
         table = self._completed(table, locate)
         x, _, unseen = self.encoder.encode(table, locate, learn=False)
         return x, unseen

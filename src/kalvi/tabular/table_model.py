@@ -19,7 +19,7 @@ from kalvi.readers.notation import WORDS
 from kalvi.readers.source import Source, open_data
 from kalvi.tabular import sources
 from kalvi.tabular.frames import data_of
-from kalvi.tabular.integrity import Rules, guarded
+from kalvi.tabular.integrity import Rules, errors_as_damage
 from kalvi.tabular.predictions import (
     DEFAULTS,
     PIECE,
@@ -27,7 +27,7 @@ from kalvi.tabular.predictions import (
     PredictionOutcome,
     PredictOptions,
     RowPredictions,
-    Unseen,
+    UnseenLevels,
     add_counts,
     check_kept,
     join_columns,
@@ -39,7 +39,7 @@ from kalvi.tabular.rows import Rows
 
 ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
 """What a user can do about an entry that does not fit the type of a model's column."""
-WHOSE = "this model"
+THIS_MODEL = "this model"
 
 
 class TableModel(ABC):
@@ -73,7 +73,7 @@ class TableModel(ABC):
 
     def summary(self, diagnose: bool = False) -> Summary:
         """The output of `kalvi inspect`, as a dict that prints as text."""
-        with guarded(WHOSE):
+        with errors_as_damage(THIS_MODEL):
             return Summary(self.describe("model", diagnose=diagnose))
 
 
@@ -134,7 +134,7 @@ class RowModel(TableModel):
         """What is known before a pass, as plain JSON: the model, its rows so far and its columns."""
 
     @abstractmethod
-    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, Unseen]:
+    def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, UnseenLevels]:
         """The features of rows to predict, and levels that are new."""
 
     @abstractmethod
@@ -229,7 +229,7 @@ class RowModel(TableModel):
             raise ValueError(f"level must be between 0 and 1; got {level!r}.")
         source = self.open_to_predict(data_of(frame))
         try:
-            with guarded(WHOSE):
+            with errors_as_damage(THIS_MODEL):
                 pieces = list(self.predictions(source, PredictOptions(level=level)))
                 _warn(pieces[-1].outcome, stacklevel=3)
                 return pa.concat_tables([piece.table for piece in pieces])
@@ -241,7 +241,7 @@ class RowModel(TableModel):
         source = self.open_to_predict(data_of(frame))
         parts, unseen = [], {}
         try:
-            with guarded(WHOSE):
+            with errors_as_damage(THIS_MODEL):
                 for piece in source.pieces(PIECE):
                     x, new = self.inputs(piece.table, piece.locate)
                     unseen = add_counts(unseen, new)

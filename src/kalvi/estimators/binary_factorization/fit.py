@@ -231,7 +231,7 @@ PARTS = ("posterior_", "_axes", "elbo_history_", "converged_")
 """What a file or a pickle has of a fit."""
 
 
-def fit_of(parts: dict[str, Any], model: Any) -> MatrixFit:
+def restore_fit(parts: dict[str, Any], model: Any) -> MatrixFit:
     """The fit that these are parts of; parts that no fit of `model` has are refused."""
     known: Any = [parts.get(name) for name in PARTS]
     silk, axes, history, converged = known

@@ -18,7 +18,7 @@ from kalvi.estimators.binary_factorization.entries import (
     read_entries,
     shape_of,
 )
-from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, Wanted, fit_of
+from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, Wanted, restore_fit
 from kalvi.estimators.binary_factorization.learned import LearnedFactors
 from kalvi.estimators.binary_factorization.locations import SortedAxis, on_device, sort_axis
 from kalvi.estimators.binary_factorization.parameters import (
@@ -305,7 +305,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
         return read_entries(X, mask, weight, self.unstored, axes, dtype)
 
     def _fit_of(self, parts: dict[str, Any]) -> MatrixFit:
-        return fit_of(parts, self)
+        return restore_fit(parts, self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

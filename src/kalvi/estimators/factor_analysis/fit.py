@@ -136,7 +136,7 @@ PARTS = (
 """What a file or a pickle has of a fit; the last is empty, and only of older files."""
 
 
-def fit_of(parts: dict[str, Any], model: Any) -> FactorFit:
+def restore_fit(parts: dict[str, Any], model: Any) -> FactorFit:
     """The fit that these are parts of; parts that no fit of `model` has are refused."""
     known: Any = [parts.get(name) for name in ("structure_", "state_", "buffer_")]
     structure, state, buffer = known

@@ -23,7 +23,7 @@ from kalvi.estimators.constraints import (
     optional,
 )
 from kalvi.estimators.decorators import all_or_nothing, parametrised
-from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, fit_of
+from kalvi.estimators.factor_analysis.fit import PARTS, FactorFit, restore_fit
 from kalvi.estimators.factor_analysis.methods import METHODS, FactorSettings
 from kalvi.estimators.input_checks import checked_table, seed_of
 from kalvi.estimators.pickling import PickledInParts
@@ -274,7 +274,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         return self._check_rows(x, reset=False, least=1)
 
     def _fit_of(self, parts: dict[str, Any]) -> FactorFit:
-        return fit_of(parts, self)
+        return restore_fit(parts, self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fit_" in vars(self)

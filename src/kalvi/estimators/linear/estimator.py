@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from kalvi.estimators.constraints import Constraint, check_parameters, check_unchanged
 from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.input_checks import (
-    are_ready,
     checked_table,
     checked_weights,
+    need_no_check,
     require_consistent,
     seed_of,
 )
@@ -203,7 +203,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
             self.check_settings()
             if "fit_" in vars(self) and not reset:
                 self.check_structure()
-        if not reset and are_ready(self, x, y, dtype=self.dtype):
+        if not reset and need_no_check(self, x, y, dtype=self.dtype):
             return x, y
         how = {"reset": reset, "accept_sparse": "csr", "dtype": np.dtype(self.dtype)}
         return checked_table(self, x, y, y_numeric=not is_classifier(self), **how)
@@ -285,7 +285,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         """Rows that were checked, or need no check."""
         if not self._has_same_parameters():
             self.check_structure()
-        if are_ready(self, x, dtype=self.dtype):
+        if need_no_check(self, x, dtype=self.dtype):
             return x
         dtype = np.dtype(self.dtype)
         return checked_table(self, x, reset=False, accept_sparse="csr", dtype=dtype)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from kalvi.estimators.constraints import Constraint, check_parameters
 from kalvi.estimators.decorators import parametrised
 from kalvi.estimators.input_checks import checked_table, checked_weights, seed_of
-from kalvi.estimators.neural.fit import PARTS, NetworkFit, fit_of
+from kalvi.estimators.neural.fit import PARTS, NetworkFit, restore_fit
 from kalvi.estimators.neural.methods import METHODS
 from kalvi.estimators.neural.parameters import Structure, TrainingSettings
 from kalvi.estimators.neural.targets import Parts, Targets
@@ -136,4 +136,4 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
         return x, y, checked_weights(sample_weight, x)
 
     def _fit_of(self, parts: dict[str, Any]) -> NetworkFit:
-        return fit_of(parts, self._targets_of(parts), self)
+        return restore_fit(parts, self._targets_of(parts), self)

@@ -167,7 +167,7 @@ PARTS = (
 """What a file or a pickle has of a fit; the bound by itself only in older files."""
 
 
-def fit_of(parts: dict[str, Any], targets: Targets, model: Any) -> NetworkFit:
+def restore_fit(parts: dict[str, Any], targets: Targets, model: Any) -> NetworkFit:
     """The fit that these are parts of; parts that no fit of `model` has are refused."""
     known: Any = [parts.get(name) for name in ("fitted_", "perceptron_", "structure_")]
     learned, perceptron, structure = known
