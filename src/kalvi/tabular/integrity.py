@@ -22,6 +22,7 @@ from kalvi.tabular.record import BINS, LEVELS, Record
 from kalvi.tabular.scores import ODDS_BINS, ClassScores, NumberScores
 
 DENSE = ("number", "flag", "time", "vector")
+REAL = (int, float)
 MOST_BITS = 26
 """The most bits of a hash, as in `kalvi fit`."""
 
@@ -198,29 +199,28 @@ def score_rules(record: Record, target: Target) -> Rules:
         yield "the scores", right
 
 
+def _holds(told: dict[str, Any], **types: Any) -> bool:
+    """Whether a value is JSON and has entries of these types."""
+    return is_json(told) and all(isinstance(told.get(name), kind) for name, kind in types.items())
+
+
 def _is_diagnosis(told: dict[str, Any]) -> bool:
-    right = _has_numbers(told, ("pareto_k", "draws", "rows", "ess"))
-    return right and isinstance(told.get("verdict"), str) and is_json(told)
+    return _holds(told, pareto_k=REAL, draws=REAL, rows=REAL, ess=REAL, verdict=str)
 
 
 def _is_densities(told: dict[str, Any]) -> bool:
-    pairs = told.get("quantiles")
-    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
-        return False
-    numbers = all(isinstance(value, int | float) for pair in pairs for value in pair)
-    return numbers and _has_numbers(told, ("rows", "log_density")) and is_json(told)
-
-
-def _has_numbers(told: dict[str, Any], names: tuple[str, ...]) -> bool:
-    return all(isinstance(told.get(name), int | float) for name in names)
+    return _holds(told, rows=REAL, log_density=REAL, quantiles=list) and all(
+        isinstance(pair, list) and [isinstance(part, REAL) for part in pair] == [True, True]
+        for pair in told["quantiles"]
+    )
 
 
 def _is_example(example: dict[str, Any]) -> bool:
-    row, numbers = example.get("row"), ("predicted", "lower", "upper")
-    texts = isinstance(row, dict) and all(isinstance(v, str) for v in row.values())
-    known = {k: v for k, v in example.items() if k in numbers}
-    right = all(isinstance(v, int | float) and abs(v) < np.inf for v in known.values())
-    return texts and right and "predicted" in known and isinstance(example.get("observed"), str)
+    if not _holds(example, row=dict, observed=str, predicted=REAL):
+        return False
+    numbers = [example[name] for name in ("predicted", "lower", "upper") if name in example]
+    finite = all(isinstance(v, REAL) and abs(v) < np.inf for v in numbers)
+    return finite and all(isinstance(v, str) for v in example["row"].values())
 
 
 def job_rules(job: Any) -> Rules:
