@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 from tqdm import tqdm
 
-from kalvi.cli.console import Refusal, Stopped, loading, refusing, written
+from kalvi.cli.console import Refusal, Stopped, complete_file, errors_as_sentences, late_imports
 from kalvi.cli.outputs import check_picture_path, check_table_path
 from papers import parts, records
 
@@ -75,7 +75,7 @@ def reproduce(
     Papers are rvga, lrvga, factor_analysis, vifa, klprox and silk; "all" makes every figure, the shortest
     first. Figures whose data are missing are left out and named at the end.
     """
-    with refusing():
+    with errors_as_sentences():
         if paper not in (*PAPERS, ALL):
             raise ValueError(f"there is no paper {paper!r}; choose from {', '.join(PAPERS)}.")
         jobs = _jobs(paper, figure)
@@ -100,7 +100,7 @@ def _jobs(paper: str, figure: str | None) -> list[Job]:
     """What was asked for; of several papers, or of a whole one, the shortest first."""
     jobs = []
     for name in PAPERS if paper == ALL else (paper,):
-        with loading():
+        with late_imports():
             experiments = import_module(PAPERS[name])
         figures = {str(number): make for number, make in experiments.FIGURES.items()}
         if figure is not None and figure not in figures:
@@ -200,7 +200,7 @@ def _range_of(names: Iterable[str]) -> str:
 def _write_table(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write the rows as a CSV file, which appears when it is whole."""
     rows = list(rows)
-    with written(path, "w") as file:
+    with complete_file(path, "w") as file:
         writer = csv.DictWriter(
             file, list(dict.fromkeys(key for row in rows for key in row)), restval=""
         )

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kalvi.cli.console import written
+from kalvi.cli.console import complete_file
 from papers import records
 
 Make = Callable[..., Any]
@@ -88,7 +88,7 @@ def _one(folder: Path | None, make: Make, arguments: tuple) -> tuple[Part, bool]
     part = Part(make(*arguments), time.process_time() - began, records.machine())
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written(path, "wb") as file:
+        with complete_file(path, "wb") as file:
             pickle.dump(part, file)
     return part, True
 

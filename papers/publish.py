@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from PIL import Image
 
-from kalvi.cli.console import refusing, written
+from kalvi.cli.console import complete_file, errors_as_sentences
 from papers import records
 from papers.__main__ import PAPERS
 from papers.records import Record
@@ -37,7 +37,7 @@ LARGEST_TABLE = 100_000
 @click.argument("pages", type=click.Path(path_type=Path))
 def publish(results: Path, pages: Path) -> None:
     """Turn the full runs in RESULTS into PAGES."""
-    with refusing():
+    with errors_as_sentences():
         for paper in PAPERS:
             for record in found(results, paper):
                 _copy(record, results / paper, pages / paper)
@@ -147,7 +147,7 @@ def _statements(present: dict[str, list[Record]]) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    with written(path, "w") as file:
+    with complete_file(path, "w") as file:
         file.write(text)
 
 

@@ -12,7 +12,7 @@ import platform
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kalvi.cli.console import written
+from kalvi.cli.console import complete_file
 
 Table = list[dict[str, Any]]
 COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Into the paper's folder, at once or not at all."""
-        with written(folder / f"{stem(self.figure)}.json", "w") as file:
+        with complete_file(folder / f"{stem(self.figure)}.json", "w") as file:
             json.dump(self._asdict(), file, ensure_ascii=False, indent=1)
 
 
