@@ -296,7 +296,7 @@ def test_what_is_learned_does_not_depend_on_how_rows_are_cut(
 ):
     choices = {"target": target, "drop": ("price",) * (target == "sold"), "parameters": parameters}
     cut = fit(file, tmp_path / "cut", **choices)
-    monkeypatch.setattr("kalvi.tabular.supervised.block_size", lambda learned, first, left: left)
+    monkeypatch.setattr("kalvi.tabular.table_model.block_size", lambda learned, first, left: left)
     whole = fit(file, tmp_path / "whole", **choices)
     assert len(whole.record.curve.rows) < len(cut.record.curve.rows)
     q, p = (m.estimator.posterior_ for m in (cut, whole))
