@@ -1,7 +1,7 @@
 """Binary matrices as users have them: dense with NaN or masks, sparse, data frames; read by rows.
 
-What comes out is one byte an entry, or a list of the observed entries where these are few. No matrix of
-numbers of our own is made on the way.
+The result has one byte for each entry, or is a list of the observed entries if these are few. No further
+matrix of numbers is made on the way.
 """
 
 from collections.abc import Iterator
@@ -17,30 +17,32 @@ from kalvi.estimators.input_checks import refuse_lazy
 from kalvi.rules.silk import Entries, Observed, Table, list_entries
 
 BLOCK = 2**20
-"""Entries that are read at once."""
+"""The number of entries that are read at once."""
 FEW = 0.15
-"""Matrices of which a smaller share is observed become lists of entries: faster up to a fifth on a CPU, and
-smaller up to a tenth."""
+"""If a smaller share of a matrix is observed, it becomes a list of entries, which is faster up to a fifth
+on a CPU, and smaller up to a tenth."""
 UNSTORED = (None, "zero", "missing")
 
 Axes = tuple[SortedAxis, SortedAxis]
-"""Where the rows and the columns of a matrix are."""
+"""The locations of the rows and the columns of a matrix."""
 
 
 class ReadEntries(NamedTuple):
-    """The observed entries, in the order of the places, and the weights of all of them and of the ones."""
+    """The observed entries in the order of the locations, and the total weights of all entries and of the
+    ones."""
 
     observed: Observed
     total: float
     ones: float
 
     def constant_evidence(self) -> float:
-        """The log evidence of one unknown probability for all entries."""
+        """The log evidence of a model with one unknown probability for all entries."""
         return float(betaln(self.ones + 1, self.total - self.ones + 1))
 
 
 class _Whole(NamedTuple):
-    """Signs and weights of all entries, in the user's order; both 0 where nothing was observed."""
+    """Signs and weights of all entries, in the user's order; both are 0 for entries that were not
+    observed."""
 
     sign: Int8[np.ndarray, "r c"]
     weight: Float[np.ndarray, "r c"] | None
@@ -112,7 +114,7 @@ def read_entries(
 
 
 def shape_of(X: Any) -> tuple[int, int]:
-    """The shape of a matrix; whatever else is refused."""
+    """The shape of a matrix; anything else is refused."""
     shape = np.shape(X)
     if len(shape) != 2:
         raise ValueError(
@@ -128,7 +130,7 @@ def shape_of(X: Any) -> tuple[int, int]:
 
 
 def array_like(X: Any) -> Any:
-    """Sparse matrices, data frames and arrays as they are, anything else as an array."""
+    """Sparse matrices, data frames and arrays unchanged, anything else as an array."""
     refuse_lazy(X=X)
     if sp.issparse(X) or isinstance(X, np.ndarray) or hasattr(X, "iloc"):
         return X
@@ -136,7 +138,7 @@ def array_like(X: Any) -> Any:
 
 
 def _is_list(X: Any, unstored: str | None) -> bool:
-    """Whether entries that a sparse matrix does not store were not observed."""
+    """Whether the entries that a sparse matrix does not store are missing."""
     if unstored is None and np.any(X.data == 0):
         raise ValueError(
             "X is sparse and stores zeros as well as ones, so that what it does not store may be zero "
@@ -146,7 +148,7 @@ def _is_list(X: Any, unstored: str | None) -> bool:
 
 
 def _canonical(a: Any) -> sp.csr_array:
-    """Sparse rows, every entry stored once."""
+    """Sparse rows in which every entry is stored once."""
     found = sp.csr_array(a)
     if not found.has_canonical_format:
         found = found.copy()
@@ -189,7 +191,7 @@ def _blocks(n: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _rows(a: Any, first: int, last: int) -> np.ndarray:
-    """Some rows of an array, a data frame or a sparse matrix, of its own type."""
+    """Some rows of an array, a data frame or a sparse matrix, in the same type."""
     if hasattr(a, "iloc"):
         return np.asarray(a.iloc[first:last])
     part = a[first:last]
@@ -202,7 +204,7 @@ def _at(a: Any, row: np.ndarray, col: np.ndarray) -> np.ndarray:
 
 
 def _values(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and which of them are there."""
+    """The numbers, and a mask of those that are not missing."""
     hidden = np.ma.getmaskarray(block)
     values = np.ma.getdata(block)
     if values.dtype == object:
@@ -227,7 +229,7 @@ def _plain(values: np.ndarray, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _signs(
     values: np.ndarray, seen: np.ndarray, first: int | None, at: tuple | None = None
 ) -> Int8[np.ndarray, "..."]:
-    """1 for ones, −1 for zeros, 0 for what was not observed; anything else is refused."""
+    """1 for ones, −1 for zeros, 0 for entries that were not observed; anything else is refused."""
     one = values == 1
     bad = seen & ~(one | (values == 0))
     if np.any(bad):
@@ -244,7 +246,7 @@ def _signs(
 
 
 def _mask(block: np.ndarray) -> np.ndarray:
-    """Where an entry was observed: true, or not zero."""
+    """The mask of observed entries: true, or not zero."""
     values = np.ma.filled(block, False)
     if values.dtype.kind not in "biuf" or np.any(values != values):
         raise ValueError(
@@ -254,7 +256,7 @@ def _mask(block: np.ndarray) -> np.ndarray:
 
 
 def _weights(block: np.ndarray, first: int | None, dtype: np.dtype) -> np.ndarray:
-    """Weights in the precision of the fit; what is masked counts nothing."""
+    """Weights in the precision of the fit; masked entries have weight 0."""
     with np.errstate(over="ignore"):
         values = np.asarray(np.ma.filled(np.ma.asanyarray(block), 0), float).astype(dtype)
     bad = ~(np.isfinite(values) & (values >= 0))

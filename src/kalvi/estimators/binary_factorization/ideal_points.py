@@ -1,4 +1,4 @@
-"""Factors of rows or columns as a tidy table: names, means and intervals, moved to where anchors are."""
+"""Factors of rows or columns as a tidy table: names, means and intervals, moved to fit anchors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +12,14 @@ from kalvi.rules.silk import Coupled
 
 
 def deviations_of(level: float) -> float:
-    """How many deviations from the mean the ends of an interval of a normal law are."""
+    """The distance of the ends of a normal interval from the mean, in standard deviations."""
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1; got {level}.")
     return float(ndtri((1 + level) / 2))
 
 
 def table_of(side: FittedSide, names: Any, anchors: Mapping[Any, Any] | None, level: float) -> Any:
-    """A line for every row (or column) and factor."""
+    """The table, with a line for every row (or column) and factor."""
     try:
         import pandas as pd
     except ImportError as error:
@@ -55,7 +55,7 @@ def _names(side: FittedSide, names: Any) -> np.ndarray:
 
 
 def _covariances(side: FittedSide) -> Float[np.ndarray, "n k k"]:
-    """Of the factors of every row, in the user's order."""
+    """The covariances of the factors of every row, in the user's order."""
     posterior = side.side.posterior
     if isinstance(posterior, Coupled):
         return np.asarray(posterior.cov)[side.axis.location_numbers]
@@ -65,7 +65,7 @@ def _covariances(side: FittedSide) -> Float[np.ndarray, "n k k"]:
 def _map_to_anchors(
     mean: np.ndarray, named: np.ndarray, anchors: Mapping[Any, Any]
 ) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, " k"]]:
-    """The linear map, by least squares, of the means of the anchors to their places."""
+    """The linear map that brings the means of the anchors to their positions, by least squares."""
     k = mean.shape[1]
     if len(anchors) <= k:
         raise ValueError(
@@ -75,7 +75,7 @@ def _map_to_anchors(
     lost = [name for name, at in zip(anchors, found, strict=True) if not len(at)]
     if lost:
         raise ValueError(f"anchors must be among the names; {lost[0]!r} is not.")
-    # where a name comes more than once, the mean of its rows is brought to its place
+    # if a name has several rows, their mean is brought to the anchor
     here = np.array([mean[at].mean(axis=0) for at in found])
     there = np.array([np.atleast_1d(place) for place in anchors.values()], float)
     if there.shape != here.shape:

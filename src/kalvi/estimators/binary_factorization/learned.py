@@ -1,4 +1,4 @@
-"""What was learned of a binary matrix, by the names that users know."""
+"""The attributes and results of a fitted binary matrix, under their public names."""
 
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -76,7 +76,7 @@ class LearnedFactors(PickledInParts[MatrixFit]):
 
     @property
     def n_factors_(self) -> int:
-        """How many factors there are."""
+        """The number of factors."""
         return len(self.row_prior_.mean)
 
     @property
@@ -91,15 +91,15 @@ class LearnedFactors(PickledInParts[MatrixFit]):
 
     @property
     def n_sweeps_(self) -> int:
-        """How many sweeps were made."""
+        """The number of sweeps."""
         return len(self.elbo_history_) - 1
 
     def predict_interval(
         self, rows=None, cols=None, *, level: float = 0.95
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of intervals that hold the probabilities with this probability.
+        """The ends of credible intervals of the probabilities, at this level.
 
-        Of the whole matrix, of some rows or columns, or of entries side by side, as in `predict_proba`.
+        Rows, columns and entries are chosen as in `predict_proba`.
         """
         z, fit = deviations_of(level), self._fitted("predict_interval")
         wanted = Wanted(rows, None, None), Wanted(cols, None, None)
@@ -121,12 +121,12 @@ class LearnedFactors(PickledInParts[MatrixFit]):
     ) -> Any:
         """The factors of the rows (side "row") or columns ("col") as a tidy table, with intervals.
 
-        A data frame with a line for each of them and each factor: name, group, factor, mean, std, low and
-        high. names are by default the columns of the data frame that was fitted, or numbers. Signs and
-        rotations of factors mean nothing to the model: anchors fix them, a dictionary of names and where
-        they are to be, such as {"Kennedy": -1, "Helms": 1}, at least one more of them than factors. The
-        factors are moved by the linear map that brings the means of the anchors closest to there. Needs
-        pandas.
+        A data frame with a line for each row and factor: name, group, location, factor, mean, std, low and
+        high. The default `names` are the columns of the fitted data frame, or numbers. The model does not
+        determine signs and rotations of factors; `anchors` fix them. They are a dictionary from names to
+        positions, such as {"Kennedy": -1, "Helms": 1}, with at least one more anchor than factors. The
+        factors are moved by the linear map that brings the means of the anchors closest to these positions.
+        Needs pandas.
         """
         fitted = self._fitted("ideal_points")
         if side not in ("row", "col"):

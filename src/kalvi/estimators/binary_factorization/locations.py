@@ -20,7 +20,7 @@ UNORDERED = "unordered"
 
 
 class SortedAxis(NamedTuple):
-    """The locations of one side of a matrix in rising order, and where the user's rows are among them."""
+    """The locations of one side of a matrix in increasing order, and the positions of the user's rows."""
 
     places: Locations  # of the sorted rows
     # the user's rows in the order of the places; None: as they are
@@ -29,7 +29,7 @@ class SortedAxis(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         spot = self.places.spot
         return len(self.places.locations if spot is None else spot)
 
@@ -44,7 +44,7 @@ class SortedAxis(NamedTuple):
         return found
 
     def sort(self, index: Int[np.ndarray, " e"]) -> Int[np.ndarray, " e"]:
-        """Numbers of the user's rows as numbers of the sorted ones."""
+        """Indices of the user's rows as indices of the sorted rows."""
         if self.order is None:
             return index
         inverse = np.empty_like(self.order)
@@ -53,14 +53,14 @@ class SortedAxis(NamedTuple):
 
 
 def on_device(rows: SortedAxis, cols: SortedAxis, dtype: str) -> Layout:
-    """The locations of rows and columns as programs take them."""
+    """The locations of rows and columns in the form that programs take."""
     return rows.places.on_device(dtype), cols.places.on_device(dtype)
 
 
 def sort_axis(name: str, given: Any, n: int, ties: str, groups: Any = None) -> SortedAxis:
-    """The locations of n rows (or columns), `given` as the parameter `name`, in rising order.
+    """The locations of n rows (or columns), `given` as the parameter `name`, in increasing order.
 
-    groups: who or what each row is of; only rows of one group are smooth along their locations.
+    `groups` has the group of each row; only rows of one group are smooth along their locations.
     """
     unordered = isinstance(given, str) and given == UNORDERED
     if groups is not None and unordered:
@@ -154,8 +154,8 @@ def locations_as_numbers(name: str, given: Any) -> Float[np.ndarray, " n"]:
 
 
 def _array(given: Any) -> np.ndarray:
-    """The value as an array of numbers or NumPy's dates, if it is one; masked entries are NaN."""
-    if hasattr(given, "to_timestamp") and hasattr(given, "freq"):  # periods of pandas
+    """The value as an array of numbers or dates; masked entries are NaN."""
+    if hasattr(given, "to_timestamp") and hasattr(given, "freq"):  # a period of pandas
         given = given.to_timestamp()
     if getattr(getattr(given, "dtype", None), "tz", None) is not None:
         given = given.to_numpy("datetime64[ns]")
@@ -173,7 +173,7 @@ def _array(given: Any) -> np.ndarray:
 
 
 def _days(values: np.ndarray) -> np.ndarray:
-    """Dates as days since 1970, times as days; NaN where there is none."""
+    """Dates as days since 1970, times as days; NaN if missing."""
     missing = np.isnat(values)
     if values.dtype.kind == "M":
         values = values - np.datetime64(0, "D")

@@ -50,65 +50,67 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     """A binary matrix as a few factors of its rows and columns that vary smoothly along their order.
 
     An entry is 1 with probability σ(⟨uᵣ, α_c⟩). Each factor is a Gaussian process along the locations of
-    the rows (or columns) whose correlations fall exponentially with distance; its mean, variance and
-    correlation length are learned. Missing entries are left out, and predictions average over the
-    posterior of the factors. Means, variances and lengths of the priors are learned as single numbers, so
-    that next to no data, or data without any zero, make the model surer than it should be.
+    the rows (or columns), with correlations that fall exponentially with distance; its mean, variance and
+    correlation length are learned. Missing entries are left out, and predictions average over the posterior
+    of the factors. The means, variances and lengths of the priors are learned as point estimates, so with
+    very little data, or data without zeros, the model is surer than it should be.
 
     Parameters
     ----------
     n_factors : int or "auto", default "auto"
-        How many factors; "auto" begins with `max_factors` and drops those that the bound on the log
-        evidence does not ask for.
+        The number of factors. "auto" begins with `max_factors` and drops those that do not raise the bound
+        on the log evidence.
     row_locations, col_locations : None, array or "unordered", default None
-        Where the rows and columns are: numbers or dates in any order. None is the order of the matrix,
-        0, 1, 2, …; "unordered" has no smoothness along that side.
+        The locations of the rows and columns: numbers or dates in any order. None means the order of the
+        matrix, 0, 1, 2, …; "unordered" means no smoothness along this side.
     row_groups, col_groups : None or array, default None
-        Who or what each row (or column) is of, by name or number, where the same people or places come
-        again at other locations: factors are smooth along the locations of one group, and independent
-        between groups.
+        The group of each row (or column), a name or a number, if the same people or places appear at
+        several locations: factors are smooth along the locations of one group, and independent between
+        groups.
     posterior : {"chains", "mean_field", "coupled"}, default "chains"
-        What the posterior may correlate: each factor along its locations, nothing at all (faster, and
-        too sure of smooth factors), or everything of one side.
+        The correlations that the posterior keeps: of each factor along its locations, none (faster, and too
+        sure of smooth factors), or all of one side.
     solver : {"exact", "jacobi", "jacobi_search"}, default "exact"
-        How a sweep finds the means; the others take a damped step, of a fixed or of the best length.
+        How a sweep finds the means; "jacobi" takes a damped step of a fixed length, "jacobi_search" one of
+        the best length.
     bound : {"expected", "polya_gamma"}, default "expected"
-        What the fit ends with. "polya_gamma" is the bound of the paper, quick and loose where
-        probabilities are near 0 or 1: priors become narrow and predictions too cautious. "expected" goes
-        on from its optimum with the expected log-likelihood itself, the logits taken as Gaussian.
+        The bound at the end of the fit. "polya_gamma" is the bound of the paper, which is fast but loose if
+        probabilities are near 0 or 1: priors become too narrow and predictions too cautious. "expected"
+        continues from its optimum with the expected log-likelihood itself, treating logits as Gaussian.
     ties : {"share", "spread"}, default "share"
-        Rows at one location share their factors, or are drawn apart evenly up to the next location.
+        Whether rows at one location share their factors, or are spread evenly up to the next location.
     unstored : {None, "zero", "missing"}, default None
-        What entries are that a sparse X does not store. None is zero if X stores nothing but ones, and
-        an error otherwise.
+        The meaning of entries that a sparse X does not store. None means zero if X stores only ones, and
+        raises an error otherwise.
     max_factors : int or None, default None
-        Where n_factors="auto" begins; None is 10, or the smaller side of the matrix.
+        The number of factors with which n_factors="auto" begins; None is 10, or the smaller side of the
+        matrix.
     batch_size : int, (int, int) or None, default None
-        None sweeps over all entries. For matrices too large for that, the rows and columns of the random
-        pieces that are read instead, one a step; the bound then rises with noise, and the fit ends where
-        five passes' worth of pieces raise it by no more than that, whatever `tol` says.
+        None sweeps over all entries. For matrices that are too large for this, each step reads a random
+        piece with so many rows and columns; the bound then rises with noise, and the fit ends when five
+        passes' worth of pieces raise it by no more than the noise, whatever `tol` is.
     max_sweeps : int, default 1000
-        At most; with batch_size, passes' worth of pieces.
+        The most sweeps, or with batch_size the most passes' worth of pieces.
     tol : float, default 1e-5
-        The fit ends where five sweeps raise the bound by less than this many nats for each number in
-        the factors, of which there are (rows + columns) × factors; 0 goes on to `max_sweeps`. Sweeps with
-        bound="expected" end at a gain a hundred times larger.
+        The fit ends when five sweeps raise the bound by less than this many nats for each of the (rows +
+        columns) × factors numbers in the factors; 0 continues to `max_sweeps`. Sweeps with bound="expected"
+        end at a gain a hundred times larger.
     dtype : {"float64", "float32"}, default "float64"
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
-        For the start, by randomised singular vectors.
+        The seed of the start, by randomised singular vectors.
     verbose : bool, default False
         Show a progress bar.
 
     Attributes
     ----------
     row_factors_, col_factors_ : arrays of shape (n_rows, n_factors_) and (n_cols, n_factors_)
-        Posterior means, in the order of X; the factors by their share of the logits, largest first.
+        Posterior means, in the order of X; factors are sorted by their share of the logits, largest first.
     row_stds_, col_stds_ : arrays of the same shapes
         Posterior standard deviations.
     smoothness_ : Smoothness(rows, cols)
-        Correlation lengths 2/ρ of the factors, in units of the locations (days, of dates); 0 without
-        smoothness, and meaningless for a factor whose prior variance has gone to nothing.
+        Correlation lengths 2/ρ of the factors, in units of the locations (days for dates); 0 without
+        smoothness, and meaningless for a factor whose prior variance is almost zero.
     row_rates_, col_rates_ : arrays of shape (n_factors_,)
         ρ: the correlation at distance d is exp(−ρd/2).
     row_prior_, col_prior_ : OrnsteinUhlenbeck
@@ -119,8 +121,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     elbo_ : float
         The bound on the log evidence.
     elbo_history_ : array
-        The bound at the start and after every sweep; with batch_size, its estimate in every pass, and
-        the bound at the end. With n_factors="auto" that of the last number of factors tried.
+        The bound at the start and after every sweep; with batch_size, its estimate in every pass, and the
+        bound at the end. With n_factors="auto" it is that of the last number of factors tried.
     n_sweeps_ : int
     converged_ : bool
 
@@ -161,10 +163,10 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     def fit(self, X, y=None, *, mask=None, weight=None, start=None) -> "BinaryFactorization":
         """Learn from a matrix of 0, 1 and NaN (missing); y is ignored.
 
-        mask is True where an entry was observed. An entry of weight w counts as w entries. start is a first
-        guess of the factors of the rows and of the columns, two arrays, such as those of another fit. None
-        takes singular vectors, which know little of matrices whose rows share hardly any columns; with
-        groups, it also tries factors that do not change within a group, and goes on from the better.
+        `mask` is True where an entry was observed. An entry of weight w counts as w entries. `start` is a
+        first guess, two arrays with the factors of the rows and of the columns, such as those of another
+        fit. None takes singular vectors, which say little if rows share hardly any columns; with groups, it
+        also tries factors that do not change within a group, and continues from the better start.
         """
         settings, X = make_settings(self.get_params()), self._check_matrix(X, reset=True)
         shape = shape_of(X)
@@ -182,7 +184,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
         return self
 
     def fit_transform(self, X, y=None, *, mask=None, weight=None, start=None) -> np.ndarray:
-        """Fit, and the factors of the rows."""
+        """Fit, and return the factors of the rows."""
         return self.fit(X, y, mask=mask, weight=weight, start=start).row_factors_
 
     def transform(
@@ -190,7 +192,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     ) -> np.ndarray:
         """The factors of the rows of another matrix with the same columns, given theirs and the priors.
 
-        row_locations and row_groups are needed where those of `fit` were given and the number of rows has
+        `row_locations` and `row_groups` are needed if `fit` was given them and the number of rows has
         changed.
         """
         check_is_fitted(self)
@@ -217,9 +219,10 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     ) -> np.ndarray:
         """Probabilities that entries are 1, averaged over the posterior of the factors.
 
-        Of the whole matrix; of some rows or some columns of it; of entries, if both rows and cols are
-        given, which are then taken side by side; or of rows or columns at new locations, between the
-        known ones or beyond, of these groups if there are groups.
+        Without arguments they are those of the whole matrix; with `rows` or `cols` those of some rows or
+        columns; with both, those of single entries (rows[i], cols[i]). With locations they are those of
+        rows or columns at new locations, between the known ones or beyond, in these groups if there are
+        groups.
         """
         check_is_fitted(self)
         return self.fit_.predict(
@@ -229,8 +232,8 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     def score(self, X, y=None, *, mask=None, weight=None) -> float:
         """The mean log predictive probability of observed entries of the matrix that was fitted.
 
-        Hide entries by mask to judge the model by them. Folds of rows, as `cross_val_score` makes them, are
-        other matrices: their scores mean nothing.
+        Hide entries with `mask` in `fit` to score the model on them. Folds of rows, as made by
+        `cross_val_score`, are other matrices, and their scores mean nothing.
         """
         check_is_fitted(self)
         X = self._check_matrix(X, reset=False)
@@ -249,7 +252,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     ) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations of the factors at new locations of rows, or of columns.
 
-        With groups: those that each location is of.
+        With groups, give also the group of each location.
         """
         check_is_fitted(self)
         if (row_locations is None) == (col_locations is None):
@@ -295,7 +298,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
         return sort_axis("col_locations", self.col_locations, n, self.ties, self.col_groups)
 
     def _check_matrix(self, X, *, reset: bool) -> Any:
-        """X as it is, its columns counted and named."""
+        """X unchanged, after recording the number and names of its columns."""
         X = array_like(X)
         shape_of(X)
         validate_data(self, X, reset=reset, skip_check_array=True)

@@ -1,4 +1,4 @@
-"""Which values the parameters of `BinaryFactorization` may have, and what they mean for a fit."""
+"""The parameters of `BinaryFactorization`: their valid values, and the settings that follow from them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ from kalvi.estimators.constraints import (
 from kalvi.rules.silk import Observed, Table
 
 MOST_FACTORS = 10
-"""max_factors=None begins with this many, or with all that the matrix can have."""
+"""max_factors=None begins with this many factors, or with all that the matrix can have."""
 
 
 def _is_piece(value: Any) -> bool:
@@ -52,7 +52,7 @@ CONSTRAINTS: dict[str, Constraint] = {
 
 
 def make_settings(given: Mapping[str, Any]) -> SweepSettings:
-    """The settings of the sweeps; parameters that mean nothing are refused."""
+    """The settings of the sweeps; invalid parameters are refused."""
     check_parameters(given, CONSTRAINTS)
     piece = given["batch_size"]
     if piece is not None and given["n_factors"] == "auto":
@@ -87,7 +87,8 @@ def first_n_factors(given: Mapping[str, Any], shape: tuple[int, int]) -> int:
 
 
 def check_piece(settings: SweepSettings, observed: Observed, n_factors: int) -> None:
-    """Refuse pieces of what is no table, and such as have no room for the factors."""
+    """Refuse pieces of a matrix that is not kept as a table, and pieces that are too small for the
+    factors."""
     if settings.piece is None:
         return
     if min(settings.piece) < n_factors:

@@ -13,13 +13,13 @@ from kalvi.rules.silk.predict import paired_quantiles, quantiles
 from kalvi.streams import run
 
 BLOCK = 2**18
-"""Entries predicted at once."""
+"""The number of entries that are predicted at once."""
 
 
 def predict_matrix(
     rows: Moments, cols: Moments, adds_mean: bool, z: float | None = None
 ) -> Float[np.ndarray, "r c"]:
-    """P(x = 1) of all pairs, some rows at a time; or the quantile z deviations from the median."""
+    """P(x = 1) of all pairs, a block of rows at a time, or its quantile z deviations from the median."""
     ask, more = (probabilities, ()) if z is None else (quantiles, (z,))
     n, width = len(rows.mean), len(cols.mean)
     if n * width == 0:
@@ -34,7 +34,7 @@ def predict_matrix(
 def predict_pairs(
     rows: Moments, cols: Moments, adds_mean: bool, z: float | None = None
 ) -> Float[np.ndarray, " e"]:
-    """The same of rows and columns side by side."""
+    """P(x = 1) of each row with the column at the same position, or its quantile."""
     ask, more = (paired_probabilities, ()) if z is None else (paired_quantiles, (z,))
     n = len(rows.mean)
     if n != len(cols.mean):
@@ -52,7 +52,7 @@ def predict_pairs(
 
 
 def as_numbers(name: str, index: Any, n: int) -> Int[np.ndarray, " e"]:
-    """Rows (or columns) by number, slice or mask, as their numbers."""
+    """The indices of rows (or columns) that are given by number, slice or mask."""
     try:
         index = index if isinstance(index, slice) else np.atleast_1d(np.asarray(index))
         found = np.arange(n)[index]
@@ -64,6 +64,6 @@ def as_numbers(name: str, index: Any, n: int) -> Int[np.ndarray, " e"]:
 
 
 def _in_blocks(function: Callable[[Array], Array], n: int, size: int) -> np.ndarray:
-    """A function of the numbers of rows, `size` of them at a time."""
+    """The results of a function of row indices, for `size` of them at a time."""
     blocks = padded_blocks(np.arange(n), size)
     return predict_in_blocks(lambda index: (function(jnp.asarray(index)),), blocks, n)[0]

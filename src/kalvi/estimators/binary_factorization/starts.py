@@ -1,4 +1,4 @@
-"""Where a fit of a binary matrix begins: the best of several first guesses."""
+"""The start of a fit of a binary matrix: the best of several first guesses."""
 
 from jaxtyping import PRNGKeyArray
 
@@ -14,16 +14,16 @@ from kalvi.rules.silk import Observed, Silk
 from kalvi.streams import run
 
 STATIC_SWEEPS, TRIED_SWEEPS = 100, 10
-"""Sweeps of the factorisation whose factors do not change, and from every guess before one is chosen."""
+"""The sweeps of the factorisation with fixed factors, and those from every guess before one is chosen."""
 
 
 def best_start(
     observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, key: PRNGKeyArray
 ) -> Silk:
-    """The first guess by singular vectors, or where there are groups the better of that and a static one.
+    """The first guess by singular vectors or, with groups, the better of this and one with fixed factors.
 
-    Rows of one group at many locations, such as the terms of a senator, share few columns, and singular
-    vectors know little of them. Together they share many.
+    Rows of different locations, such as terms of a senate, share few columns, so singular vectors say
+    little about them. The rows of a group together share many columns with other groups.
     """
     layout = on_device(*axes, settings.dtype)
     first = guess_factors(observed, layout, n_factors, settings, key)
@@ -38,7 +38,7 @@ def best_start(
 def _static_factors(
     observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, key: PRNGKeyArray
 ):
-    """Factors that do not change within a group, of every row and every column."""
+    """Factors of every row and every column that do not change within a group."""
     places = (a.places if a.groups is None else a.places.whole_chains() for a in axes)
     rows, cols = (each.on_device(settings.dtype) for each in places)
     first = guess_factors(observed, (rows, cols), n_factors, settings, key)

@@ -1,4 +1,4 @@
-"""Sweeps over a binary matrix until they gain little, and how many factors are needed."""
+"""Sweeps over a binary matrix until they gain little, and the choice of the number of factors."""
 
 import math
 from collections.abc import Callable
@@ -46,13 +46,13 @@ SOLVERS: dict[str, MeanSolver] = {
 }
 BOUNDS = ("expected", "polya_gamma")
 FINER = 500
-"""Factors of other rows are found to a gain so much smaller: given the columns they are found soon."""
+"""Factors of other rows are found to a gain smaller by this factor, because they converge fast."""
 ROUGHER = 100
-"""Sweeps with expectations end at a gain so much larger: they gain ever less for long."""
+"""Sweeps with expectations end at a gain larger by this factor, because their gains decrease slowly."""
 WINDOW = 5
-"""Sweeps whose gain says whether to go on: an accelerated sweep may gain nothing and the next one much."""
+"""The number of sweeps whose gain decides whether to continue: one may gain nothing and the next a lot."""
 FEWEST = 16
-"""Pieces that are averaged at least, to tell a gain of the bound from noise."""
+"""The smallest number of pieces that are averaged, to tell a gain of the bound from noise."""
 NEGLIGIBLE = 1e-3
 """Factors with a smaller share of the logits' mean square are dropped at once by n_factors="auto"."""
 
@@ -63,14 +63,14 @@ class SweepSettings(NamedTuple):
     posterior: str = "chains"
     solver: str = "exact"
     max_sweeps: int = 1000
-    tol: float = 1e-5  # nats a number of the factors, over five sweeps
+    tol: float = 1e-5  # nats for each number in the factors, over five sweeps
     dtype: str = "float64"
     piece: tuple[int, int] | None = None  # rows and columns of a stochastic step
     bound: str = "polya_gamma"
 
 
 class SweepResult(NamedTuple):
-    """A factorisation, the bound before every sweep and after the last, and whether that was enough."""
+    """A factorisation, the bound before every sweep and after the last, and whether they converged."""
 
     silk: Silk
     history: Float[np.ndarray, " s"]
@@ -115,7 +115,7 @@ def climb(
 def climb_expected(
     found: SweepResult, observed: Observed, settings: SweepSettings, tell: Tell = _silent
 ) -> SweepResult:
-    """From an optimum of the Pólya–Gamma bound to that of the bound that it bounds."""
+    """The ascent from the optimum of the Pólya–Gamma bound to that of the expected log-likelihood."""
     enough = ROUGHER * settings.tol * sum(observed.shape) * len(found.silk.rows.prior.mean)
     left = max(settings.max_sweeps - len(found.history) + 1, 1)
     rule = ExpectedSILK(SOLVERS[settings.solver])
@@ -153,7 +153,7 @@ def climb_by_pieces(
 ) -> SweepResult:
     """Steps with random pieces, until five passes' worth raise the bound by no more than their noise.
 
-    The history has the mean over each pass of what the pieces say of the bound, and at last the bound.
+    The history has the mean estimate of the bound in each pass, and at the end the bound.
     """
     piece = settings.piece or table.shape
     rows, cols = (min(most, n) for most, n in zip(piece, table.shape, strict=True))
@@ -178,7 +178,7 @@ def climb_by_pieces(
 
 
 def bound(silk: Silk, observed: Observed, kind: str = "polya_gamma") -> float:
-    """The bound, summed in float64 whatever the dtype."""
+    """The bound, summed in float64."""
     loss, *divergences = run.call(_bound, silk, observed, kind)
     return double_sum(loss) - sum(map(float, divergences))
 
@@ -188,9 +188,9 @@ def select_n_factors(
 ) -> SweepResult:
     """Sweep with a generous number of factors, and drop those that do not raise the bound.
 
-    What learned priors have switched off goes first, all of it; then the weakest, one by one, for as long
-    as the bound does not lose more than a nat for each number of the prior that goes with the factor
-    (Akaike's price of numbers that were learned by maximising).
+    Factors that learned priors have switched off go first, all at once. Then the weakest go one by one, as
+    long as the bound loses at most one nat for each number of the factor's prior (Akaike's price of a
+    number that was learned by maximisation).
     """
     found = climb(first, observed, settings, tell)
     size = np.asarray(run.call(contributions, found.silk))
@@ -253,6 +253,6 @@ def _transform_rows(
     max_rounds: jax.Array,
     bound: str,
 ):
-    family = silk.rows.posterior.independent  # of the fit, whatever the parameter is now
+    family = silk.rows.posterior.independent  # that of the fit, whatever the parameter is now
     new = Silk(side_from_prior(silk.rows, layout[0], family), silk.cols)
     return fit_rows(new, observed, tolerance, max_rounds, unbounded=bound == "expected")
