@@ -1,4 +1,5 @@
-"""The methods of `FactorAnalysis` by name: the rule of each, its start, and how many rows it waits for."""
+"""The methods of `FactorAnalysis` by name: the rule of each, its start, and its number of rows in a
+block."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,12 +13,12 @@ from kalvi.rules import factor_analysis as fa
 from kalvi.rules.base import Batch, Rule
 
 BLOCK_SHARE = 2
-"""block_size="auto" is about this many times n_components: with as many rows as factors a weak factor
-can be lost to a block's noise, with more the projections cost more."""
+"""block_size="auto" is about this many times n_components: with as many rows as factors a weak factor can
+be lost in the noise of a block, and with more rows projections cost more."""
 LARGEST_BLOCK = 256
 """block_size="auto" absorbs at most this many rows by one projection."""
 FED_ROWS = 16
-"""Rows are fed, and a stream is started from, a multiple of this many at a time."""
+"""Rows are fed, and streams are started, in multiples of this number."""
 
 
 class FactorSettings(NamedTuple):
@@ -56,12 +57,12 @@ class FactorSettings(NamedTuple):
 
 
 class FactorMethod(NamedTuple):
-    """The rule of a method, and what is special about its start and its passes."""
+    """The rule of a method, and the properties of its start and its passes."""
 
     rule: Callable[[FactorSettings], Rule]
     row_by_row: bool = False  # from a random start
-    warms_up: bool = False  # from an orthogonal start, with some rows before anything moves
-    revisits: bool = False  # goes on from one pass to the maximum likelihood
+    warms_up: bool = False  # from an orthogonal start, with warm-up rows
+    revisits: bool = False  # continues from one pass to the maximum likelihood
 
 
 def make_start(first: Batch, rank: int, key: Any, orthogonal: bool, scaled: bool):

@@ -59,45 +59,45 @@ def _learns_in_one_pass(self: "FactorAnalysis") -> bool:
 class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledInParts[FactorFit]):
     """Rows as a Gaussian N(mean, F Fᵀ + diag ψ), learned in one pass or to the maximum likelihood.
 
-    The covariance is never formed: memory is d (n_components + 2) numbers. How a stream is cut into
-    calls of `partial_fit` makes no difference.
+    The covariance is never formed: memory is d (n_components + 2) numbers. The result does not depend on
+    how a stream is cut into calls of `partial_fit`.
 
     Parameters
     ----------
     n_components : int or None, default None
-        How many factors; None is one for each feature.
+        The number of factors; None is one for each feature.
     method : {"eigen", "recursive_em", "online_em", "incremental_em", "sga", "batch_em"}
         "eigen", the default, projects each block of rows by an eigendecomposition and two EM
-        iterations: one pass, usually close to the optimum. The next four go row by row from a random
-        start: "recursive_em" is Algorithm 1 of L-RVGA; "online_em" weighs the rows' statistics in
-        proportion to their numbers; "incremental_em" and "sga" are Algorithms 2 (equal weights) and
-        1 (gradient ascent) of Brownlie. "batch_em" goes on from "eigen" to the maximum likelihood,
-        with the table in memory and no `partial_fit`.
+        iterations: one pass, usually close to the optimum. The next four go row by row from a random start:
+        "recursive_em" is Algorithm 1 of L-RVGA; "online_em" weights the statistics of rows in proportion to
+        their numbers; "incremental_em" and "sga" are Algorithms 2 (equal weights) and 1 (gradient ascent)
+        of Brownlie. "batch_em" continues from "eigen" to the maximum likelihood, with the table in memory
+        and without `partial_fit`.
     prior_rows : float, default 1
-        How many rows the start counts as, whose variances are those of the first block. Used by
+        The number of rows that the start counts as; its variances are those of the first block. Used by
         "eigen" and "recursive_em".
     loops : int, default 3
-        EM iterations a row of "recursive_em".
+        The number of EM iterations for each row in "recursive_em".
     block_size : "auto" or int, default "auto"
-        Rows absorbed by one projection of "eigen" and "recursive_em"; "auto" is a power of two from
-        2 n_components on for the first and 1 for the second.
+        The number of rows that one projection of "eigen" or "recursive_em" absorbs; "auto" is a power of
+        two of at least 2 n_components for the first and 1 for the second.
     warm_up : int, default 100
-        Rows through which "online_em" and "incremental_em" keep to their start in the E-step, and
-        through which "sga" moves nothing but the mean.
+        The number of first rows during which "online_em" and "incremental_em" use their start in the
+        E-step, and "sga" moves only the mean.
     scaled : bool, default True
-        Whether "online_em", "incremental_em" and "sga" start from the variances of the warm-up rows
-        and the last bounds its steps and takes them in these units; False is Brownlie's start from
-        variances of 1, and steps in the units of the rows, as long as they come.
+        Whether "online_em", "incremental_em" and "sga" start from the variances of the warm-up rows, and
+        "sga" takes bounded steps in these units. False is Brownlie's start from variances of 1, with
+        unbounded steps in the units of the rows.
     step_size, step_decay : float, default 0.005 and 0.001
-        Steps of "sga" are step_size/(1 + step_decay t) for row t; Brownlie has 0.001 and 0.
+        The step of "sga" is step_size/(1 + step_decay t) for row t; Brownlie uses 0.001 and 0.
     tol : float, default 1e-8
-        "batch_em" ends where a pass gains less than this in log-likelihood a row.
+        "batch_em" ends when a pass gains less than this in log-likelihood a row.
     max_iter : int, default 1000
-        Passes of "batch_em" at most.
+        The most passes of "batch_em".
     dtype : {"float64", "float32"}, default "float64"
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
-        For the start of the methods that go row by row.
+        The seed of the start of the methods that go row by row.
     verbose : bool, default False
         Show a progress bar.
 
@@ -106,7 +106,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
     gaussian_ : LowRankCovariance
         The distribution of a row, with `sample`, `log_prob`, `variance` and more.
     components_ : array of shape (n_components, n_features)
-        Fᵀ, turned so that Fᵀ Ψ⁻¹ F is diagonal, the strongest factor first.
+        Fᵀ, rotated so that Fᵀ Ψ⁻¹ F is diagonal, with the strongest factor first.
     noise_variance_ : array of shape (n_features,)
         ψ.
     mean_ : array of shape (n_features,)
@@ -114,7 +114,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
     n_iter_ : int
         Passes over the rows: 1, or those of "batch_em" after its first.
     log_likelihood_ : float
-        Of "batch_em": the average over the rows.
+        After "batch_em": the average over the rows.
 
     Examples
     --------
@@ -184,23 +184,23 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         return float(np.mean(self.score_samples(X)))
 
     def get_covariance(self) -> np.ndarray:
-        """The covariance written out, d × d."""
+        """The covariance as a d × d matrix."""
         with matching_precision(self.dtype):
             return np.asarray(self.gaussian_.covariance.to_dense())
 
     def get_precision(self) -> np.ndarray:
-        """The inverse of the covariance written out, d × d."""
+        """The inverse of the covariance as a d × d matrix."""
         with matching_precision(self.dtype):
             return np.asarray(self.gaussian_.precision.to_dense())
 
     @property
     def gaussian_(self) -> LowRankCovariance:
-        """The distribution of a row; rows that wait for their block are counted, but not committed."""
+        """The distribution of a row, including rows that wait for their block."""
         return self._fitted("gaussian_").gaussian
 
     @property
     def components_(self) -> np.ndarray:
-        """The factors Fᵀ, one a row."""
+        """The factors Fᵀ, one in each row."""
         return np.asarray(self.gaussian_.covariance.factor).T
 
     @property
@@ -215,7 +215,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
 
     @property
     def n_samples_seen_(self) -> int:
-        """The rows learned so far, those that wait for their block among them."""
+        """The number of rows learned so far, including those that wait for their block."""
         return self._fitted("n_samples_seen_").n_rows
 
     @property
@@ -236,7 +236,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         return self.fit_.settings.n_components
 
     def check_settings(self) -> None:
-        """Refuse parameters that mean nothing, whatever the rows."""
+        """Refuse parameters that are invalid for any rows."""
         check_parameters(self.get_params(), CONSTRAINTS)
 
     def check_structure(self) -> None:
@@ -249,7 +249,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         return FactorFit(self._settings(), seed)
 
     def _settings(self) -> FactorSettings:
-        """The parameters that a fit of as many features depends on."""
+        """The parameters on which a fit with so many features depends."""
         rank = self.n_features_in_ if self.n_components is None else int(self.n_components)
         if rank > self.n_features_in_:
             raise ValueError(
@@ -269,7 +269,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         return checked_table(self, x, reset=reset, **how)
 
     def _check_new_rows(self, x) -> Any:
-        """Rows to say something about."""
+        """Rows to predict."""
         check_is_fitted(self)
         return self._check_rows(x, reset=False, least=1)
 

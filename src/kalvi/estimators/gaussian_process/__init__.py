@@ -3,8 +3,8 @@
 models           the estimators that users see: regression and classification
 estimator        what they share: parameters and rows are checked, fits are made, results are published
 parameters       what the parameters mean, and which values they may have
-placement        whether NumPy computes it or a compiled program
-memory           whether a fit has room on this machine
+placement        the choice between NumPy and compiled programs
+memory           checks that a fit has room on this machine
 fitting          one latent function fitted to a table: its kernel, its prior mean, its hyperparameters
 hyperparameters  kernel, likelihood and prior mean, and their free numbers as one vector
 covariances      kernels of the library and of scikit-learn, as fits use them

@@ -20,16 +20,16 @@ from kalvi.numerics.namespaces import AnyArray
 from kalvi.streams import run
 
 INDEFINITE, INDEFINITE_SINGLE = 1e-8, 1e-3
-"""Negative eigenvalues of a kernel matrix that rounding explains, in float64 and in float32, as a share of
-its largest entry."""
+"""The largest negative eigenvalues of a kernel matrix that count as rounding, in float64 and in float32, as
+a share of its largest entry."""
 CHECKED_ROWS = 512
-"""Rows on which a kernel is seen to be a covariance."""
+"""The number of rows on which a kernel is checked to be a covariance."""
 REACH = float(np.log(1e5))
-"""Hyperparameters are sought within this distance of their start, in logarithms."""
+"""The search for hyperparameters stays within this distance of its start, in logarithms."""
 
 
 def padded_size(n: int) -> int:
-    """The number of rows that n are padded to: at most a thirty-second more, beyond 64."""
+    """The number of rows to which n rows are padded: beyond 64, at most a thirty-second more."""
     step = max(16, 1 << max(n.bit_length() - 6, 0))
     return -(-n // step) * step
 
@@ -61,11 +61,11 @@ class Covariance(ABC):
 
     @abstractmethod
     def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
-        """The variance at each new point, where the rows are padded to a size."""
+        """The variance at each new point, for rows padded to a size."""
 
 
 def make_covariance(kernel: Any, dtype: Any) -> Covariance:
-    """A kernel of whichever library as fits use it."""
+    """The covariance of a kernel of kalvi or scikit-learn."""
     if isinstance(kernel, kernels.Kernel):
         return KalviKernel(kernel, dtype)
     if isinstance(kernel, sklearn_kernels.Kernel):
@@ -77,12 +77,13 @@ def make_covariance(kernel: Any, dtype: Any) -> Covariance:
 
 
 def derivative_squares(kernel: Any) -> int:
-    """The number of N × N arrays that derivatives of a kernel take: scikit-learn's take two a parameter."""
+    """The number of N × N arrays for the derivatives of a kernel; those of scikit-learn take two a
+    parameter."""
     return 2 * kernel.n_dims if isinstance(kernel, sklearn_kernels.Kernel) else 0
 
 
 def check_covariance(cov: Covariance, x: np.ndarray) -> None:
-    """Refuse a kernel that is no covariance: seen on a few hundred rows."""
+    """Refuse a kernel that is not a covariance, as checked on a few hundred rows."""
     some = x[:: -(-len(x) // CHECKED_ROWS)]
     gram = cov.gram(some, padded_size(len(some)))
     finite, symmetric, positive = run.call(_covariance_signs, gram)
@@ -105,7 +106,7 @@ class KalviKernel(Covariance):
 
     def __init__(self, kernel: kernels.Kernel, dtype: Any):
         self.dtype = dtype
-        # NumPy's arrays, so that unpickling does not depend on JAX's global precision
+        # NumPy arrays, so that unpickling does not depend on JAX's global precision
         self.kernel = jax.tree.map(lambda a: np.asarray(a, dtype), kernel)
         self.theta = np.asarray(kernels.flatten(self.kernel)[0], np.float64)
         self.bounds = np.column_stack([self.theta - REACH, self.theta + REACH])
@@ -134,7 +135,7 @@ class KalviKernel(Covariance):
 
 
 class SklearnKernel(Covariance):
-    """A kernel of scikit-learn; derivatives as it gives them, (n, n, p) numbers."""
+    """A kernel of scikit-learn, with its derivatives of (n, n, p) numbers."""
 
     def __init__(self, kernel: sklearn_kernels.Kernel, dtype: Any):
         self.kernel, self.dtype = kernel, dtype
@@ -167,14 +168,14 @@ class SklearnKernel(Covariance):
 
 
 def _padded(x: np.ndarray, size: int, dtype: Any) -> tuple[AnyArray, AnyArray]:
-    """The rows, the first one repeated behind them, and which of them are rows."""
+    """The rows padded with copies of the first, and a mask of the rows."""
     n = len(x)
     rows = np.concatenate([x, np.broadcast_to(x[:1], (size - n, x.shape[1]))])
     return _placed(rows, size, dtype), _placed(np.arange(size) < n, size, dtype)
 
 
 def _placed(array: np.ndarray, size: int, dtype: Any) -> AnyArray:
-    """An array of a fit whose matrices have so many rows."""
+    """An array on the engine of a fit whose matrices have `size` rows."""
     return placed(array, dtype, is_small(size))
 
 
@@ -195,7 +196,8 @@ def _diagonal(kernel: kernels.Kernel, x):
 
 
 def _covariance_signs(gram):
-    """Whether a matrix is finite, symmetric, and positive semidefinite but for rounding."""
+    """Signs of a covariance: whether a matrix is finite, symmetric, and positive semidefinite up to
+    rounding."""
     size, largest = gram.shape[0], jnp.max(jnp.abs(gram))
     share = INDEFINITE if gram.dtype == jnp.float64 else INDEFINITE_SINGLE
     raised = (gram + gram.T) / 2 + share * largest * jnp.eye(size, dtype=gram.dtype)

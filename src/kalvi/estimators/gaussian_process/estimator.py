@@ -1,4 +1,5 @@
-"""What the Gaussian process estimators share: checks of parameters and rows, and what is published."""
+"""The common part of the Gaussian process estimators: checks of parameters and rows, and published
+results."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -51,22 +52,22 @@ class GaussianProcess(PickledAsNumPy):
 
     @property
     def kernel_(self) -> Any:
-        """The kernel as fitted; a list, one a class, for three classes or more."""
+        """The fitted kernel; for three classes or more a list with one for each class."""
         return self._each(lambda fit: fit.hyper.covariance.kernel)
 
     @property
     def likelihood_(self) -> Any:
-        """The likelihood as fitted."""
+        """The fitted likelihood."""
         return self._each(lambda fit: fit.hyper.likelihood)
 
     @property
     def mean_(self) -> Any:
-        """The constant of the prior mean as fitted."""
+        """The fitted constant of the prior mean."""
         return self._each(lambda fit: fit.hyper.mean.constant)
 
     @property
     def hyperparameters_(self) -> Any:
-        """The free hyperparameters by name, as fitted."""
+        """The fitted values of the free hyperparameters, by name."""
         return self._each(lambda fit: fit.hyper.values)
 
     @property
@@ -89,7 +90,7 @@ class GaussianProcess(PickledAsNumPy):
 
     @property
     def elbo_gap_(self) -> float:
-        """The squared natural-gradient norm where the ascent of the bound ended, or a bound on it, in nats.
+        """The squared natural-gradient norm at the end of the ascent, or a bound on it, in nats.
 
         NaN after minibatches.
         """
@@ -98,7 +99,7 @@ class GaussianProcess(PickledAsNumPy):
 
     @property
     def regime_(self) -> str:
-        """Whether every row has a latent of its own ("exact") or all go through inducing points."""
+        """Whether every row has its own latent value ("exact") or all use inducing points ("sparse")."""
         self._require_fitted("regime_")
         return self.fits_[0].regime
 
@@ -112,7 +113,7 @@ class GaussianProcess(PickledAsNumPy):
             raise AttributeError(f"{name} is there after fit.")
 
     def check_settings(self) -> None:
-        """Refuse parameters that mean nothing, whatever the rows."""
+        """Refuse parameters that are invalid for any rows."""
         check_settings(self.get_params(deep=False), self.constraints)
         if self.kernel is not None:
             with matching_precision(self.dtype):

@@ -37,7 +37,7 @@ def fit_latent(
     settings: ProcessSettings,
     rng: np.random.RandomState,
 ) -> tuple[ExactFit | SparseFit, int]:
-    """The fit of one latent function, and how often the search for hyperparameters asked for the bound."""
+    """The fit of one latent function, and the number of evaluations in the search for hyperparameters."""
     kept = rows.weight > 0
     rows = TrainingRows(*(part[kept] for part in rows)) if np.any(kept) else rows
     with computing(settings.dtype, _is_small(len(rows.y), settings)):
@@ -57,7 +57,7 @@ def fit_latent(
 
 
 def weighted_scales(values: np.ndarray, weight: np.ndarray) -> Scales:
-    """Mean and standard deviation, rows counted by their weights."""
+    """The weighted mean and standard deviation."""
     if not np.any(weight > 0):
         return Scales(float(values.mean()), float(values.std()))
     mean = float(np.average(values, weights=weight))
@@ -82,7 +82,7 @@ def _problem(
 
 
 def _covariance(rows: TrainingRows, spread: float, settings: ProcessSettings) -> Covariance:
-    """The kernel that was given, or one that suits the scales of the rows."""
+    """The given kernel, or one that suits the scales of the rows."""
     if settings.kernel is not None:
         return make_covariance(settings.kernel, settings.dtype)
     spreads = [weighted_scales(column, rows.weight).spread for column in rows.x.T]

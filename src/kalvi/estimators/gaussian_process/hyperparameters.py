@@ -11,7 +11,7 @@ from kalvi.estimators.gaussian_process.covariances import REACH, Covariance
 from kalvi.likelihoods import Likelihood
 
 MEAN_REACH = 100.0
-"""The constant of the mean is sought within this distance of its start, in its unit."""
+"""The search for the constant of the mean stays within this distance of its start, in its unit."""
 
 
 class PriorMean(NamedTuple):
@@ -19,7 +19,7 @@ class PriorMean(NamedTuple):
 
     constant: float
     learned: bool
-    unit: float = 1.0  # in which the constant is sought
+    unit: float = 1.0  # of the constant in the search
     function: Callable[[np.ndarray], Any] | None = None
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ class Hyperparameters(NamedTuple):
 
     @property
     def theta(self) -> np.ndarray:
-        """The free numbers as a search sees them: logarithms, and the constant in its unit."""
+        """The free numbers for a search: logarithms, and the constant in its unit."""
         constant = [self.mean.constant / self.mean.unit] if self.mean.learned else []
         return np.concatenate([self.covariance.theta, self._logs, constant])
 
@@ -64,7 +64,7 @@ class Hyperparameters(NamedTuple):
 
     @property
     def values(self) -> dict[str, float]:
-        """The free numbers by name, as they are."""
+        """The free numbers by name."""
         shown = np.exp(np.concatenate([self.covariance.theta, self._logs]))
         shown = np.append(shown, [self.mean.constant] if self.mean.learned else [])
         return {name: float(v) for name, v in zip(self.names, shown, strict=True)}
@@ -96,7 +96,7 @@ class Hyperparameters(NamedTuple):
         return Hyperparameters(self.covariance.at(cov), likelihood, mean)
 
     def gradient(self, by_cov: np.ndarray, likelihood: Likelihood, by_mean: float) -> np.ndarray:
-        """The gradient with respect to `theta`, from those of the parts."""
+        """The gradient with respect to `theta`, from the gradients of the parts."""
         pairs = zip(jax.tree.leaves(self._numbers), jax.tree.leaves(likelihood), strict=True)
         logs = [float(value) * float(slope) for value, slope in pairs]
         constant = [by_mean * self.mean.unit] if self.mean.learned else []

@@ -1,4 +1,4 @@
-"""Whether a fit has room on this machine, before anything is allocated."""
+"""Checks that a fit has room on this machine, before anything is allocated."""
 
 import os
 from pathlib import Path
@@ -10,15 +10,15 @@ import numpy as np
 from kalvi.estimators.gaussian_process.placement import is_small, is_small_sparse
 
 SQUARES = 12
-"""N × N arrays that an exact fit holds at its height, as measured; scikit-learn's kernels take more."""
+"""The measured peak of an exact fit in N × N arrays; kernels of scikit-learn take more."""
 FEATURES = 4
-"""N × M arrays that a sparse fit of all rows holds."""
+"""The number of N × M arrays that a sparse fit of all rows holds."""
 
 
 def check_memory(n: int, dtype: Any, more: int = 0) -> None:
-    """Refuse an exact fit that this machine cannot hold.
+    """Refuse an exact fit that does not fit in memory.
 
-    `more` are the N × N arrays of a kernel's own derivatives.
+    `more` is the number of N × N arrays for the derivatives of the kernel.
     """
     needed = n**2 * (SQUARES * np.dtype(dtype).itemsize + more * 8)
     there = available_memory(is_small(n))
@@ -30,7 +30,7 @@ def check_memory(n: int, dtype: Any, more: int = 0) -> None:
 
 
 def check_sparse_memory(n: int, m: int, dtype: Any) -> None:
-    """Refuse a fit through m inducing points that visits all rows at once and finds no room."""
+    """Refuse a fit of all rows at once through m inducing points that does not fit in memory."""
     needed = FEATURES * n * m * np.dtype(dtype).itemsize
     there = available_memory(is_small_sparse(n, m))
     if there is not None and needed > there:
@@ -41,7 +41,7 @@ def check_sparse_memory(n: int, m: int, dtype: Any) -> None:
 
 
 def available_memory(small: bool) -> int | None:
-    """Bytes that arrays of a fit may take where they are, if that can be known."""
+    """The bytes available to the arrays of a fit, or None if this is unknown."""
     if not small and (device := jax.devices()[0]).platform != "cpu":
         stats = device.memory_stats() or {}
         return stats.get("bytes_limit")

@@ -35,7 +35,7 @@ LIKELIHOODS: dict[str, Callable[[float], Likelihood]] = {
     "student_t": lambda scale: StudentT(np.asarray(4.0), np.asarray(scale)),
     "poisson": lambda scale: Poisson(),
 }
-"""Likelihoods by name, made with the scale of the noise that a search begins with."""
+"""Likelihoods by name, as functions of the first scale of the noise."""
 LINKS = {"logit": Bernoulli, "probit": Probit}
 
 
@@ -89,7 +89,7 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
         return self._learn([TrainingRows(X, y, weight)], likelihood, Scales(centre, spread))
 
     def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, noise included."""
+        """The mean of y and, if `return_std`, its standard deviation, noise included."""
         X = self._check_new_rows(X)
         mean, var = target_moments(self.fits_[0], X)
         return (mean, np.sqrt(var)) if return_std else mean
@@ -126,12 +126,12 @@ class GaussianProcessRegressor(RegressorMixin, GaussianProcess):
 class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
     """Classification with a Gaussian process prior over the log-odds.
 
-    Three classes or more are learned one against the rest, each with hyperparameters of its own; their
-    probabilities are those of the separate processes divided by their sum.
+    Three classes or more are learned one against the rest, each with its own hyperparameters; the
+    probabilities are those of the separate processes, divided by their sum.
 
     PARAMETERS
     link : {"logit", "probit"}, default "logit"
-        How the latent function becomes a probability.
+        The function that turns the latent function into a probability.
 
     Attributes
     ----------
@@ -172,13 +172,13 @@ class GaussianProcessClassifier(ClassifierMixin, GaussianProcess):
         return self._learn(problems, LINKS[self.link](), Scales(0.0, 1.0))
 
     def predict_proba(self, X) -> np.ndarray:
-        """The probability of each class, the uncertainty of the latent function averaged over."""
+        """The probability of each class, averaged over the uncertainty of the latent function."""
         X = self._check_new_rows(X)
         found = [target_moments(fit, X)[0] for fit in self.fits_]
         columns = np.clip(np.column_stack(found), 0, 1)
         if len(self.classes_) == 2:
             return np.column_stack([1 - columns[:, 0], columns[:, 0]])
-        # where every class denies a row, the least denial counts
+        # if every class rejects a row, the weakest rejection decides
         columns = np.maximum(columns, np.finfo(float).tiny)
         return columns / columns.sum(axis=1, keepdims=True)
 

@@ -1,7 +1,8 @@
-"""Where a fit is computed: by NumPy at once if it is small, by programs compiled for it otherwise.
+"""The choice of the engine of a fit: NumPy, which starts at once, for small ones, and compiled programs for
+others.
 
-The arrays that a fit begins with say it for all that follows (`streams.run`). It depends on the numbers of
-rows and inducing points alone, so that the same table gives the same bits.
+The first arrays of a fit decide the engine of everything that follows (`streams.run`). The choice depends
+only on the numbers of rows and inducing points, so the same table gives the same bits.
 """
 
 from collections.abc import Iterator
@@ -16,30 +17,30 @@ from kalvi.streams import engines
 from kalvi.system.threads import algebra_on_one_thread
 
 MOST_ROWS = 1536
-"""Tables of so many rows are NumPy's. Factorisations and products, most of a fit, cost it as much as they
-cost a compiled program, and one is compiled in the time that some 150 of them take for so many rows."""
+"""Tables with up to so many rows use NumPy. Factorisations and products, most of the work of a fit, take it
+as long as a compiled program, and a compilation takes as long as about 150 of them with so many rows."""
 MOST_FEATURES = 2**18
-"""The same for rows times inducing points: 1024 rows and 256 points. A pass costs NumPy twice as much as it
-costs a program, since most of it is not factorisations."""
+"""The limit for rows times inducing points: 1024 rows and 256 points. NumPy takes twice as long for a pass
+as a program, because most of it is not factorisations."""
 
 
 def is_small(rows: int) -> bool:
-    """Whether NumPy computes where each of so many rows has a latent value of its own."""
+    """Whether NumPy computes a fit in which each of so many rows has its own latent value."""
     return rows <= MOST_ROWS
 
 
 def is_small_sparse(rows: int, inducing: int) -> bool:
-    """Whether NumPy computes where so many rows go through inducing points."""
+    """Whether NumPy computes a fit of so many rows through inducing points."""
     return rows * inducing <= MOST_FEATURES
 
 
 def placed(array: Any, dtype: Any, small: bool) -> AnyArray:
-    """An array of a small fit, or of another."""
+    """An array as the engine of a small or a large fit needs it."""
     return engines.placed(np.asarray(array, dtype), small)
 
 
 @contextmanager
 def computing(dtype: Any, small: bool) -> Iterator[None]:
-    """A context for all that is computed in a fit, or from it."""
+    """A context for all computations in a fit, or from it."""
     with matching_precision(dtype), algebra_on_one_thread() if small else nullcontext():
         yield

@@ -15,12 +15,12 @@ from kalvi.streams import engines, run
 Moments = tuple[np.ndarray, np.ndarray]
 """Means and variances."""
 MOST_BY_NUMPY = 2**14
-"""NumPy makes predictions of so many rows of y from those of the function."""
+"""NumPy predicts y from the function for up to so many rows."""
 
 
 @runtime_checkable
 class LatentFit(Protocol):
-    """What was learned of one latent function."""
+    """The fit of one latent function."""
 
     @property
     def hyper(self) -> Hyperparameters:

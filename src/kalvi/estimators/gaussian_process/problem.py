@@ -1,4 +1,5 @@
-"""A table as a function of hyperparameters: what exact and sparse fits have in common for a search."""
+"""The bound of a table as a function of hyperparameters: the interface of exact and sparse fits for a
+search."""
 
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
@@ -8,13 +9,13 @@ import numpy as np
 from kalvi.estimators.gaussian_process.hyperparameters import Hyperparameters
 
 GAP, SEARCHED_GAP = 1e-8, 1e-4
-"""Nats: where an ascent of the bound stops, in the end and while hyperparameters are sought."""
+"""The gap at which an ascent of the bound stops, in nats: in the end, and during the search."""
 NOWHERE = 1e12
-"""What the search is told where the bound does not exist, in nats below zero."""
+"""The value for the search if the bound does not exist, in nats below zero."""
 
 
 class TrainingRows(NamedTuple):
-    """The rows of a table, checked, and their weights."""
+    """The checked rows of a table and their weights."""
 
     x: np.ndarray
     y: np.ndarray
@@ -26,11 +27,11 @@ class Problem(ABC):
 
     @abstractmethod
     def evaluate(self, hyper: Hyperparameters, gap: float) -> tuple[float, np.ndarray]:
-        """The optimal bound, to within `gap` nats at least, and its gradient."""
+        """The optimal bound, accurate to `gap` nats, and its gradient."""
 
     @abstractmethod
     def value(self, hyper: Hyperparameters) -> float:
-        """The optimal bound alone, as precisely as a search needs it."""
+        """The optimal bound without its gradient, as accurate as a search needs it."""
 
     @abstractmethod
     def fit(self, hyper: Hyperparameters) -> Any:

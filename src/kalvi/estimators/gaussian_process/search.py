@@ -1,4 +1,5 @@
-"""The search for the hyperparameters with the highest bound: by L-BFGS, on a grid, or as a user likes."""
+"""The search for the hyperparameters with the highest bound: by L-BFGS, on a grid, or by the user's
+function."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from kalvi.estimators.gaussian_process.parameters import ProcessSettings
 from kalvi.estimators.gaussian_process.problem import GAP, NOWHERE, SEARCHED_GAP, Problem
 
 GAIN = 1e-4
-"""What a step of the search has to gain to be followed by another, in nats."""
+"""The search continues if a step gains at least this much, in nats."""
 
 Tell = Callable[[float], None]
 
@@ -25,7 +26,7 @@ def search(
     settings: ProcessSettings,
     rng: np.random.RandomState,
 ) -> tuple[Hyperparameters, int]:
-    """The hyperparameters with the highest bound, and how often the bound was asked for."""
+    """The hyperparameters with the highest bound, and the number of evaluations."""
     optimizer = settings.optimizer
     if optimizer == "grid":
         return _grid_search(problem, hyper, settings.grid, settings.verbose)
@@ -42,7 +43,7 @@ def search(
 
 
 class _Objective:
-    """The bound with its sign turned, for optimisers that minimise, and the best point that they tried."""
+    """The negative bound, for optimisers that minimise, and the best point that they tried."""
 
     def __init__(self, problem: Problem, hyper: Hyperparameters, gap: float, tell: Tell):
         self.problem, self.gap, self.tell = problem, gap, tell
@@ -53,7 +54,7 @@ class _Objective:
         there, self.count = self.best.at(theta), self.count + 1
         elbo, slope = self.problem.evaluate(there, self.gap)
         if elbo == -NOWHERE and np.isfinite(self.lowest):
-            # a little worse than any: from a cliff a line search would not come back
+            # a little worse than any point: a line search would not return from a cliff
             return 1 + abs(self.lowest) - self.lowest, slope
         self.lowest = min(self.lowest, elbo)
         if elbo > self.highest:
@@ -63,7 +64,7 @@ class _Objective:
 
 
 def _minimise(descend: Callable, start: np.ndarray, bounds: np.ndarray) -> None:
-    """L-BFGS in units in which its first step, as long as the gradient, moves the logarithms by one."""
+    """L-BFGS in units in which its first step, the length of the gradient, moves the logarithms by one."""
     value, slope = descend(start)
     unit = max(float(np.linalg.norm(slope)), 1.0)
 

@@ -36,10 +36,10 @@ from kalvi.rules.vga import VGA, informed_start
 from kalvi.streams import engines, run
 
 SAMPLE, PASSES = 20, 10
-"""With minibatches, hyperparameters are learned from so many rows for each inducing point, and the
-posterior is refined in so many passes over all rows."""
+"""With minibatches: the number of rows for each inducing point from which hyperparameters are learned, and
+of passes over all rows that refine the posterior."""
 AMONG = 4
-"""Inducing points are chosen among so many rows for each."""
+"""The number of rows, for each inducing point, among which they are chosen."""
 
 
 class SparseFit(NamedTuple):
@@ -73,7 +73,7 @@ class SparseFit(NamedTuple):
 
 
 class SparseProblem(Problem):
-    """The bound of a table whose rows go through inducing points; every ascent goes on to `GAP`."""
+    """The bound of a table through inducing points; every ascent continues to `GAP`."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class SparseProblem(Problem):
         return float(self._solve(hyper)[0].elbo)
 
     def fit(self, hyper: Hyperparameters) -> SparseFit:
-        """The optimum at given hyperparameters, the inducing points chosen anew if that is better."""
+        """The optimum at given hyperparameters, with new inducing points if these are better."""
         found, before = self._solve(hyper)[0], self.inducing
         self.inducing, self.posterior = self._chosen(hyper), None
         again = self._solve(hyper)[0]
@@ -140,12 +140,12 @@ class SparseProblem(Problem):
             rows, mean = Batch(batch.x[:, :-1], batch.y, batch.weight), batch.x[:, -1]
             parts = hyper.likelihood, hyper.covariance.kernel, mean, inducing, rows, q
             bounds.append(float(run.call(sparse_elbo, *parts)))
-        # each has taken off the divergence from the prior
+        # each has subtracted the divergence from the prior
         elbo = sum(bounds) + (len(bounds) - 1) * float(run.call(kl, q, prior))
         return SparseFit(hyper, q, self.inducing, elbo, np.nan, int(state.refused) == 0)
 
     def _minibatches(self, hyper: Hyperparameters) -> Iterator[Batch]:
-        """The rows in a new order, the prior mean as a last column."""
+        """The rows in a new random order, with the prior mean as last column."""
         order = self.rng.permutation(len(self.table.y))
         for start in range(0, len(order), int(self.batch_size or 0)):
             rows = order[start : start + int(self.batch_size or 0)]
@@ -168,7 +168,8 @@ class SparseProblem(Problem):
         return TrainingRows(self.table.x[rows], self.table.y[rows], self.table.weight[rows] * share)
 
     def _candidates(self) -> np.ndarray:
-        """Rows that may become inducing points: of very many, the most uncertain are outliers only."""
+        """The rows that may become inducing points, a sample, because among very many the most uncertain
+        are outliers."""
         n, most = len(self.some.y), AMONG * self.n_inducing
         if n <= most:
             return self.some.x
@@ -196,7 +197,7 @@ class SparseProblem(Problem):
         return found, batch, mean
 
     def _batch(self, hyper: Hyperparameters) -> tuple[Batch, Any]:
-        """The rows, filled up to one of a few sizes, and the prior mean there."""
+        """The rows, padded to one of a few sizes, and the prior mean at them."""
         missing = padded_size(len(self.some.y)) - len(self.some.y)
         x, y = (np.concatenate([a, np.repeat(a[:1], missing, axis=0)]) for a in self.some[:2])
         weight = np.pad(self.some.weight, (0, missing))
@@ -225,7 +226,7 @@ def _centred(kernel: kernels.Kernel, inducing: Array) -> Centred:
 
 
 def _solved(likelihood, kernel, mean, inducing, batch, start, fresh, max_passes) -> VGA:
-    """The optimum from `start`, or from what the rows tell at the prior mean if `fresh`."""
+    """The optimum from `start`, or if `fresh` from the information of the rows at the prior mean."""
     limits = {"max_passes": max_passes, "tolerance": GAP}
     rows = inducing_rows(kernel, inducing, batch.x, mean)
     start = jax.lax.cond(
