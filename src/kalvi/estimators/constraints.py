@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Constraint(NamedTuple):
-    """What a parameter must be: as a phrase that follows "must be", and as a test of a value.
+    """The valid values of a parameter: a phrase that follows "must be", and a test of a value.
 
     If the test raises TypeError or ValueError, the value is not allowed.
     """
@@ -19,7 +19,7 @@ class Constraint(NamedTuple):
 
 
 def check_parameters(given: Mapping[str, Any], constraints: Mapping[str, Constraint]) -> None:
-    """Refuse the first parameter that its constraint does not allow."""
+    """Raise an error about the first parameter that violates its constraint."""
     for name, constraint in constraints.items():
         try:
             allowed = bool(constraint.allows(given[name]))
@@ -31,7 +31,7 @@ def check_parameters(given: Mapping[str, Any], constraints: Mapping[str, Constra
 
 
 def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse parameters that differ from those of the fit and that its state depends on."""
+    """Refuse changes of parameters on which the state of the fit depends."""
     for name, value in now.items():
         if name in before and value != before[name]:
             raise ValueError(
@@ -66,7 +66,7 @@ def number(needed: str, allows: Callable[[float], bool]) -> Constraint:
 
 
 def auto(constraint: Constraint) -> Constraint:
-    """The word "auto", or what the constraint asks for."""
+    """A constraint that also allows the word "auto"."""
     needed, allows, remedy = constraint
     return Constraint(
         f"'auto' or {needed}", lambda v: v == "auto" if isinstance(v, str) else allows(v), remedy
@@ -74,13 +74,13 @@ def auto(constraint: Constraint) -> Constraint:
 
 
 def optional(constraint: Constraint) -> Constraint:
-    """None, or what the constraint asks for."""
+    """A constraint that also allows None."""
     needed, allows, remedy = constraint
     return Constraint(f"None or {needed}", lambda v: v is None or allows(v), remedy)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value is a whole number; True and False are none."""
+    """Whether a value is a whole number; True and False do not count."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 

@@ -14,7 +14,7 @@ def parametrised(cls: Class) -> Class:
 
 
 def documented(parameters: str, attributes: str = ""):
-    """Put descriptions that classes share where a docstring says PARAMETERS and ATTRIBUTES."""
+    """Insert shared descriptions where a docstring has PARAMETERS and ATTRIBUTES."""
 
     def document(cls: Class) -> Class:
         heading = "Parameters\n    ----------\n    "
@@ -26,7 +26,7 @@ def documented(parameters: str, attributes: str = ""):
 
 
 def all_or_nothing(method):
-    """Make a method leave the estimator as it was if it fails or is interrupted."""
+    """Make a method restore the estimator if it fails or is interrupted."""
 
     @wraps(method)
     def attempt(self, *args, **kwargs):

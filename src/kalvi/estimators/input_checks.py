@@ -1,4 +1,4 @@
-"""Checks of the rows that estimators are given, and of their attributes when they come from a file."""
+"""Checks of the rows given to estimators, and of their attributes when they come from a file."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 
 def checked_table(model: Any, *arrays: Any, **how: Any) -> Any:
-    """X, or X and y, as scikit-learn checks them; its error about NaN or infinity also says where it is."""
+    """X, or X and y, checked by scikit-learn; the error about NaN or infinity also says where it is."""
     named = dict(zip(("X", "y"), arrays, strict=False))
     try:
         return validate_data(model, **named, **how)
@@ -24,9 +24,9 @@ def checked_table(model: Any, *arrays: Any, **how: Any) -> Any:
 
 
 def need_no_check(model: Any, x: Any, y: Any = None, *, dtype: Any) -> bool:
-    """Whether scikit-learn's checks would hand on rows for a fitted model as they are.
+    """Whether scikit-learn's checks would return rows for a fitted model unchanged.
 
-    They take longer than learning from one row, or predicting it.
+    The checks take longer than learning from one row, or predicting it.
     """
     ready = (
         type(x) is np.ndarray
@@ -68,7 +68,7 @@ def checked_weights(sample_weight: Any, x: Any) -> np.ndarray:
 
 
 def first_labels(model: Any, y: np.ndarray, classes: Any = None, remedy: str = "") -> np.ndarray:
-    """The labels of a classifier that begins to learn: those in y, or in `classes` if it is given."""
+    """The labels of a new classifier: those in `classes` if it is given, otherwise those in y."""
     check_classification_targets(y)
     found = np.unique(y if classes is None else classes)
     if len(found) < 2:
@@ -79,7 +79,7 @@ def first_labels(model: Any, y: np.ndarray, classes: Any = None, remedy: str = "
 
 
 def check_same_labels(model: Any, classes: Any) -> None:
-    """Refuse labels, if any are given, that are not those of the first call."""
+    """Refuse given labels that differ from those of the first call."""
     if classes is not None and not np.array_equal(np.unique(classes), model.classes_):
         raise ValueError(
             f"classes={list(classes)} differ from those of the first call, {model.classes_.tolist()}."
@@ -87,7 +87,7 @@ def check_same_labels(model: Any, classes: Any) -> None:
 
 
 def require_consistent(consistent: bool, model: Any, attributes: str) -> None:
-    """Refuse attributes that cannot come from a fit, such as those of a file that was changed."""
+    """Refuse attributes that no fit can have, such as those of a changed file."""
     if not consistent:
         raise ValueError(
             f"this {type(model).__name__} has attributes that contradict each other: {attributes}"
@@ -95,19 +95,19 @@ def require_consistent(consistent: bool, model: Any, attributes: str) -> None:
 
 
 def check_feature_names(model: Any) -> None:
-    """Refuse a number of features, or names of features, that cannot come from a fit."""
+    """Refuse a number of features, or names of features, that no fit can have."""
     n, names = model.__dict__.get("n_features_in_"), model.__dict__.get("feature_names_in_")
     require_consistent(isinstance(n, int | np.integer) and bool(n >= 0), model, "n_features_in_")
     require_consistent(names is None or bool(len(names) <= n), model, "feature_names_in_")
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed, from whatever scikit-learn takes as a random state."""
+    """A seed, from any random state that scikit-learn takes."""
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _first_bad(name: str, array: Any) -> str | None:
-    """Where the first NaN or infinity of an array is, in a sentence."""
+    """A sentence about the position of the first NaN or infinity in an array."""
     try:
         entries = sp.coo_array(array if sp.issparse(array) else np.asarray(array, float))
     except (TypeError, ValueError):

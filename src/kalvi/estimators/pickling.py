@@ -1,6 +1,6 @@
 """Pickling of estimators, with NumPy arrays in place of JAX arrays.
 
-A JAX array would be unpickled in the precision that JAX has by then; a NumPy array keeps its own.
+A JAX array is unpickled in JAX's precision at that time; a NumPy array keeps its own.
 """
 
 from abc import abstractmethod
@@ -32,7 +32,7 @@ class PickledAsNumPy(BaseEstimator):
 
     @abstractmethod
     def _restore(self) -> None:
-        """Check the attributes that came from a pickle or a file; refuse those that no fit can leave."""
+        """Check the attributes from a pickle or a file; refuse those that no fit can have."""
 
 
 class PickledInParts(PickledAsNumPy, Generic[Fit]):
@@ -56,7 +56,7 @@ class PickledInParts(PickledAsNumPy, Generic[Fit]):
             self.fit_ = self._fit_of(parts)
 
     def _fitted(self, name: str) -> Fit:
-        """The fit, where the attribute `name` is read from it."""
+        """The fit, for reading the attribute `name`."""
         if "fit_" not in vars(self):
             streams = hasattr(self, "partial_fit")
             raise AttributeError(
@@ -66,7 +66,7 @@ class PickledInParts(PickledAsNumPy, Generic[Fit]):
 
     @abstractmethod
     def _fit_of(self, parts: dict[str, Any]) -> Fit:
-        """Put the fit together from its parts; refuse those that no fit can leave."""
+        """Make the fit from its parts; refuse parts that no fit can have."""
 
 
 def as_numpy(tree: Any) -> Any:

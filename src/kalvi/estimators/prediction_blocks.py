@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 8, 1024
-"""The number of rows of a block is a power of two between these."""
+"""The number of rows in a block is a power of two between these."""
 
 
 def rows_at_once(n_rows: int, numbers_per_row: int = 1, most_numbers: int = 2**25) -> int:
@@ -27,6 +27,6 @@ def padded_blocks(x: Any, size: int) -> Iterator[np.ndarray]:
 def predict_in_blocks(
     function: Callable[[Any], tuple[Any, ...]], blocks: Iterator[Any], n_rows: int
 ) -> tuple[np.ndarray, ...]:
-    """The results of the function for all blocks, concatenated, without those for padding."""
+    """The concatenated results of the function for all blocks, without those for padding."""
     found = [[np.asarray(part) for part in function(block)] for block in blocks]
     return tuple(np.concatenate(parts)[:n_rows] for parts in zip(*found, strict=True))

@@ -8,7 +8,7 @@ from kalvi.rules.base import Batch
 
 
 def with_progress(batches: Iterator[Batch], bar: tqdm, n_rows: int) -> Iterator[Batch]:
-    """The batches as they come, a progress bar of `n_rows` rows told of each."""
+    """The batches, with a progress bar over `n_rows` rows that follows them."""
     for batch in batches:
         yield batch
         bar.update(min(len(batch.y), n_rows - bar.n))

@@ -6,7 +6,7 @@ parameters  what the parameters mean, and which values they may have
 targets     numbers and classes as a network learns them, and its predictions in their units
 fit         a fit: the network, its posterior, the units of its inputs
 methods     the methods by name
-problem     what there is to learn, and how its rows are cut and drawn
+problem     a network to be trained, with its rows and batches
 vifa        training in rounds with variational inference
 swag        the Gaussian of the iterates of training, or a mixture of several
 streaming   one pass over the rows

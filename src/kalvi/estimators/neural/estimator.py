@@ -1,4 +1,4 @@
-"""What the neural estimators share: checks of parameters and rows, and what is published."""
+"""The common part of the neural estimators: checks of parameters and rows, and published results."""
 
 from abc import abstractmethod
 from dataclasses import field
@@ -21,7 +21,7 @@ from kalvi.predictors.networks import Perceptron
 
 
 def learns_in_one_pass(self: "NeuralEstimator") -> bool:
-    """Whether the method can go on with further rows."""
+    """Whether the method can continue with further rows."""
     if self.method not in [name for name, method in METHODS.items() if method.streams]:
         raise AttributeError(
             f"partial_fit needs a method of one pass, but method={self.method!r} revisits its rows; "
@@ -54,7 +54,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
 
     @abstractmethod
     def _targets_of(self, parts: dict[str, Any]) -> Targets:
-        """What a network learns to predict, from the parts of a file or a pickle."""
+        """The targets of a network, from the parts of a file or a pickle."""
 
     @property
     def posterior_(self) -> Any:
@@ -63,7 +63,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
 
     @property
     def n_parameters_(self) -> int:
-        """How many parameters the network has."""
+        """The number of parameters of the network."""
         return self.posterior_.dim
 
     @property
@@ -78,20 +78,20 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
 
     @property
     def elbo_(self) -> float:
-        """The evidence bound of the linearised network, where "vifa" kept the full covariance."""
+        """The evidence bound of the linearised network, if "vifa" kept the full covariance."""
         found = self._fitted("elbo_").learned.elbo
         if found is None:
             raise AttributeError("elbo_ is there after method='vifa' with a full covariance.")
         return found
 
     def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws of the parameters, one a row."""
+        """Draws of the parameters, one in each row."""
         check_is_fitted(self)
         chosen = self.random_state if random_state is None else random_state
         return self.fit_.sample(seed_of(chosen), n_samples)
 
     def check_settings(self) -> None:
-        """Refuse parameters that mean nothing, whatever the rows."""
+        """Refuse parameters that are invalid for any rows."""
         check_parameters(self.get_params(), self.constraints)
 
     def check_structure(self) -> None:
@@ -104,7 +104,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
             )
 
     def _begin(self, targets: Targets, x: np.ndarray, weight: np.ndarray) -> NetworkFit:
-        """A fit that has learned nothing yet but the units of its first rows."""
+        """A new fit with the units of its first rows."""
         if len(x) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs two rows or more to learn their scales; got 1 sample."
@@ -113,7 +113,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
         return NetworkFit.begin(Structure.of(self.get_params()), targets, x, weight, seed)
 
     def _learn(self, fit: NetworkFit, rows: tuple[Any, Any, Any], *, shuffle: bool) -> Any:
-        """Go on from a fit with checked rows."""
+        """Continue a fit with checked rows."""
         settings = TrainingSettings.of(self.get_params())
         self.fit_ = fit.learn(rows, settings, shuffle=shuffle)
         for complaint in self.fit_.learned.complaints(settings.learns_noise):
@@ -121,7 +121,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
         return self
 
     def _predict_parts(self, x) -> Parts:
-        """Means, their variances by the parameters, and their variances by the noise."""
+        """The means, their variances due to the parameters, and their variances due to the noise."""
         check_is_fitted(self)
         self.check_settings()
         rows = checked_table(self, x, reset=False, dtype=np.float64)

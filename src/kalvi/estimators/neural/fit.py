@@ -1,4 +1,4 @@
-"""A fit of a network: its parameters' posterior, the units of its inputs, what it predicts."""
+"""A fit of a network: the posterior of its parameters, the units of its inputs, and its predictions."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,12 +24,12 @@ from kalvi.rules.base import Batch
 from kalvi.streams import run
 
 PREDICTED_NUMBERS = 2**23
-"""Predictions are made for at most so many numbers of the Jacobian at once."""
+"""The most numbers of the Jacobian for which predictions are made at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkFit:
-    """A network, and what it has learned; methods that learn give another fit."""
+    """A network and its learned posterior; methods that learn return another fit."""
 
     structure: Structure
     targets: Targets
@@ -37,13 +37,13 @@ class NetworkFit:
     perceptron: Perceptron
     dtype: str
     seed: int
-    learned: Any = None  # a LearnedNetwork, once there is one
+    learned: Any = None  # a LearnedNetwork, or None before the first rows
 
     @classmethod
     def begin(
         cls, structure: Structure, targets: Targets, x: np.ndarray, weight: np.ndarray, seed: int
     ) -> "NetworkFit":
-        """A fit that has learned nothing yet but the units of its first rows."""
+        """A new fit with the units of its first rows."""
         sizes = (x.shape[1], *structure.hidden_sizes, targets.outputs)
         perceptron = Perceptron(sizes, structure.activation)
         dtype = structure.chosen_dtype(perceptron.n_parameters())
@@ -56,11 +56,11 @@ class NetworkFit:
         *,
         shuffle: bool,
     ) -> "NetworkFit":
-        """The posterior after rows x, y and their weights, in the units of the user."""
+        """The fit after rows x, y and their weights, in the user's units."""
         x, y, weight = rows
         rows = self.x_units.standardise(x), self.targets.encode(y), weight
         which = np.flatnonzero(weight > 0)
-        if shuffle:  # a table may be sorted, and one pass remembers best what came last
+        if shuffle:  # a table may be sorted, and one pass depends on the order
             which = which[np.random.default_rng(self.seed).permutation(len(which))]
         with matching_precision(self.dtype):
             problem = self._problem([part[which] for part in rows], settings)
@@ -72,7 +72,7 @@ class NetworkFit:
         return replace(self, learned=learned)
 
     def predict(self, x: np.ndarray, predictive: str, n_draws: int) -> Parts:
-        """Predictions for rows: means, their variances by the parameters and by the noise."""
+        """Predictions for rows: means, and their variances due to the parameters and due to the noise."""
         rows, learned = self._in_dtype(self.x_units.standardise(x)), self.learned
         if predictive == "auto":
             collects = METHODS[self.structure.method].collects
@@ -93,12 +93,12 @@ class NetworkFit:
         return self.targets.restore(mean, epistemic, aleatoric)
 
     def sample(self, seed: int, n: int) -> np.ndarray:
-        """Draws of the parameters, one a row."""
+        """Draws of the parameters, one in each row."""
         with matching_precision(self.dtype):
             return np.asarray(self.learned.posterior.sample(jr.key(seed), n))
 
     def parts(self) -> dict[str, Any]:
-        """The fit as a file or a pickle has it."""
+        """The parts of the fit for a file or a pickle."""
         return {
             "fitted_": self.learned,
             "perceptron_": self.perceptron,

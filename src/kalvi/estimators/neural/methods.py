@@ -1,4 +1,4 @@
-"""The methods of the neural estimators by name: how a network gets its posterior."""
+"""The methods of the neural estimators by name, by which a network gets its posterior."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class NetworkMethod(NamedTuple):
     collects: bool = (
         False  # iterates, of which it keeps a low rank; predictions then are made from draws
     )
-    streams: bool = False  # can go on with further rows
+    streams: bool = False  # can continue with further rows
 
 
 METHODS = {

@@ -31,7 +31,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
         Over the flat vector of parameters.
     noise_scale_ : float or array
     elbo_ : float
-        The evidence bound of the linearised network, of standardised data, where "vifa" kept the full
+        The evidence bound of the linearised network for standardised data, if "vifa" kept the full
         covariance.
 
     Examples
@@ -59,19 +59,19 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
     @available_if(learns_in_one_pass)
     @all_or_nothing
     def partial_fit(self, X, y, sample_weight=None) -> "NeuralRegressor":
-        """Learn from further rows; the scales of inputs and targets are those of the first call."""
+        """Learn from further rows, with the scales of inputs and targets from the first call."""
         fresh = "fit_" not in vars(self)
         X, y, weight = self._check_numbers(X, y, sample_weight, reset=fresh)
         begun = self._begin(NumberTargets.of(y, weight), X, weight) if fresh else self.fit_
         return self._learn(begun, (X, y, weight), shuffle=False)
 
     def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, noise included."""
+        """The mean of y and, if `return_std`, its standard deviation, noise included."""
         mean, epistemic, aleatoric = self.predict_parts(X)
         return (mean, np.sqrt(epistemic + aleatoric)) if return_std else mean
 
     def predict_parts(self, X) -> Parts:
-        """The mean of y, its variance by the parameters, and its variance by the noise."""
+        """The mean of y, its variance due to the parameters, and its variance due to the noise."""
         return self._predict_parts(X)
 
     @property
@@ -99,7 +99,7 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
 class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     """Classification by a network with a posterior over its parameters.
 
-    Inputs are standardised inside. Two classes have one log-odds, more a softmax.
+    Inputs are standardised inside. Two classes are modelled by one log-odds, more by a softmax.
 
     PARAMETERS
 
@@ -109,7 +109,7 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     posterior_ : Gaussian or Mixture
         Over the flat vector of parameters.
     elbo_ : float
-        The evidence bound of the linearised network, where "vifa" kept the full covariance.
+        The evidence bound of the linearised network, if "vifa" kept the full covariance.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
         return self._learn(begun, (X, y, weight), shuffle=False)
 
     def predict_proba(self, X) -> np.ndarray:
-        """The probability of each class, the uncertainty of the parameters averaged over."""
+        """The probability of each class, averaged over the uncertainty of the parameters."""
         return self.predict_parts(X)[0]
 
     def predict(self, X) -> np.ndarray:
@@ -153,11 +153,12 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
         return self.classes_[likeliest]
 
     def predict_parts(self, X) -> Parts:
-        """The probabilities, and the variances of each class's indicator: by the parameters, by chance."""
+        """The probabilities, and the variances of each class's indicator due to the parameters and due to
+        chance."""
         return self._predict_parts(X)
 
     def _first_classes(self, y: np.ndarray, classes: Any = None) -> ClassTargets:
-        """The classes of a network that is to be begun."""
+        """The classes of a new network."""
         self.classes_ = first_labels(self, y, classes)
         return ClassTargets(self.classes_)
 

@@ -1,4 +1,4 @@
-"""The parameters of the neural estimators: what they mean, and which values they may have."""
+"""The parameters of the neural estimators: their meaning and their valid values."""
 
 from typing import Any, NamedTuple
 
@@ -19,30 +19,30 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         Units of the hidden layers; () is a linear model.
     activation : {"tanh", "relu", "gelu", "silu", "softplus", "sin"}, default "tanh"
     method : {"vifa", "swag", "multiswag", "lrvga"}, default "vifa"
-        "vifa": training, then variational inference of the covariance, in rounds that also learn the
-        prior precision of each layer and the noise. "swag": the Gaussian of the iterates of training at a
-        constant rate. "multiswag": a mixture of several of those. "lrvga": one pass over the rows, which
-        `partial_fit` can go on with.
+        "vifa": training, then variational inference of the covariance, in rounds that also learn the prior
+        precision of each layer and the noise. "swag": the Gaussian of the iterates of training at a
+        constant rate. "multiswag": a mixture of several such Gaussians. "lrvga": one pass over the rows,
+        which `partial_fit` can continue.
     rank : "auto", int or None, default "auto"
-        None keeps the full covariance, d² numbers; an integer d (rank + 2). "auto" is None up to 1500
-        parameters and 20 beyond, and 20 for SWAG.
+        None keeps the full covariance, d² numbers; an integer keeps d (rank + 2) numbers. "auto" is None up
+        to 1500 parameters, 20 beyond, and 20 for SWAG.
     epochs : "auto" or int, default "auto"
         Passes of the training; "auto" makes about 8000 steps, or 16000 with 5000 rows and more. Not used
         by "lrvga".
     batch_size : "auto" or int, default "auto"
         Rows of a training step; "auto" is 128, or 512 with 5000 rows and more.
     learning_rate : float, default 0.01
-        Adam's; it falls to a hundredth along a cosine.
+        The learning rate of Adam, which falls to a hundredth along a cosine.
     prior_precision : "auto" or float, default "auto"
-        Of the parameters of standardised data. "auto" learns one for each weight matrix and bias
-        vector ("vifa"), takes the inputs of each layer ("lrvga") or 1 (SWAG).
+        The prior precision of the parameters, for standardised data. "auto" learns one for each weight
+        matrix and bias vector ("vifa"), or takes the number of inputs of each layer ("lrvga") or 1 (SWAG).
     n_members : int, default 5
-        Training runs of "multiswag".
+        The number of training runs of "multiswag".
     predictive : {"auto", "linearised", "ensemble"}, default "auto"
-        How the posterior is averaged over: the network made linear at the mean, or draws of the
-        parameters; "auto" is the first but for SWAG.
+        How predictions average over the posterior: by the network linearised at the mean, or by draws of
+        the parameters; "auto" is the first, except for SWAG.
     n_draws : int, default 30
-        Draws of an ensemble.
+        The number of draws of an ensemble.
     dtype : {"auto", "float64", "float32"}, default "auto"
         "auto" is float64 for a full covariance and float32 otherwise.
     random_state : int, RandomState or None
@@ -50,11 +50,11 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         Show a progress bar."""
 
 FULL_COVARIANCE, LOW_RANK = 1500, 20
-"""rank="auto" keeps the full covariance of at most so many parameters; beyond, this rank."""
+"""rank="auto" keeps the full covariance of at most so many parameters, and this rank beyond."""
 SMALL_TABLE, SMALL_BATCH, LARGE_BATCH = 5000, 128, 512
 """batch_size="auto" is the second of these with fewer rows than the first, and the third with more."""
 SMALL_STEPS, LARGE_STEPS, FEWEST, MOST = 8000, 16000, 20, 4000
-"""epochs="auto" makes about so many steps of training, in epochs between the other two."""
+"""epochs="auto" makes about the first or second number of steps, in at least and at most so many epochs."""
 
 _LARGE_RANK = Constraint(
     "'auto', None or an integer of at least 2",
@@ -83,11 +83,11 @@ CONSTRAINTS: dict[str, Constraint] = {
     "prior_precision": auto(POSITIVE),
     "learning_rate": POSITIVE,
 }
-"""What the parameters that both estimators have may be."""
+"""The constraints on the parameters of both estimators."""
 
 
 class Structure(NamedTuple):
-    """The parameters that a posterior depends on, and that must not change between calls."""
+    """The parameters on which a posterior depends, and which must not change between calls."""
 
     hidden_sizes: tuple[int, ...]
     activation: str

@@ -1,4 +1,4 @@
-"""A network to be trained, and what the methods share: training, and batches of rows."""
+"""A network to be trained, with what the methods share: training, and batches of rows."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -43,14 +43,14 @@ class NetworkProblem(NamedTuple):
         return Model(network, self.likelihood), theta
 
     def prior(self, mean: Array, precision: Array) -> Dense | LowRankPrecision:
-        """A Gaussian with these precisions, of the structure that the rank asks for."""
+        """A Gaussian with these precisions, in the structure for the rank."""
         if self.rank is None:
             return Dense.from_root(mean, jnp.diag(1 / jnp.sqrt(precision)))
         factor = jnp.zeros((len(mean), self.rank), mean.dtype)
         return LowRankPrecision(mean, factor, precision)
 
     def first_hyper(self, model: Model, theta: Array) -> evidence.PriorAndNoise:
-        """Prior precisions and noise before any are learned."""
+        """The first prior precisions and noise."""
         alpha = jnp.full_like(theta, self.prior_precision)
         noise = model.noise_variance()
         noise = jnp.ones(1, theta.dtype) if noise is None else noise.astype(theta.dtype)
@@ -71,7 +71,7 @@ class NetworkProblem(NamedTuple):
     def train(
         self, rule: Training, state: TrainingState, first: int, n: int, bar: tqdm
     ) -> TrainingState:
-        """The state after n epochs more, the number `first` and those that follow."""
+        """The state after n more epochs, of which the first has number `first`."""
 
         def shown(_: Any) -> None:
             bar.update()
@@ -100,28 +100,28 @@ class NetworkProblem(NamedTuple):
             yield Batch(*(a[which] for a in self.batch[:3]))
 
     def progress(self, total: int, unit: str = " epochs") -> tqdm:
-        """A progress bar, if it is wanted."""
+        """A progress bar, if `verbose`."""
         return tqdm(total=total, unit=unit, disable=not self.verbose)
 
 
 class LearnedNetwork(NamedTuple):
-    """A fitted model, its posterior and the evidence for it."""
+    """A fitted model with its posterior and its evidence."""
 
     model: Model
     posterior: Any  # a Gaussian, or a mixture of them
     prior_precision: np.ndarray
     elbo: float | None
-    state: Any = None  # of a stream that can go on
+    state: Any = None  # of a stream that can continue
 
     def is_finite(self) -> bool:
-        """Whether the posterior and the noise are numbers."""
+        """Whether the posterior and the noise are finite."""
         noise = self.model.noise_variance()
         numbers = [self.posterior.mean, self.posterior.variance()]
         numbers += [] if noise is None else [noise]
         return all(np.all(np.isfinite(np.asarray(a))) for a in numbers)
 
     def complaints(self, learned_noise: bool) -> list[str]:
-        """Sentences on what the user must know of the fit."""
+        """Warnings about the fit, as sentences."""
         found, noise = [], self.model.noise_variance()
         unsolved = 0 if self.state is None else int(self.state.unsolved)
         if unsolved:

@@ -1,4 +1,4 @@
-"""L-RVGA: the posterior of a network by one pass over the rows, nothing trained before."""
+"""L-RVGA: the posterior of a network by one pass over the rows, without training."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,11 +8,11 @@ from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.streams import run
 
 NETWORK_BLOCK = 8
-"""Rows between two linearisations of a network that is learned in one pass."""
+"""The number of rows between two linearisations of a network that is learned in one pass."""
 
 
 def fit_lrvga(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
-    """One pass over the rows, or more rows after those of `before`."""
+    """One pass over the rows, continuing from `before` if it is given."""
     model, theta = problem.start()
     model = model if before is None else before.model
     rule = RVGA(

@@ -1,4 +1,4 @@
-"""SWAG: training, then the Gaussian of the iterates at a constant learning rate, once or several times."""
+"""SWAG: training, and then a Gaussian fitted to the iterates at a constant rate, once or several times."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from kalvi.rules import evidence
 from kalvi.streams import run
 
 PRETRAINED = 0.75
-"""The share of the epochs before SWAG begins to collect."""
+"""The share of the epochs after which SWAG begins to collect."""
 SWAG_RATE = 0.1
 """The constant learning rate of SWAG, as a share of the training's."""
 
@@ -50,7 +50,7 @@ def fit_multiswag(problem: NetworkProblem, before: LearnedNetwork | None = None)
 
 
 def _with_residual_noise(problem: NetworkProblem, model: Model, theta) -> Model:
-    """The model with the noise that the residuals show."""
+    """The model with the noise of the residuals."""
     if model.noise_variance() is None or not problem.learn_noise:
         return model
     squares = run.call(squared_residuals, model, jnp.asarray(theta), problem.batch)

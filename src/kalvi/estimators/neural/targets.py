@@ -1,4 +1,4 @@
-"""Numbers and classes as a network learns them, and its predictions in their units."""
+"""The targets of a network, numbers or classes, and its predictions in their units."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 
 FIRST_NOISE = 0.3
-"""The variance of the noise of standardised y, before it is learned."""
+"""The first variance of the noise of standardised y."""
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Means, their variances by the parameters, and their variances by the noise."""
+"""Means, their variances due to the parameters, and their variances due to the noise."""
 
 
 class Units(NamedTuple):
-    """Means and standard deviations of columns; a deviation of one where a column does not vary."""
+    """The means and standard deviations of columns; the deviation of a constant column is one."""
 
     mean: Any
     scale: Any
 
     @classmethod
     def of(cls, columns: np.ndarray, weight: np.ndarray) -> "Units":
-        """The units of some rows."""
+        """The units of these rows."""
         largest = np.abs(columns).max(axis=0)
         unit = np.where(largest > 0, largest, 1.0)  # squares of the columns might overflow
         mean = np.average(columns / unit, axis=0, weights=weight)
@@ -38,16 +38,16 @@ class Units(NamedTuple):
 
 
 class Targets(ABC):
-    """What a network learns to predict."""
+    """The targets that a network learns to predict."""
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """How many numbers the network gives for an input."""
+        """The number of outputs of the network."""
 
     @abstractmethod
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """y as the likelihood takes it."""
+        """y in the form that the likelihood takes."""
 
     @abstractmethod
     def likelihood(self, noise_scale: Any) -> Any:
@@ -59,7 +59,8 @@ class Targets(ABC):
 
     @abstractmethod
     def parts(self) -> dict[str, Any]:
-        """What a file or a pickle has of the targets, beside the classes that an estimator publishes."""
+        """The parts of the targets for a file or a pickle, without the classes that an estimator
+        publishes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +68,11 @@ class NumberTargets(Targets):
     """Numbers, in one column or several."""
 
     units: Units
-    columns: int | None  # None where y has one dimension
+    columns: int | None  # None if y has one dimension
 
     @classmethod
     def of(cls, y: np.ndarray, weight: np.ndarray) -> "NumberTargets":
-        """The targets of rows, with the units of these."""
+        """The targets of rows with these y, in their units."""
         return cls(Units.of(y, weight), None if y.ndim == 1 else y.shape[1])
 
     @property
@@ -99,7 +100,7 @@ class NumberTargets(Targets):
 
     @classmethod
     def of_parts(cls, parts: dict[str, Any]) -> "NumberTargets":
-        """The targets that these are parts of."""
+        """The targets with these parts."""
         return cls(Units(parts["y_mean_"], parts["y_scale_"]), parts["_columns"])
 
     def noise_scale(self, variance: Any) -> Any:
@@ -110,7 +111,7 @@ class NumberTargets(Targets):
 
 @dataclass(frozen=True, eq=False)
 class ClassTargets(Targets):
-    """Labels: two have one log-odds, more a softmax."""
+    """Labels: two are modelled by one log-odds, more by a softmax."""
 
     classes: np.ndarray
 

@@ -1,7 +1,7 @@
-"""Training by Adam in rounds with variational inference of the covariance.
+"""Rounds of training by Adam and variational inference of the covariance.
 
-Between the rounds prior precisions and noise are brought up to the evidence (MacKay's updates); where there
-is room, the covariance is a full one.
+Between the rounds prior precisions and noise are updated by the evidence (MacKay's updates). A small
+network has a full covariance.
 """
 
 from itertools import pairwise
@@ -24,21 +24,21 @@ from kalvi.rules.vifa import PrecisionVI
 from kalvi.streams import run
 
 ROUNDS = 10
-"""Between rounds of training the prior precisions and the noise are brought up to the evidence."""
+"""The number of rounds; prior precisions and noise are updated by the evidence between them."""
 POLISH = 3
-"""Natural-gradient steps of the mean at most, after the training; one makes a linear model exact."""
+"""The most natural-gradient steps of the mean after the training; one makes a linear model exact."""
 ROW_NUMBERS = 2**24
-"""Numbers in the Jacobian of a batch, where a low-rank precision is learned."""
+"""The numbers in the Jacobian of a batch, if a low-rank precision is learned."""
 ROWS_PER_FACTOR = 4
-"""Rows of the Jacobian of a batch for each factor: more cost more, and say the same."""
+"""The rows of the Jacobian of a batch for each factor: more rows cost more, without a better result."""
 ROUND_BATCHES, LAST_BATCHES = 10, 100
-"""Batches that a low-rank precision learns from in each round, and in the end."""
+"""The number of batches from which a low-rank precision is learned in each round, and in the end."""
 PASS_ROWS, ROUND_ROWS = 256, 2048
-"""Rows that a pass for a full covariance holds the Jacobian of, and rows that stand for all in a round."""
+"""The rows whose Jacobian is held in a pass for a full covariance, and the rows sampled for a round."""
 
 
 def fit_vifa(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
-    """Training and variational inference in turns."""
+    """Alternate training and variational inference."""
     model, theta = problem.start()
     hyper = problem.first_hyper(model, theta)
     rule = problem.training(model, hyper)
@@ -84,7 +84,7 @@ def _update_hyper(
 
 
 def _full(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | None):
-    """A full covariance at the mean that was trained: from some of the rows, in the end from all."""
+    """A full covariance at the trained mean, from a sample of the rows, and in the end from all."""
     prior = _prior_of(hyper)
     q = prior.to_dense() if q is None else q
     q = eqx.tree_at(lambda q: q.mean, q, theta)
@@ -95,7 +95,7 @@ def _full(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | 
 
 
 def _at_target(q: Dense, prior: Diagonal, found: RowSums) -> Dense:
-    """The Gaussian visited, with the precision that the rows and the prior ask for there."""
+    """The visited Gaussian, with the best precision given the rows and the prior there."""
     return q.toward(found.curvature + q.gather(prior.precision), prior)
 
 
@@ -123,9 +123,9 @@ def _prior_of(hyper: evidence.PriorAndNoise) -> Diagonal:
 
 
 def _low_rank(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | None):
-    """A precision of low rank, from some batches at the mean that was trained.
+    """A low-rank precision from some batches at the trained mean.
 
-    The mean stays: a batch has a few rows a factor, too few to say where it should go.
+    The mean does not change, because a batch has too few rows for each factor to improve it.
     """
     if q is None:
         q = problem.prior(theta, hyper.prior_precision)
@@ -141,7 +141,8 @@ def _low_rank(problem: NetworkProblem, model: Model, hyper, theta, q, number: in
 
 
 def _some_rows(problem: NetworkProblem, number: int) -> NetworkProblem:
-    """A problem of fewer rows that weigh as much, others each time; a small one as it is."""
+    """The problem with a random sample of rows, different each time and with the same total weight; a small
+    problem unchanged."""
     n = len(problem.batch.weight)
     if n <= ROUND_ROWS:
         return problem
