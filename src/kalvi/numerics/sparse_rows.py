@@ -1,15 +1,14 @@
-"""Rows of which few numbers are not zero: a block X of them as triplets of one fixed size.
+"""Sparse rows: a block X as triplets (row, active column, value), in arrays of fixed sizes.
 
     X[rows[e], columns[places[e]]] = values[e],        no place twice
 
-`columns` names the *active* columns, those that any row of the block touches, each once: everything that
-learns from the block gathers those, works on few numbers and scatters them back. Sizes are fixed, so that
-few programs are compiled, and what fills them up is harmless: entries whose value is zero, and columns that
-no row touches. The first `shared` columns are those that more than one row may touch; all that two rows
-have in common is there.
+`columns` lists the *active* columns, those with an entry in any row of the block, each once. Code that
+learns from a block gathers these columns, works on few numbers and scatters them back. Sizes are fixed, so
+that few programs are compiled; the padding is harmless: entries with value zero, and columns without
+entries. Only the first `shared` columns may have entries in more than one row.
 
-It stands where a matrix of rows does in `x @ v`, `x.T @ c`, `x**2`, `x * w[None, :]`, `w @ x` and
-`x @ x.T`, and needs O(numbers) for them. `over_active` is the same block over its active columns alone.
+A block replaces a dense matrix in `x @ v`, `x.T @ c`, `x**2`, `x * w[None, :]`, `w @ x` and `x @ x.T`, at a
+cost in proportion to its entries. `over_active` is the same block over its active columns only.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,25 +22,25 @@ from jaxtyping import Array, Float, Int
 from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of
 
 SMALLEST = 8
-"""Sizes are powers of two from here on."""
+"""The smallest size; sizes are powers of two."""
 
 
 class Sizes(tuple[int, int, int]):
-    """How many entries, active columns and shared columns a block has room for."""
+    """The numbers of entries, active columns and shared columns for which a block has room."""
 
     @classmethod
     def of(cls, entries: int, columns: int, shared: int, width: int) -> "Sizes":
-        """Powers of two that hold so many, and no more columns than there are."""
+        """Powers of two that hold these numbers, with at most `width` columns."""
         numbers = _round_up(entries), min(_round_up(columns), width)
         return cls((*numbers, min(_round_up(shared), numbers[1])))
 
     def union(self, other: "Sizes") -> "Sizes":
-        """What holds either."""
+        """Sizes that hold the blocks of both."""
         return Sizes(map(max, self, other))
 
 
 class Pattern:
-    """Rows of a CSR matrix, and where their entries are among the active columns; host side."""
+    """Rows of a CSR matrix, and the positions of their entries among the active columns, on the host."""
 
     def __init__(self, x: Any, intercept: bool):
         self.n, self.width = x.shape[0], x.shape[1] + intercept
@@ -61,7 +60,7 @@ class Pattern:
         self.sizes = Sizes.of(*found, self.width)
 
     def filled(self, size: int, sizes: Sizes, dtype: Any) -> "SparseRows":
-        """A block of `size` rows with these sizes, of NumPy's arrays."""
+        """A block of `size` rows with these sizes, in NumPy arrays."""
         entries, active, shared = sizes
         values, rows = np.zeros(entries, dtype), np.full(entries, size - 1, np.int32)
         places, n = np.zeros(entries, np.int32), len(self.values)
@@ -74,7 +73,7 @@ class Pattern:
 
 
 class SparseRows(eqx.Module):
-    """b sparse rows of d numbers; see the module."""
+    """b sparse rows of d numbers; the docstring of the module explains the fields."""
 
     __array_ufunc__: ClassVar[None] = None  # NumPy's arrays leave their products to this class
 
@@ -87,13 +86,13 @@ class SparseRows(eqx.Module):
 
     @classmethod
     def of(cls, x: Any, *, intercept: bool = False, dtype: Any = np.float64) -> "SparseRows":
-        """All rows of a sparse matrix of SciPy, a column of ones last if asked."""
+        """All rows of a SciPy sparse matrix, with a last column of ones if `intercept`."""
         pattern = Pattern(canonical(x), intercept)
         return pattern.filled(pattern.n, pattern.sizes, dtype)
 
     @classmethod
     def stacked(cls, blocks: "list[SparseRows]") -> "SparseRows":
-        """Blocks of one size, which a rule takes one after the other."""
+        """Several blocks of one size, stacked, which a rule takes one after the other."""
         return jax.tree.map(lambda *leaves: np.stack(leaves), *blocks)
 
     @property
@@ -112,7 +111,7 @@ class SparseRows(eqx.Module):
         return self.shape[0]
 
     def as_blocks(self, size: int) -> "SparseRows":
-        """Blocks of so many rows, stacked, if that is how these rows come."""
+        """The rows as stacked blocks of `size` rows; they must have been made in such blocks."""
         if self.shape[0] != size:
             raise ValueError(
                 f"sparse rows come in the blocks that a rule takes, here of {size} rows; got blocks of "
@@ -121,11 +120,11 @@ class SparseRows(eqx.Module):
         return self if self.values.ndim == 2 else jax.tree.map(lambda leaf: leaf[None], self)
 
     def with_values(self, values: Float[AnyArray, " e"]) -> "SparseRows":
-        """Other numbers in the same places."""
+        """The rows with other values in the same places."""
         return SparseRows(values, self.rows, self.places, self.columns, self.shape, self.shared)
 
     def over_active(self) -> "SparseRows":
-        """The same rows over the active columns alone."""
+        """The same rows over only the active columns."""
         m = self.columns.shape[0]
         every = namespace_of(self.values).arange(m, dtype=np.int32)
         shape = self.shape[0], m
@@ -136,7 +135,7 @@ class SparseRows(eqx.Module):
         return v[self.columns]
 
     def active_product(self, v: Float[AnyArray, "m *k"]) -> Float[AnyArray, "b *k"]:
-        """X v, for a v that has rows for the active columns alone."""
+        """X v, for a v with rows for only the active columns."""
         if not is_jax(self.values, v):
             return _times_columns(self.csr(), v)
         terms = _scaled(self.values, v[self.places])
@@ -164,7 +163,7 @@ class SparseRows(eqx.Module):
         return self.with_values(self.values**power)
 
     def inner(self, other: "SparseRows") -> Float[AnyArray, "b b"]:
-        """X Yᵀ for rows with entries in the same places, such as X diag(w)."""
+        """X Yᵀ for rows Y with entries in the same places, such as X diag(w)."""
         if not is_jax(self.values, other.values):
             return (self.csr() @ other.csr().T).toarray()
         xp = namespace_of(self.values)
@@ -173,13 +172,13 @@ class SparseRows(eqx.Module):
         return self.shared_matrix() @ other.shared_matrix().T + xp.diag(alone)
 
     def shared_matrix(self) -> Float[Array, "b s"]:
-        """The columns that rows have in common, written out."""
+        """The shared columns as a dense matrix."""
         xp = namespace_of(self.values)
         empty = xp.zeros((self.shape[0], self.shared), self.dtype)
         return empty.at[self.rows, self.places].add(self.values, mode="drop")
 
     def repeated(self, outputs: int) -> "SparseRows":
-        """I ⊗ x: each row once for each of several outputs, whose columns lie one after the other."""
+        """I ⊗ x: each row once for each of several outputs, whose columns follow one another."""
         c, m, s, xp = outputs, self.columns.shape[0], self.shared, namespace_of(self.values)
         k = xp.arange(c, dtype=np.int32)[None, :]
         # shared columns of all outputs first
@@ -194,7 +193,7 @@ class SparseRows(eqx.Module):
         return SparseRows(values.ravel(), rows.ravel(), places.ravel(), columns, shape, c * s)
 
     def mixed(self, blocks: Float[AnyArray, "n c c"]) -> "SparseRows":
-        """Sᵀ X, S with the blocks on its diagonal, for groups of c rows that share no column."""
+        """Sᵀ X, where S has these blocks on its diagonal, for groups of c rows that share no column."""
         c = blocks.shape[1]
         group, member = self.rows // c, self.rows % c
         values = self.values[:, None] * blocks[group, member]
@@ -205,7 +204,7 @@ class SparseRows(eqx.Module):
         return SparseRows(*fresh, self.shape, self.columns.shape[0])
 
     def toarray(self) -> Float[AnyArray, "b d"]:
-        """The rows written out."""
+        """The rows as a dense matrix."""
         at = self.rows, self.columns[self.places]
         if not is_jax(self.values):
             whole = np.zeros(self.shape, self.dtype)
@@ -215,7 +214,7 @@ class SparseRows(eqx.Module):
         return xp.zeros(self.shape, self.dtype).at[at].add(self.values)
 
     def csr(self) -> Any:
-        """The rows over the active columns, as a matrix of SciPy."""
+        """The rows over the active columns, as a SciPy matrix."""
         shape = self.shape[0], self.columns.shape[0]
         return sp.csr_array((self.values, (self.rows, self.places)), shape)
 
@@ -232,7 +231,7 @@ class TransposedRows(eqx.Module):
         return put_rows(empty, x.columns, found)
 
 
-if TYPE_CHECKING:  # checkers would have the two told apart in every formula
+if TYPE_CHECKING:  # type checkers would make every formula distinguish the two
     Rows = Any
 else:
     Rows = Float[AnyArray, "b d"] | SparseRows
@@ -240,7 +239,7 @@ else:
 
 
 def canonical(x: Any) -> Any:
-    """A sparse matrix of SciPy as CSR in which no entry stands twice; the one given is left as it is."""
+    """A SciPy sparse matrix as CSR without duplicate entries; the argument is not changed."""
     csr = sp.csr_array(x)
     if not csr.has_canonical_format:
         csr = csr.copy()
@@ -249,14 +248,14 @@ def canonical(x: Any) -> Any:
 
 
 def as_matrix(x: Rows) -> Float[AnyArray, "b d"]:
-    """The rows as a matrix, for what cannot do without."""
+    """The rows as a dense matrix, for code that needs one."""
     return x.toarray() if isinstance(x, SparseRows) else x
 
 
 def put_rows(
     whole: Float[AnyArray, "d *k"], columns: Int[AnyArray, " m"], new: Float[AnyArray, "m *k"]
 ) -> Float[AnyArray, "d *k"]:
-    """An array with other rows at some different places."""
+    """An array with new rows at some places, which are all different."""
     if is_jax(whole, new):
         return whole.at[columns].set(new, unique_indices=True)
     whole = whole.copy()
@@ -265,7 +264,7 @@ def put_rows(
 
 
 def _times_columns(a: Any, v: Float[np.ndarray, "n *k"]) -> Float[np.ndarray, "m *k"]:
-    """A v for a sparse A and all columns of v, however many axes they have."""
+    """A v for a sparse A and a v with any number of axes."""
     return (a @ v.reshape(len(v), -1)).reshape(-1, *v.shape[1:])
 
 

@@ -1,7 +1,7 @@
 """The recursion of R-VGA inside a block: the sites of its observations, one after the other.
 
-A block needs the Gaussian only through the law of its predictors, means a and covariance K. For one
-predictor an observation,
+A block needs only the distribution of its predictors, with means a and covariance K. With one predictor an
+observation,
 
     k = K[:, j],  (ξⱼ, γⱼ) = site(aⱼ, kⱼ),  sⱼ = γⱼ/(1 + γⱼ kⱼ),  a ← a + ξⱼ k,  K ← K − sⱼ k kᵀ,
 
@@ -9,12 +9,14 @@ and the structure then absorbs the block at once:
 
     Σ⁻¹ ← Σ⁻¹ + Xᵀ diag(γ) X,   μ ← μ + Σ Xᵀ c,   (I + triu(s kᵀ, 1)) c = ξ.
 
-For c predictors the rows come in groups, ξ is a vector and γ = Γ = R Rᵀ a matrix: with V = K[j, j],
+With c predictors an observation the rows come in groups, ξ is a vector and γ = Γ = R Rᵀ a matrix: with V =
+K[j, j],
 
     S = Γ (I + V Γ)⁻¹ = Q Qᵀ,   (I + N) c = ξ,   N[i, j] = Sᵢ kᵢ[j]ᵀ = Qᵢ Uᵢ[j]ᵀ,   Uᵢ = kᵢ Qᵢ,
 
-N strictly upper block triangular. K is never rewritten: column j is made of K₀[:, j] and the columns
-before it (left-looking). Nothing here knows what the rows are, nor whether the means are linear in θ.
+where N is strictly upper block triangular. K is never rewritten: column j is computed from K₀[:, j] and the
+columns before it (left-looking). Nothing here depends on the rows themselves, or on means being linear in
+θ.
 """
 
 from collections.abc import Callable
@@ -37,16 +39,16 @@ from kalvi.rules.schemes import Scheme
 PerRow = Float[Array, " n"]
 
 SETTLED, MOST_ROUNDS = 16.0, 40
-"""Sites found together are settled when no predictor's law moves by more than so many ulps of its first
-one; after so many rounds they are found one after the other."""
+"""Sites found together have converged when no predictor's mean or variance moves by more than so many ulps
+of its first value; after so many rounds they are found one after the other."""
 ROUNDING = 100.0
-"""Negative eigenvalues of a curvature are rounding up to so many ulps of its largest."""
+"""Negative eigenvalues of a curvature count as rounding up to so many ulps of its largest."""
 
 
 class Observations(NamedTuple):
-    """The labels of a block, their weights, and how much of each will be left at its end.
+    """The labels of a block, their weights, and the share of each that is left at the end of the block.
 
-    A discounted observation counts for that share then, as where a stream forgets.
+    In a stream that forgets, a discounted observation counts by this share.
     """
 
     y: Float[Array, "n *o"]
@@ -55,9 +57,10 @@ class Observations(NamedTuple):
 
 
 class BlockSites(NamedTuple):
-    """Per observation: the law of its predictors before it, ξ, c and γ, and how its site was found.
+    """For each observation: the moments of its predictors before it, ξ, c and γ, and how its site was
+    found.
 
-    γ is a number, or of several predictors a root R of the matrix Γ = R Rᵀ.
+    γ is a number, or for several predictors a root R of the matrix Γ = R Rᵀ.
     """
 
     mean: Float[Array, "n *c"]
@@ -65,8 +68,8 @@ class BlockSites(NamedTuple):
     step: Float[Array, "n *c"]
     coefficient: Float[Array, "n *c"]
     curvature: Float[Array, "n *cc"]
-    solved: PerRow  # 1 where it is so, 0 where not
-    clipped: PerRow  # 1 where a negative curvature was set to zero
+    solved: PerRow  # 1 if solved, otherwise 0
+    clipped: PerRow  # 1 if a negative curvature was set to zero
 
     def strength(self, cov: Float[Array, "m m"]) -> PerRow:
         """γ x Σ xᵀ of each observation, under the covariance before the block."""
@@ -83,11 +86,11 @@ def find_sites(
     cov: Float[Array, "m m"],
     observed: Observations,
 ) -> BlockSites:
-    """The sites of n observations one after the other, and what a structure absorbs of them all.
+    """The sites of n observations, and the coefficients that a structure absorbs for all of them.
 
-    likelihood_of(j) is that of observation j. With one predictor an observation an accelerator, where every
-    small step of the recursion waits for the one before, first finds them in rounds by the scheme's quick
-    search, and one after the other where a row was not solved.
+    likelihood_of(j) is the likelihood of observation j. On an accelerator a sequence of small steps is
+    slow. So with one predictor an observation the sites are first found together, by the scheme's quick
+    search, and one after the other only if a row was not solved.
     """
     if mean.ndim == 2:
         return _find_vectors(scheme, likelihood_of, mean, cov, observed)
@@ -102,7 +105,7 @@ def find_sites(
 
 
 class _Rounds(NamedTuple):
-    """All sites of a block, and how far their laws are from those of the round before."""
+    """All sites of a block, and the change of their predictors' moments since the previous round."""
 
     mean: PerRow
     var: PerRow
@@ -112,7 +115,7 @@ class _Rounds(NamedTuple):
     count: Int[Array, ""]
 
     def next_mean(self, mean: PerRow) -> PerRow:
-        """The means that follow from the first ones, ξ taken as a linear function of them."""
+        """The means that follow from the first ones, with ξ as a linear function of the means."""
         above, (step, curvature, *_) = jnp.triu(self.columns, 1), self.found
         shrink = _shrink(curvature, self.var)
         target = mean + linalg.times_vector(above.T, step + shrink * self.mean)
@@ -126,14 +129,15 @@ def find_together(
     cov: Float[Array, "n n"],
     observed: Observations,
 ) -> tuple[BlockSites, Bool[Array, ""]]:
-    """The sites in rounds of all at once, by the quick search, and whether the rounds settled.
+    """The sites of all rows, found together in rounds by the quick search, and whether the rounds
+    converged.
 
-    Given the sites, the law of each predictor follows from those before it,
+    Given the sites, the moments of each predictor follow from the sites before it,
 
         L Lᵀ = I + γ^½ K γ^½,  T = triu(L⁻¹ γ^½ K, 1),  kᵢ[j] = (K − TᵀT)ᵢⱼ,  m = a + triu(k, 1)ᵀ ξ,
 
-    and given the laws, the sites do. A site depends only on those before it, so that nothing but the
-    recursion's result stays as it is. Along the means ξ is taken as ξ₀ − s (m − m₀), as in Newton's method.
+    and given the moments, the sites follow. A site depends only on those before it, so the only fixed point
+    is the result of the recursion. In the means, ξ is taken as ξ₀ − s (m − m₀), as in Newton's method.
     """
     own = jnp.maximum(jnp.diagonal(cov), 0)
     tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
@@ -163,7 +167,7 @@ def find_together(
 
 
 def _find_quick_site(scheme, likelihood_of, observed: Observations, j, m, v) -> tuple[Array, ...]:
-    """ξ, γ, whether it is solved and whether γ was clipped, of observation j at N(m, v)."""
+    """For observation j at N(m, v): ξ, γ, whether it is solved, and whether γ was clipped."""
     share = observed.discount[j]
     site = scheme.site(
         likelihood_of(j), observed.y[j], m, share * v, observed.weight[j], thorough=False
@@ -173,7 +177,7 @@ def _find_quick_site(scheme, likelihood_of, observed: Observations, j, m, v) -> 
 
 
 def _shrink(curvature: Float[Array, "*n"], var: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """s."""
+    """s = γ/(1 + γ v)."""
     return curvature / (1 + curvature * var)
 
 
@@ -183,7 +187,7 @@ def _upper(columns: Float[Array, "n n"], shrink: PerRow) -> Float[Array, "n n"]:
 
 
 def _columns(cov: Float[Array, "n n"], curvature: PerRow) -> Float[Array, "n n"]:
-    """On and above the diagonal, kᵢ[j] of sites with these curvatures."""
+    """kᵢ[j] on and above the diagonal, for sites with these curvatures."""
     half = jnp.sqrt(curvature)
     scaled = linalg.scale_rows(half, cov)
     root = linalg.cholesky(linalg.identity_like(cov) + scaled * half[None, :])
@@ -198,7 +202,7 @@ def _find_numbers(
     cov: Float[Array, "n n"],
     observed: Observations,
 ) -> BlockSites:
-    """One predictor an observation."""
+    """The sites of observations with one predictor each."""
 
     def visit(j, carry):
         columns, rows = carry
@@ -226,7 +230,7 @@ def _entry(a: Float[Array, "n *k"], j: Any, axis: int = 0) -> Float[Array, "*m"]
 
 
 def _with_entry(a: Float[Array, "n k"], row: Float[Array, " k"], j: Any) -> Float[Array, "n k"]:
-    """The rows with another in place of row j."""
+    """The rows with row j replaced."""
     return jax.lax.dynamic_update_index_in_dim(a, row, j, 0)
 
 
@@ -237,7 +241,8 @@ def _find_vectors(
     cov: Float[Array, "m m"],
     observed: Observations,
 ) -> BlockSites:
-    """Several predictors an observation; their likelihoods are log-concave, or their curvatures clipped."""
+    """The sites of observations with several predictors; curvatures are clipped unless they are
+    log-concave."""
     (n, c), (y, weight, discount) = mean.shape, observed
 
     def visit(j, carry):
@@ -270,7 +275,7 @@ def _find_vectors(
 
 
 def _is_clipped(likelihood: Likelihood, curvature: Float[Array, "c c"]) -> Bool[Array, ""]:
-    """Whether a root of the curvature leaves out a negative part that is not rounding."""
+    """Whether the curvature has a negative part that is more than rounding, and that a root leaves out."""
     if likelihood.log_concave:
         return jnp.asarray(False)
     values = jnp.linalg.eigvalsh(curvature)

@@ -1,4 +1,4 @@
-"""A block of rows in a stream, and what is known of it once its predictors are linearised."""
+"""Blocks of rows in a stream, before and after their predictors are linearised."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ Vector = Float[Array, " d"]
 
 
 class RowBlock(NamedTuple):
-    """A block of rows, how much of each will be left at its end, and draws for sampled expectations."""
+    """A block of rows, the share of each row's information that is left at its end, and draws for sampled
+    expectations."""
 
     x: Inputs
     y: Float[Array, "b *o"]
@@ -27,7 +28,8 @@ class RowBlock(NamedTuple):
 
 
 class SeenBlock(NamedTuple):
-    """A block whose predictors were linearised somewhere: its rows, the law of them, and the sites."""
+    """A block with linearised predictors: its Jacobian rows, the distribution of the predictors, and the
+    sites."""
 
     rows: JacobianRows
     view: View
@@ -35,11 +37,11 @@ class SeenBlock(NamedTuple):
     likelihood_of: Callable[[Any], Likelihood]
 
     def centre(self, q: Updatable) -> Vector:
-        """The mean that the block leads to."""
+        """The mean after the block."""
         return q.mean + q.matvec(self.rows.transposed_times(self.sites.coefficient))
 
     def taking(self, taken: Bool[Array, " b"], at_once: Bool[Array, ""]) -> "SeenBlock":
-        """The same with what the rows taken say, together or by themselves."""
+        """The block with the sites of only the rows in `taken`, absorbed together or one by one."""
         sites = self.sites
         coefficient = jnp.where(at_once, sites.coefficient, sites.step)
         kept = sites._replace(

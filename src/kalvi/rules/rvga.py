@@ -6,24 +6,25 @@ Each row updates μ ← μ + ξ Σ x, Σ⁻¹ ← Σ⁻¹ + γ x xᵀ with a sit
 needs Σ only through the marginal of its predictors, a = X μ and K = X Σ Xᵀ: the recursion runs in b
 dimensions, exactly as it would in d (`recursion`), and the structure then absorbs the block at once.
 
-The subtractions of the recursion lose eps·γ xᵀΣx of the digits, so while γ xᵀΣx of a row exceeds eps^{-1/4}
-(a flat prior meeting its first rows) the rows of a block are absorbed one at a time, which loses none, and
-then the rest at once.
+The subtractions of the recursion have a relative error of eps·γ xᵀΣx. So while γ xᵀΣx of a row exceeds
+eps^{-1/4} (the first rows under a flat prior), the rows of a block are absorbed one at a time, which loses
+no digits, and then the rest at once.
 
 With a `LowRankPrecision` this is L-RVGA (Lambert, Bonnabel & Bach 2023): exact inside the block, and one
-factor-analysis projection a block. Sampled expectations (its section 4.2): draws θ of the posterior meet
-a row only through xᵀθ ~ N(m, v), so K standard normals a row say the same as K ensemble samples of θ.
+factor-analysis projection a block. Sampled expectations (its section 4.2): draws θ of the posterior matter
+for a row only through xᵀθ ~ N(m, v), so K standard normals a row replace K ensemble samples of θ.
 
-Drift. Parameters that change have the prior as their stationary law (`drifts`). A block of n rows is one
-step of n rows' time, after which row j sees the covariance scaled by ρⱼ, the share of what it says that is
-left at the end of the block: its site is taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the recursion.
+Drift. Parameters that change have the prior as their stationary distribution (`drifts`). A block of n rows
+is one step over the time of n rows. Row j then sees the covariance scaled by ρⱼ, the share of its
+information that is left at the end of the block: its site is taken at ρⱼ kⱼ, and ρⱼ ξⱼ, ρⱼ γⱼ enter the
+recursion.
 
-Predictors. A `Predictor` says what the rows are. Observations with several predictors, such as the classes
-of a softmax, have a vector ξ and a matrix γ each. A network f(θ, x) is linearised at the mean, where
-f ≈ f(μ) + J (θ − μ): rows of its Jacobian take the place of the inputs, Jᵀ Γ J (the generalised
-Gauss–Newton matrix) that of the Hessian of −log p, and the block is exact for this model of it. Each
-look-ahead is an extra-gradient step (L-RVGA, section 4.2, corrected): the network is linearised again at
-the mean μ̂ found, where f ≈ f(μ̂) + Ĵ (μ − μ̂) + Ĵ (θ − μ), and the block is absorbed from the start again.
+Predictors. A `Predictor` gives the rows. Observations with several predictors, such as the classes of a
+softmax, have a vector ξ and a matrix γ each. A network f(θ, x) is linearised at the mean, f ≈ f(μ) + J (θ −
+μ): rows of its Jacobian replace the inputs, Jᵀ Γ J (the generalised Gauss–Newton matrix) replaces the
+Hessian of −log p, and the block is exact for this linear model. Each look-ahead is an extra-gradient step
+(L-RVGA, section 4.2, corrected): the network is linearised again at the new mean μ̂, where f ≈ f(μ̂) + Ĵ (μ
+− μ̂) + Ĵ (θ − μ), and the block is absorbed from the start again.
 (The term Ĵ (μ − μ̂) is what eqs. 139-140 drop.) Sampled networks (4.2.4) are in `sampled_networks`.
 
 With `learn_noise` the variance of normal noise is learned beside θ (`learned_noise`).
@@ -65,20 +66,21 @@ Vector = Float[Array, " d"]
 
 
 class Streaming(eqx.Module):
-    """A posterior in the making, and what the rows so far said of the model."""
+    """The state of a stream: the posterior after the rows so far, their evidence, and counts of
+    problems."""
 
     posterior: Updatable
     log_evidence: Scalar  # Σ log p(yₜ | y₁ … yₜ₋₁), a row of weight w as w rows
-    rows: Scalar  # total weight of the rows, discounted where the stream forgets
+    rows: Scalar  # total weight of the rows, discounted if the stream forgets
     innovations: Scalar  # Σ (y − E y)²/Var y under the predictions, discounted alike
     unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
     clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
-    noise: LearnedNoise | None = None  # where the rule learns it
-    drifting: Drifting | None = None  # where the rule drifts
+    noise: LearnedNoise | None = None  # if the rule learns it
+    drifting: Drifting | None = None  # if the rule drifts
 
 
 class RVGA(StreamRule[Streaming]):
-    """The streaming rule for any likelihood, site scheme, predictor and updatable structure.
+    """The streaming rule for any likelihood, scheme, predictor and updatable structure.
 
     A batch of fewer than `block_size` rows is one block.
 
@@ -86,25 +88,25 @@ class RVGA(StreamRule[Streaming]):
     ----------
     likelihood : Likelihood
     scheme : Scheme, default Implicit()
-        How an observation updates the law of its predictors.
+        How an observation updates the distribution of its predictors.
     drift : Drift, number or None
-        How the parameters change from row to row (`kalvi.drifts`); a number is that of `Geometric`, None
-        stands still.
+        How the parameters change from row to row (`kalvi.drifts`); a number means `Geometric`, None no
+        change.
     forgetting, process_noise : float or None
         The same as drift=Geometric(forgetting) and drift=RandomWalk(process_noise).
     block_size : int, default 16
-        Rows that are absorbed at once; of a network, rows between two linearisations.
+        The number of rows that are absorbed at once; for a network, between two linearisations.
     samples : int or None
         Average the scheme's expectations over this many draws of the predictors, or of a network's
-        parameters, instead of integrals; a key is needed then. A network takes the explicit scheme.
+        parameters, instead of integrating; this needs a key. A network then uses the explicit scheme.
     predictor : Predictor, default Linear()
-        How θ and a row make the predictors: `MultiLinear` for several outputs, or a `Network`.
+        The function of θ and a row that gives the predictors: `MultiLinear` for several outputs, or a
+        `Network`.
     look_ahead : int, default 0
-        How often a block's network is linearised again at the mean that the block led to.
+        How often the network is linearised again, at the mean after the block.
     directions : int or None
-        Rows of the Jacobian that an observation of a network with several outputs may have: the cost of a
-        block grows with their square. The gradient and the leading eigenvectors of the Fisher information
-        are kept.
+        For a network with several outputs, the most rows of the Jacobian for each observation: the gradient
+        and the leading eigenvectors of the Fisher information. The cost of a block grows with their square.
     learn_noise : bool, default False
         Whether the variance of normal noise is learned; it starts at the likelihood's.
     """
@@ -135,7 +137,7 @@ class RVGA(StreamRule[Streaming]):
         return Streaming(prior, zero, zero, zero, none, none, noise, drifting)
 
     def drifts(self) -> tuple[drifts.Drift, ...]:
-        """Everything that changes the parameters between rows."""
+        """All drifts of the parameters between rows."""
         walk = None if self.process_noise is None else drifts.RandomWalk(self.process_noise)
         fade = None if self.forgetting is None else drifts.Geometric(self.forgetting)
         return tuple(drift for drift in (walk, fade, self.drift) if drift is not None)
@@ -159,7 +161,8 @@ class RVGA(StreamRule[Streaming]):
         return _replace_posterior(state, state.posterior.unprepared())
 
     def _draw(self, key: PRNGKeyArray | None, rows: tuple[int, ...], dtype: Any) -> Array | None:
-        """Standard normals for each row; of a network, a key for each, the first of a block its own."""
+        """Standard normals for each row; for a network a key for each row, the first of which serves its
+        block."""
         if self.samples is None:
             return None
         if key is None:
@@ -178,7 +181,7 @@ class RVGA(StreamRule[Streaming]):
         return jr.normal(key, (*rows, self.samples, *several), dtype)
 
     def _absorb(self, state: Streaming, block: RowBlock) -> Streaming:
-        """The state after the block; where times are uneven, part by part, so that each part is short."""
+        """The state after the block; if times are uneven, it is absorbed in parts that are short."""
         elapsed = block.elapsed if self.drifts() else None
         if elapsed is None:
             present = (block.weight > 0).astype(block.weight.dtype)
@@ -194,7 +197,7 @@ class RVGA(StreamRule[Streaming]):
         return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), advance, start)[0]
 
     def _learn(self, state: Streaming, block: RowBlock) -> Streaming:
-        """The state after rows: all at once or, where that would lose digits, some one by one."""
+        """The state after rows, absorbed at once or, where that would lose digits, partly one by one."""
         if isinstance(block.x, SparseRows):
             state = _replace_posterior(state, state.posterior.prepared())
         left, noise = block.weight > 0, state.noise if self.learn_noise else None
@@ -216,7 +219,7 @@ class RVGA(StreamRule[Streaming]):
     def _drift(
         self, state: Streaming, block: RowBlock, time: Float[Array, " b"]
     ) -> tuple[Streaming, RowBlock]:
-        """The state as the block's end will see it, and the discount of each row until then."""
+        """The state drifted to the end of the block, and the discount of each row until then."""
         all_drifts = self.drifts()
         if not all_drifts:
             return state, block
@@ -235,7 +238,7 @@ class RVGA(StreamRule[Streaming]):
         return state, block._replace(discount=discount)
 
     def _take(self, progress: "_Progress", block: RowBlock) -> "_Progress":
-        """Absorb the rows that are left, or the first of them, and say which are left then."""
+        """Absorb the remaining rows, or only the first of them, and return which remain then."""
         (state, left, squares), share = progress, normalise_weights(block.weight)
         block = block._replace(weight=jnp.where(left, block.weight, 0))
         likelihood = self._present_likelihood(state)
@@ -259,7 +262,7 @@ class RVGA(StreamRule[Streaming]):
         return _Progress(state, left & ~taken, squares)
 
     def _present_likelihood(self, state: Streaming) -> Likelihood:
-        """The likelihood in the state's precision, with the noise learned so far."""
+        """The likelihood in the precision of the state, with the noise learned so far."""
         likelihood, dtype = self.likelihood, state.posterior.mean.dtype
         if self.learn_noise and state.noise is not None:
             model = Model(self.predictor, likelihood)
@@ -269,7 +272,7 @@ class RVGA(StreamRule[Streaming]):
     def _look(
         self, likelihood: Likelihood, q: Updatable, centre: Vector, block: RowBlock
     ) -> SeenBlock:
-        """The sites of a block whose predictors are linearised at `centre`."""
+        """The sites of a block with predictors linearised at `centre`."""
         mean, rows, likelihood_of = self._linearise(likelihood, centre, block)
         if centre is not q.mean:
             mean = mean + rows.times(q.mean - centre)
@@ -281,7 +284,8 @@ class RVGA(StreamRule[Streaming]):
     def _linearise(
         self, likelihood: Likelihood, centre: Vector, block: RowBlock
     ) -> tuple[Float[Array, "b *c"], JacobianRows, Callable[[Any], Likelihood]]:
-        """Predictors at `centre` and their rows, along few directions if asked; each one's likelihood."""
+        """Predictors at `centre` and their rows, along few directions if required, and the likelihood of
+        each."""
         if self.directions is not None and self.directions < likelihood.outputs:
             network: Any = self.predictor
             f = network.values(centre, block.x)
@@ -303,7 +307,7 @@ class RVGA(StreamRule[Streaming]):
     def _look_ahead(
         self, likelihood: Likelihood, q: Updatable, first: SeenBlock, block: RowBlock
     ) -> SeenBlock:
-        """The block linearised where it leads to, as often as asked."""
+        """The block linearised again at the mean after it, `look_ahead` times."""
         if self.look_ahead == 0 or self.samples is not None:
             return first
         centre = first.centre(q)
@@ -325,7 +329,7 @@ class RVGA(StreamRule[Streaming]):
         taken: Bool[Array, " b"],
         posterior: Updatable,
     ) -> Streaming:
-        """Add what the predictions before each row taken said of its label."""
+        """Add the log predictions of the labels of the rows taken, each made before its row."""
         sites = first.sites
         var = scale_rows(block.discount, sites.cov)
         surprise = jax.vmap(lambda j, *row: first.likelihood_of(j).log_predictive(*row))(
@@ -348,7 +352,7 @@ class RVGA(StreamRule[Streaming]):
         """Σ (y − E y)²/Var y of one output; of several, nothing."""
         if self.likelihood.outputs > 1:
             return jnp.zeros_like(weight[0])
-        # a row of weight w stands for w rows: their mean has the variance of the noise over w
+        # a row of weight w stands for w rows, whose mean has 1/w of the noise variance
         expected, spread = jax.vmap(lambda j, *row: first.likelihood_of(j).predict(*row))(
             jnp.arange(len(weight)), first.sites.mean, block.weight * var
         )
@@ -358,7 +362,7 @@ class RVGA(StreamRule[Streaming]):
 
 
 class _Progress(NamedTuple):
-    """How far a block has come: the state, the rows left, and squared residuals for the noise."""
+    """The progress in a block: the state, the remaining rows, and squared residuals for the noise."""
 
     state: Streaming
     left: Bool[Array, " b"]

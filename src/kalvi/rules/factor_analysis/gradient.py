@@ -6,14 +6,14 @@ With z = E[z | x] and M⁻¹ = Cov[z | x], r = x − F z and β = log ψ,
     ∇_F log p(x) = Ψ⁻¹ (r zᵀ − F M⁻¹),      ∇_β log p(x) = ½ [Ψ⁻¹ (r ∘ r + diag(F M⁻¹ Fᵀ)) − 1],
     F ← F + α ∇_F,   β ← β + α ∇_β,         αₜ = α/(1 + decay t).
 
-The printed running mean subtracts itself (line 5); here rows are centred exactly. In the first `warm_up`
-rows only the mean moves.
+The printed running mean subtracts itself (line 5); here rows are centred exactly. During the first
+`warm_up` rows only the mean moves.
 
-The plain steps (`SGA.plain()`) depend on the units: rows a hundred times as large make them a hundredth as
-effective, rows a hundredth as large make them diverge. With `scaled` the steps are those that would be
-taken in units of the standard deviations v^{1/2} of the start, which puts diag v before ∇_F. And no step is
-longer than `longest`, for β, and `longest` standard deviations of a feature, for its row of F: one row far
-from all others does not throw F away.
+The plain steps (`SGA.plain()`) depend on the units: rows a hundred times larger make them a hundred times
+less effective, rows a hundred times smaller make them diverge. With `scaled` the steps are taken in units
+of the standard deviations v^{1/2} of the start, which multiplies ∇_F by diag v. No step is longer than
+`longest` for β, and than `longest` standard deviations of a feature for its row of F, so a single outlying
+row does not destroy F.
 """
 
 import equinox as eqx
@@ -30,7 +30,7 @@ from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature,
 
 
 class SGAState(eqx.Module):
-    """The Gaussian of the rows so far, and the squares of the units in which steps are taken."""
+    """The Gaussian of the rows so far, and the squared units of the steps."""
 
     posterior: LowRankCovariance
     units: PerFeature
@@ -38,7 +38,7 @@ class SGAState(eqx.Module):
 
 
 class SGA(IterativeRule[SGAState]):
-    """Stochastic gradient ascent of the likelihood, the result that of the rows one by one.
+    """Stochastic gradient ascent of the likelihood; blocks give the same result as single rows.
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ class SGA(IterativeRule[SGAState]):
     decay : float, default 0.001
         Steps fall as 1/(1 + decay t).
     warm_up : float, default 100
-        Rows that move the mean only.
+        The number of first rows that move only the mean.
     longest : float, default 0.1
-        A bound on one step of log ψ, and on that of F in standard deviations; infinity is none.
+        A bound on each step of log ψ, and on that of F in standard deviations; infinity means none.
     scaled : bool, default True
-        Whether steps are taken in units of the start's standard deviations.
+        Whether steps are in units of the standard deviations of the start.
     centred : bool, default True
-        Whether the mean is learned from the rows, exactly; otherwise it is that of the start.
+        Whether the mean is learned from the rows, exactly; otherwise it stays that of the start.
     """
 
     step_size: Setting = eqx.field(converter=as_setting, default=0.005)
@@ -65,7 +65,7 @@ class SGA(IterativeRule[SGAState]):
 
     @classmethod
     def plain(cls, step_size: Number = 0.001, decay: Number = 0, warm_up: Number = 100) -> "SGA":
-        """The printed steps, in the units of the rows and as long as they come."""
+        """The printed steps: in the units of the rows, and without a bound."""
         return cls(step_size, decay, warm_up, float("inf"), False)
 
     def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> SGAState:

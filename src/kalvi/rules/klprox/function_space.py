@@ -7,26 +7,26 @@ natural-gradient step of the sites. With the prior f ~ N(μ, K) and the likeliho
     q = N(m, V),   V = (K⁻¹ + Γ)⁻¹,   m = μ + K c,   c = (I + Γ K)⁻¹ (l − Γ μ),
     ELBO = Σ wᵢ E_q[log p(yᵢ | fᵢ)] − ½ log|I + K Γ| + ½ γᵀv − ½ cᵀK c,      v = diag V,
 
-and the sites that q's own marginals ask for are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A
-natural-gradient step goes part of the way from (l, γ) to (l*, γ*), the ELBO never falling
-(`numerics.natural_gradient`). γ = 0 is the prior. Where a likelihood has closed forms, the step goes
-towards better sites: those of the Gaussians closest to the cavities, q without the row's site, times p(yᵢ |
-fᵢ)^wᵢ. It is R-VGA's implicit step of every row at once. The fixed points are the same, and rows that share
-little are solved in one pass however wide their prior (8 passes instead of 86 for all but independent
-binary rows, 13 instead of 29 for large counts).
+and the best sites given q's own marginals are γ* = −w E[∂² log p], l* = w E[∂ log p] + γ* m. A
+natural-gradient step goes part of the way from (l, γ) to (l*, γ*), and the ELBO never falls
+(`numerics.natural_gradient`). γ = 0 is the prior. If a likelihood has closed forms, the step goes towards
+better sites: those of the Gaussians closest to the cavities (q without the row's site) times p(yᵢ | fᵢ)^wᵢ.
+This is R-VGA's implicit step for all rows at once. The fixed points are the same, and rows that share
+little are solved in one pass under any prior (8 passes instead of 86 for almost independent binary rows, 13
+instead of 29 for large counts).
 
 K is never inverted: with S = Γ^{1/2}, L Lᵀ = B = I + S K S has eigenvalues ≥ 1,
 
     vᵢ = (1 − (B⁻¹)ᵢᵢ)/γᵢ,        V = K − TᵀT,   T = L⁻¹ S K,
 
-the first of which keeps its digits unless γ v is tiny; if any row's is, that row's comes from the second,
-at the cost of one more solve. For the same reason the pulls of rows with γ K > 1 enter c as S B⁻¹ S⁻¹ l.
-Likelihoods that are not log-concave have rows with γ < 0; these are taken away in a second step,
+the first of which keeps its digits unless γ v is tiny. Rows with a tiny γ v use the second, at the cost of
+one more solve. For the same reason the pulls of rows with γ K > 1 enter c as S B⁻¹ S⁻¹ l. Likelihoods that
+are not log-concave have rows with γ < 0; these are treated in a second step,
 V = V₁ + T₂ᵀT₂, L₂ L₂ᵀ = I − S₂ V₁ S₂, T₂ = L₂⁻¹ S₂ V₁, which exists only if V is positive.
 
-The ascent stops where |e|²_V + ½ (Σ |γ* − γ| v)², e = w E[∂ log p] − c, an upper bound on the squared
-natural-gradient norm in nats, is below the tolerance. The gap of the ELBO is below that too, up to a small
-factor (3.7 was seen, for counts under a very wide prior).
+The ascent stops when |e|²_V + ½ (Σ |γ* − γ| v)², e = w E[∂ log p] − c, an upper bound on the squared
+natural-gradient norm in nats, is below the tolerance. The gap of the ELBO is then below it too, up to a
+small factor (3.7 was seen, for counts under a very wide prior).
 """
 
 from typing import NamedTuple
@@ -48,11 +48,11 @@ PerRow = Float[Array, " n"]
 Gram = Float[Array, "n n"]
 
 TOLERANCE = 1e-8
-"""Default stopping value of the bound on the squared natural-gradient norm, in nats."""
+"""The default tolerance for the bound on the squared natural-gradient norm, in nats."""
 MOST_PASSES = 500
 HEARD = 0.4
-"""Rows whose γ v is below this power of the precision have their variance by a difference from the prior's;
-the others by their part of B⁻¹, which leaves them 0.6 of the digits at least."""
+"""If γ v is below this power of the rounding unit, the variance of a row is a difference from the prior's;
+otherwise it comes from B⁻¹, which keeps at least 0.6 of the digits."""
 
 
 class LatentPrior(NamedTuple):
@@ -70,7 +70,7 @@ class Sites(NamedTuple):
 
 
 class KLProx(NamedTuple):
-    """The optimal Gaussian, its bound, the passes it took and how far it is from stationary."""
+    """The optimal Gaussian, its bound, the number of passes, and its distance from stationarity."""
 
     sites: Sites
     coefficients: PerRow  # c: the posterior mean is mean + cov c, at a new point mean* + k*ᵀ c
@@ -83,11 +83,11 @@ class KLProx(NamedTuple):
 
 
 class ConditioningFactors(NamedTuple):
-    """The factors by which sites shrink, and then widen, a covariance."""
+    """The factors by which sites shrink a covariance and then, for negative curvatures, widen it."""
 
-    scale: PerRow  # S, √γ where γ > 0
+    scale: PerRow  # S: √γ if γ > 0
     root: Gram  # L
-    excess: PerRow | None  # S₂, √−γ where γ < 0; None where no γ can be
+    excess: PerRow | None  # S₂: √−γ if γ < 0; None if γ cannot be negative
     widening: Gram | None  # L₂
 
 
@@ -103,8 +103,9 @@ def klprox(
 ) -> KLProx:
     """The Gaussian over the latents that maximises the bound.
 
-    It is sought from given sites or, for a log-concave likelihood, where the optimum is the only one, from
-    the information that rows would have at the prior mean; for others from the prior.
+    The search starts from the given sites, if any. Otherwise it starts, for a log-concave likelihood, which
+    has a single optimum, from the information of the rows at the prior mean, and for other likelihoods from
+    the prior.
     """
     need_one_output(likelihood, "klprox")
     start = first_sites(likelihood, prior.mean, weight) if start is None else start
@@ -128,14 +129,14 @@ def klprox(
 
 
 def sites_at(likelihood: Likelihood, mean: PerRow, var: PerRow, y: PerRow, weight: PerRow) -> Sites:
-    """The sites that the marginals of a Gaussian ask for, such as those of a stream's posterior."""
+    """The best sites given the marginals of a Gaussian, such as the posterior of a stream."""
     return _asked(expect_rows(likelihood, mean, var, y, weight), mean)
 
 
 def condition(cov: Gram, curvature: PerRow, *, log_concave: bool = False) -> ConditioningFactors:
-    """The factors of the covariance (cov⁻¹ + diag curvature)⁻¹; NaN where it is not positive.
+    """The factors of the covariance (cov⁻¹ + diag curvature)⁻¹; NaN if it is not positive.
 
-    Those of a log-concave likelihood take one factorisation only.
+    For a log-concave likelihood they take only one factorisation.
     """
     scale = jnp.sqrt(jnp.maximum(curvature, 0))
     scaled = linalg.scale_rows(scale, cov)
@@ -160,14 +161,15 @@ def predict(
     mean: Float[Array, " m"],
     var: Float[Array, " m"],
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-    """Mean and variance of the latents at m new points, given their prior law and that with the rows'."""
+    """The mean and variance of the latents at m new points, given their prior moments and covariances with
+    the rows."""
     reached = covariance_change(prior.cov, factors, cross.T)
     var = var - jnp.sum(reached.lost**2, axis=0) + jnp.sum(reached.gained**2, axis=0)
     return mean + cross @ found.coefficients, var
 
 
 class CovarianceChange(NamedTuple):
-    """The covariance of new points is their prior one − lostᵀ lost + gainedᵀ gained."""
+    """A change of the covariance of new points: prior covariance − lostᵀ lost + gainedᵀ gained."""
 
     lost: Float[Array, "n m"]
     gained: Float[Array, "n m"]
@@ -176,7 +178,7 @@ class CovarianceChange(NamedTuple):
 def covariance_change(
     cov: Gram, factors: ConditioningFactors, cross: Float[Array, "n m"]
 ) -> CovarianceChange:
-    """How sites change the covariance of new points, or of any combinations of the latents."""
+    """The change of the covariance of new points, or of any combinations of the latents, by sites."""
     scale, root, excess, widening = factors
     lost = _solve(root, linalg.scale_rows(scale, cross))
     if excess is None or widening is None:
@@ -193,7 +195,7 @@ def covariance_change(
 
 
 class _Law(NamedTuple):
-    """The Gaussian q that sites make."""
+    """The Gaussian q that follows from sites."""
 
     mean: PerRow
     var: PerRow
@@ -203,7 +205,7 @@ class _Law(NamedTuple):
 
 
 class _SitePoint(natural_gradient.AscentIterate):
-    """Sites, the Gaussian they make, and the sites it asks for."""
+    """Sites, their Gaussian, and the best sites given this Gaussian."""
 
     sites: Sites
     mean: PerRow
@@ -238,7 +240,7 @@ def _at(
     natural: Float[Array, " k"],
 ) -> _SitePoint:
     pull, curvature = jnp.split(natural, 2)
-    # Anderson's method may step below zero, where the optimum cannot be
+    # Anderson's method may step below zero, which the optimum is not
     sites = Sites(pull, jnp.maximum(curvature, 0) if likelihood.log_concave else curvature)
     law = _law(prior, sites, likelihood.log_concave)
     expected = expect_rows(likelihood, law.mean, law.var, y, weight)
@@ -260,11 +262,11 @@ def _at(
 def _target(
     likelihood: Likelihood, sites: Sites, law: _Law, expected: Expected, y: PerRow, weight: PerRow
 ) -> Sites:
-    """The next sites: the optimum of each row given the others, or what its marginal asks for."""
+    """The next sites: the optimum of each row given the others, or the best site given its marginal."""
     asked = _asked(expected, law.mean)
     if not likelihood.closed:
         return asked
-    rest = 1 - sites.curvature * law.var  # of the row's precision, without its site
+    rest = 1 - sites.curvature * law.var  # the share of the row's precision without its site
     known = rest > float(jnp.finfo(rest.dtype).eps) ** 0.5
     safe = jnp.where(known, rest, 1)
     var, mean = law.var / safe, (law.mean - law.var * sites.pull) / safe
@@ -313,7 +315,7 @@ def _spread(cov: Gram, factors: ConditioningFactors, e: PerRow) -> Scalar:
 
 
 def _law(prior: LatentPrior, sites: Sites, log_concave: bool) -> _Law:
-    """The Gaussian of the sites; the second step is taken only if some curvature is negative."""
+    """The Gaussian of the sites, with the second step only if some curvature is negative."""
     gamma = jnp.maximum(sites.curvature, 0)
     factors = condition(prior.cov, gamma, log_concave=True)
     var = _variances(prior.cov, gamma, factors)
@@ -331,7 +333,7 @@ def _law(prior: LatentPrior, sites: Sites, log_concave: bool) -> _Law:
 
 
 def _variances(cov: Gram, gamma: PerRow, factors: ConditioningFactors) -> PerRow:
-    """diag V, by the formula that keeps its digits."""
+    """diag V, by the formula that keeps more digits."""
     prior_var = jnp.diagonal(cov)
     known = 1 - jnp.sum(linalg.triangular_inverse(factors.root) ** 2, axis=0)  # γ v
     heard = known > float(jnp.finfo(cov.dtype).eps) ** HEARD
@@ -345,7 +347,7 @@ def _variances(cov: Gram, gamma: PerRow, factors: ConditioningFactors) -> PerRow
 
 
 def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: ConditioningFactors) -> PerRow:
-    """(I + Γ K)⁻¹ pull, each row's part in the form that keeps its digits."""
+    """(I + Γ K)⁻¹ pull, with each row in the form that keeps more digits."""
     scale, root = factors.scale, factors.root
     strong = gamma * jnp.diagonal(cov) > 1
     mild = jnp.where(strong, 0, pull)
@@ -354,7 +356,7 @@ def _coefficients(cov: Gram, gamma: PerRow, pull: PerRow, factors: ConditioningF
 
 
 def _widened(prior: LatentPrior, sites: Sites, law: _Law, excess: PerRow) -> _Law:
-    """The law with the negative curvatures added."""
+    """The Gaussian with the negative curvatures added."""
     scaled, root = _widening(prior.cov, law.factors.scale, law.factors.root, excess)
     gained = _solve(root, scaled)
     shift = law.mean - prior.mean
