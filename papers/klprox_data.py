@@ -16,6 +16,8 @@ import numpy as np
 
 from papers import datasets
 
+A1A, COLON, GISETTE = "a1a", "Colon", "Gisette stand-in"
+"""The sets of table 2."""
 CROP = (slice(4, 19), slice(5, 24))
 """The middle of an image, where fours and nines differ."""
 
@@ -106,3 +108,15 @@ def gisette_like(n: int = 7000, d: int = 5000, seed: int = 0) -> tuple[np.ndarra
     y = np.where(np.arange(len(rows)) < len(chosen[0]), 1, -1)
     order = rng.permutation(len(rows))
     return np.round(999 * columns[order].astype(np.float64)) / 999, y[order]
+
+
+def table_2_split(name: str, seed: int, quick: bool) -> Split:
+    """One split of a set of table 2."""
+    if name == A1A:
+        whole = a1a(400 if quick else None)
+        few = whole._replace(x_new=whole.x_new[:2000], y_new=whole.y_new[:2000])
+        return few if quick else whole
+    if name == COLON:
+        stored = datasets.load("colon")
+        return halves(stored["X_raw"].astype(float), stored["y"], seed, unit_rows)
+    return halves(*gisette_like(*((62, 300) if quick else ())), seed, unit_rows)

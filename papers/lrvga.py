@@ -11,6 +11,7 @@ from papers.lrvga_cost import table_1, table_2
 from papers.lrvga_covariance import figure_1
 from papers.lrvga_linear import figure_2
 from papers.lrvga_mirror import figure_5
+from papers.lrvga_optimiser import figure_optimiser
 from papers.lrvga_ranks import figure_3, figure_3b
 from papers.lrvga_sampling import figure_4, table_3
 from papers.results import Result
@@ -25,4 +26,5 @@ FIGURES: dict[int | str, Callable[[bool], Result]] = {
     "table1": table_1,
     "table2": table_2,
     "table3": table_3,
+    "optimiser": figure_optimiser,
 }

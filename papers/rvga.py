@@ -19,6 +19,7 @@ from papers.results import Claim, Result, Table
 from papers.rvga_claims import KALMAN
 from papers.rvga_data import SETTINGS, Setting
 from papers.rvga_filters import FILTERS, Comparison, compare
+from papers.rvga_nuts import table_nuts
 from papers.rvga_plane import Gaussian, divergences, log_evidence, posterior_grid
 from papers.rvga_scalar import figure_1, figure_2, figure_12, figure_13
 
@@ -159,7 +160,7 @@ def figure_16(quick: bool) -> Result:
     return _time_result(16, _draws(16, quick))
 
 
-FIGURES: dict[int, Callable[[bool], Result]] = {
+FIGURES: dict[int | str, Callable[[bool], Result]] = {
     1: figure_1,
     2: figure_2,
     3: figure_3,
@@ -176,6 +177,7 @@ FIGURES: dict[int, Callable[[bool], Result]] = {
     14: figure_14,
     15: figure_15,
     16: figure_16,
+    "nuts": table_nuts,
 }
 
 

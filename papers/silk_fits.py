@@ -70,6 +70,7 @@ class Settings(NamedTuple):
     gain: float = 0.05  # nats over five sweeps
     sweeps: int = 500
     memory: int = 5  # past sweeps that are combined; 0: plain sweeps
+    rough: bool = False  # start without smoothness, ρ ≈ ∞, as in section 7 of the document
     dtype: str = "float64"
 
 
@@ -88,6 +89,7 @@ def fit(
     with matching_precision(settings.dtype):
         seen = observed(matrix)
         first = begin(matrix, seen, k, settings, seed)
+        first = roughened(first) if settings.rough else first
         if priors is not None:
             first = with_priors(first, priors)
         state, elbos, seconds = climb(first, seen, settings)
@@ -134,6 +136,17 @@ def with_priors(silk: Silk, priors: Sequence[Prior]) -> Silk:
             silk,
             numbers,
         )
+    return silk
+
+
+def roughened(silk: Silk) -> Silk:
+    """The same factors under priors in which neighbours have nothing in common, exp(−ρ d/2) = e⁻²⁰."""
+    for side in ("rows", "cols"):
+        prior = getattr(silk, side).prior
+        gaps = np.asarray(prior.gaps)
+        rate = 40 / np.median(gaps[np.isfinite(gaps) & (gaps > 0)])
+        whole = jnp.full_like(prior.rate, rate)
+        silk = eqx.tree_at(lambda s, side=side: getattr(s, side).prior.rate, silk, whole)
     return silk
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from papers.results import Result
 from papers.vifa_ensembles import figure_6_4, table_a_1
 from papers.vifa_iterates import figure_6_1, figure_6_2, table_6_1
+from papers.vifa_members import table_members
 from papers.vifa_posterior import figure_6_3, table_6_2
 from papers.vifa_structure import structure
 
@@ -22,4 +23,5 @@ FIGURES: dict[int | str, Callable[[bool], Result]] = {
     "table6.2": table_6_2,
     "tableA.1": table_a_1,
     "structure": structure,
+    "members": table_members,
 }

@@ -159,6 +159,8 @@ def test_a_curve():
         pytest.param(
             "multiswag", marks=pytest.mark.slow(reason="trains two networks side by side")
         ),
+        pytest.param("fa", marks=pytest.mark.slow(reason="compiles a factor analysis of iterates")),
+        pytest.param("multifa", marks=pytest.mark.slow(reason="trains two networks side by side")),
     ],
 )
 def test_iterates(method):
@@ -169,7 +171,7 @@ def test_iterates(method):
     assert model.score(x, y) > 0.9
     _, epistemic, _ = model.predict_parts(x)
     assert np.all(epistemic > 0)
-    if method == "multiswag":
+    if method.startswith("multi"):
         means = [np.asarray(q.mean) for q in model.posterior_.components]
         assert np.linalg.norm(means[0] - means[1]) > 1  # two runs, two modes
 

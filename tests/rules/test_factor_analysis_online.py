@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 import pytest
 
 from kalvi.rules import factor_analysis as fa
@@ -144,6 +145,32 @@ def test_sga_is_algorithm_1(scaled):
     found = stream(rule, prior, x).posterior
     assert_close(found.covariance.factor, factor, 1e-10)
     assert_close(found.covariance.diag, diag, 1e-10)
+
+
+def test_any_optax_step():
+    """Adam on the gradients of the dense log density; the rows of the warm-up leave its memory alone."""
+    x, prior, adam = drawn(offset=3.0), any_start(), optax.adam(0.02)
+
+    @jax.jit
+    def step(place, memory, d):
+        def loss(place):
+            factor, log_diag = place
+            cov = factor @ factor.T + jnp.diag(jnp.exp(log_diag))
+            return (d @ jnp.linalg.solve(cov, d) + jnp.linalg.slogdet(cov)[1]) / 2
+
+        moves, memory = adam.update(jax.grad(loss)(place), memory, place)
+        return optax.apply_updates(place, moves), memory
+
+    factor, diag = parts(prior)
+    place = jnp.asarray(factor), jnp.log(diag)
+    memory = adam.init(place)
+    for number, d in enumerate(centred(x), 2):
+        if number > 5:
+            place, memory = step(place, memory, jnp.asarray(d))
+    rule = fa.SGA(warm_up=5, longest=np.inf, scaled=False, optimiser=adam)
+    found = stream(rule, prior, x).posterior.covariance
+    assert_close(found.factor, place[0], 1e-9)
+    assert_close(found.diag, np.exp(place[1]), 1e-9)
 
 
 def test_one_row_moves_sga_no_further_than_its_bound():

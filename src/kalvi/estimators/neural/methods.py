@@ -1,6 +1,7 @@
 """The methods of the neural estimators by name, by which a network gets its posterior."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
@@ -23,5 +24,7 @@ METHODS = {
     "vifa": NetworkMethod(fit_vifa),
     "swag": NetworkMethod(fit_swag, collects=True),
     "multiswag": NetworkMethod(fit_multiswag, collects=True),
+    "fa": NetworkMethod(partial(fit_swag, kind="fa"), collects=True),
+    "multifa": NetworkMethod(partial(fit_multiswag, kind="fa"), collects=True),
     "lrvga": NetworkMethod(fit_lrvga, streams=True),
 }

@@ -18,10 +18,11 @@ from kalvi.predictors.networks import ACTIVATIONS
 PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         Units of the hidden layers; () is a linear model.
     activation : {"tanh", "relu", "gelu", "silu", "softplus", "sin"}, default "tanh"
-    method : {"vifa", "swag", "multiswag", "lrvga"}, default "vifa"
+    method : {"vifa", "swag", "multiswag", "fa", "multifa", "lrvga"}, default "vifa"
         "vifa": training, then variational inference of the covariance, in rounds that also learn the prior
         precision of each layer and the noise. "swag": the Gaussian of the iterates of training at a
-        constant rate. "multiswag": a mixture of several such Gaussians. "lrvga": one pass over the rows,
+        constant rate. "multiswag": a mixture of several such Gaussians. "fa" and "multifa": the same with a
+        factor analysis of all iterates in place of the last deviations. "lrvga": one pass over the rows,
         which `partial_fit` can continue.
     rank : "auto", int or None, default "auto"
         None keeps the full covariance, d² numbers; an integer keeps d (rank + 2) numbers. "auto" is None up
@@ -37,7 +38,7 @@ PARAMETERS = """hidden_sizes : tuple of int, default (50,)
         The prior precision of the parameters, for standardised data. "auto" learns one for each weight
         matrix and bias vector ("vifa"), or takes the number of inputs of each layer ("lrvga") or 1 (SWAG).
     n_members : int, default 5
-        The number of training runs of "multiswag".
+        The number of training runs of "multiswag" and "multifa".
     predictive : {"auto", "linearised", "ensemble"}, default "auto"
         How predictions average over the posterior: by the network linearised at the mean, or by draws of
         the parameters; "auto" is the first, except for SWAG.

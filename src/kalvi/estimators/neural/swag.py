@@ -1,4 +1,7 @@
-"""SWAG: training, and then a Gaussian fitted to the iterates at a constant rate, once or several times."""
+"""SWAG: training, and then a Gaussian fitted to the iterates at a constant rate, once or several times.
+
+What fits the Gaussian is a kind of `Collector`: SWAG's own deviations, or factor analysis.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,13 +21,19 @@ SWAG_RATE = 0.1
 """The constant learning rate of SWAG, as a share of the training's."""
 
 
-def fit_swag(problem: NetworkProblem, before: LearnedNetwork | None = None, member: int = 0):
-    """The Gaussian of the iterates of training number `member`."""
+def fit_swag(
+    problem: NetworkProblem,
+    before: LearnedNetwork | None = None,
+    *,
+    member: int = 0,
+    kind: str = "swag",
+) -> LearnedNetwork:
+    """The Gaussian of the iterates of training number `member`, by a kind of collector."""
     model, theta = problem.start(member)
     hyper = problem.first_hyper(model, theta)
     pretrained = max(int(PRETRAINED * problem.epochs), 1)
     collected = max(problem.epochs - pretrained, 2 * (problem.rank or 2))
-    rule, collector = problem.training(model, hyper), Collector("swag", rank=problem.rank or 0)
+    rule, collector = problem.training(model, hyper), Collector(kind, rank=problem.rank or 0)
     with problem.progress(pretrained + collected) as bar:
         state = problem.train(rule, rule.init(theta), 0, pretrained, bar)
         model = _with_residual_noise(problem, model, state.theta)
@@ -39,9 +48,11 @@ def fit_swag(problem: NetworkProblem, before: LearnedNetwork | None = None, memb
     return LearnedNetwork(model, q, np.asarray(hyper.prior_precision), None)
 
 
-def fit_multiswag(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
+def fit_multiswag(
+    problem: NetworkProblem, before: LearnedNetwork | None = None, *, kind: str = "swag"
+) -> LearnedNetwork:
     """A mixture of the Gaussians of several runs."""
-    fits = [fit_swag(problem, member=member) for member in range(problem.members)]
+    fits = [fit_swag(problem, member=member, kind=kind) for member in range(problem.members)]
     model, noises = fits[0].model, [fit.model.noise_variance() for fit in fits]
     found = [noise for noise in noises if noise is not None]
     if found:

@@ -14,7 +14,12 @@ less effective, rows a hundred times smaller make them diverge. With `scaled` th
 of the standard deviations v^{1/2} of the start, which multiplies ∇_F by diag v. No step is longer than
 `longest` for β, and than `longest` standard deviations of a feature for its row of F, so a single outlying
 row does not destroy F.
+
+With an Optax `optimiser` the move in (F, β) is what it makes of the gradients of −log p, that of F in the
+same units; the bounds hold for it too. Its own learning rate takes the place of α and the decay.
 """
+
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -35,6 +40,7 @@ class SGAState(eqx.Module):
     posterior: LowRankCovariance
     units: PerFeature
     rows: Scalar  # their total weight
+    memory: Any = None  # the optimiser's
 
 
 class SGA(IterativeRule[SGAState]):
@@ -54,6 +60,8 @@ class SGA(IterativeRule[SGAState]):
         Whether steps are in units of the standard deviations of the start.
     centred : bool, default True
         Whether the mean is learned from the rows, exactly; otherwise it stays that of the start.
+    optimiser : Optax transformation or None, default None
+        In place of the plain steps: `optax.adam(1e-3)`.
     """
 
     step_size: Setting = eqx.field(converter=as_setting, default=0.005)
@@ -62,6 +70,7 @@ class SGA(IterativeRule[SGAState]):
     longest: Setting = eqx.field(converter=as_setting, default=0.1)
     scaled: bool = eqx.field(static=True, default=True)
     centred: bool = eqx.field(static=True, default=True)
+    optimiser: Any = eqx.field(static=True, default=None)
 
     @classmethod
     def plain(cls, step_size: Number = 0.001, decay: Number = 0, warm_up: Number = 100) -> "SGA":
@@ -71,7 +80,9 @@ class SGA(IterativeRule[SGAState]):
     def init(self, prior: LowRankCovariance, *, key: PRNGKeyArray | None = None) -> SGAState:
         factor_model.refuse_empty_columns("SGA", prior.covariance.factor)
         units = prior.variance() if self.scaled else jnp.ones_like(prior.mean)
-        return SGAState(prior, units, jnp.zeros((), prior.mean.dtype))
+        factor, diag = prior.covariance.factor, prior.covariance.diag
+        memory = None if self.optimiser is None else self.optimiser.init((factor, jnp.log(diag)))
+        return SGAState(prior, units, jnp.zeros((), prior.mean.dtype), memory)
 
     def update(self, state: SGAState, batch: Batch, *, key: PRNGKeyArray | None = None) -> SGAState:
         rows = in_blocks(batch, 1)
@@ -83,19 +94,33 @@ class SGA(IterativeRule[SGAState]):
         x, mean, rows, number, weight = factor_model.centre_one(
             state.posterior.mean, state.rows, row, self.centred
         )
-        size = self.step_size / (1 + self.decay * number) * weight * (rows > self.warm_up)
+        counts = weight * (rows > self.warm_up)
         by_factor, by_log_diag = gradients(factor, diag, x)
-        move = linalg.scale_rows(size * state.units, by_factor)
+        slopes = linalg.scale_rows(counts * state.units, by_factor), counts * by_log_diag
+        (move, stretch), memory = self._move(state, slopes, number, counts)
         reach = self.longest * jnp.sqrt(covariance.diagonal())
         length = jnp.sqrt(jnp.sum(move**2, axis=1))
         move = linalg.scale_rows(jnp.where(length > reach, reach / length, 1), move)
         factor = factor + move
-        diag = diag * jnp.exp(jnp.clip(size * by_log_diag, -self.longest, self.longest))
+        diag = diag * jnp.exp(jnp.clip(stretch, -self.longest, self.longest))
         return SGAState(
             LowRankCovariance(mean, factor, factor_model.floor_noise(factor, diag)),
             state.units,
             rows,
+            memory,
         )
+
+    def _move(self, state: SGAState, slopes, number: Scalar, counts: Scalar):
+        """The moves of F and of log ψ, and the optimiser's memory; rows that do not count leave both."""
+        if self.optimiser is None:
+            size = self.step_size / (1 + self.decay * number)
+            return jax.tree.map(lambda slope: size * slope, slopes), None
+        covariance = state.posterior.covariance
+        downhill = jax.tree.map(jnp.negative, slopes)
+        here = covariance.factor, jnp.log(covariance.diag)
+        after = self.optimiser.update(downhill, state.memory, here)
+        before = jax.tree.map(jnp.zeros_like, slopes), state.memory
+        return jax.tree.map(lambda new, old: jnp.where(counts > 0, new, old), after, before)
 
 
 def gradients(factor: Factor, diag: PerFeature, x: Rows) -> tuple[Factor, PerFeature]:
