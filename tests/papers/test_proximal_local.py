@@ -102,7 +102,7 @@ COUNTS = RNG.poisson(
 
 def test_topics_are_those_of_scikit_learn():
     """One full step is an iteration of its batch variational Bayes, which updates all topics at once."""
-    model = Topics(2, 6, mixing=0.5, sparsity=0.3)
+    model = Topics(2, 6, mixing=0.5, sparsity=0.3, rounds=5000)
     peer = LatentDirichletAllocation(
         2, doc_topic_prior=0.5, topic_word_prior=0.3, max_iter=1, max_doc_update_iter=2000,
         mean_change_tol=1e-14, random_state=0,
