@@ -74,7 +74,9 @@ def table_2(quick: bool) -> Result:
 
     def draw() -> plots.Figure:
         return plots.compose(
-            [[partial(pictures.table, shown)]], title=f"Table 2. {title}", size=(13.5, 6.2)
+            [[partial(pictures.table, shown)]],
+            title=f"Table 2. {title}",
+            size=(13.5, 0.9 + 0.34 * len(shown)),
         )
 
     return Result("table2", title, rows, claims, draw)

@@ -127,7 +127,9 @@ def table_3(quick: bool) -> Result:
 
     def draw() -> plots.Figure:
         return plots.compose(
-            [[partial(pictures.table, shown)]], title=f"Table 3. {title}", size=(11.5, 8.0)
+            [[partial(pictures.table, shown)]],
+            title=f"Table 3. {title}",
+            size=(11.5, 0.9 + 0.34 * len(shown)),
         )
 
     return Result("table3", title, rows, claims, draw)

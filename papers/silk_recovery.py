@@ -210,7 +210,9 @@ def table_1(quick: bool) -> Result:
 
     def draw() -> plots.Figure:
         panel = partial(draw_table, shown)
-        return plots.compose([[panel]], title=f"Table 1. {title}", size=(11, 3.6))
+        return plots.compose(
+            [[panel]], title=f"Table 1. {title}", size=(11, 0.9 + 0.34 * len(shown))
+        )
 
     return Result("table1", title, rows, claims, draw)
 
