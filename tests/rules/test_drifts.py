@@ -123,6 +123,19 @@ def prior_of(structure, drift):
     return Arrow(prior.mean, 0 * prior.slopes, prior.own, root)
 
 
+SINGLE = pytest.mark.slow(reason="single precision is programs of its own")
+PRECISIONS = [
+    pytest.param(
+        structure,
+        dtype,
+        id=f"{structure.name}-{np.dtype(dtype)}",
+        marks=[SINGLE] * (dtype == np.float32 and structure.name != "low-rank precision"),
+    )
+    for structure in UPDATABLE
+    for dtype in (np.float64, np.float32)
+]
+
+
 @DRIFT
 @pytest.mark.parametrize("structure", UPDATABLE, ids=name)
 def test_without_news_the_prior_stays(structure, drift):
@@ -133,8 +146,7 @@ def test_without_news_the_prior_stays(structure, drift):
 
 
 @DRIFT
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("structure", UPDATABLE, ids=name)
+@pytest.mark.parametrize(("structure", "dtype"), PRECISIONS)
 def test_no_covariance_exceeds_the_priors(structure, drift, dtype):
     prior = prior_of(structure, drift)
     rule, rng = RVGA(Bernoulli(), EKF(), drift=drift, block_size=8), np.random.default_rng(1)
@@ -238,8 +250,17 @@ def skewed_rows(n, seed=0, levels=LEVELS):
     return x, (rng.random(n) < 0.3).astype(float)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("kind", ["dense", "low rank", "diagonal"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("dense", np.float64),
+        ("low rank", np.float64),
+        ("diagonal", np.float64),
+        ("low rank", np.float32),
+        pytest.param("dense", np.float32, marks=SINGLE),
+        pytest.param("diagonal", np.float32, marks=SINGLE),
+    ],
+)
 @pytest.mark.parametrize("keep", [0.97, 0.99])
 def test_levels_that_return_are_predicted_as_before(kind, keep, dtype):
     """Plain forgetting ends in NaN here, or in a log loss of 1e15."""

@@ -13,10 +13,12 @@ from kalvi.numerics.interpreter.writer import Value, Writer, rule
 SMALL = 32
 """Larger triangular systems are solved in halves, by products of NumPy: SciPy's BLAS has its own threads,
 which contend with NumPy's and are used from about 64 unknowns on."""
-SOLVERS: dict[np.dtype, Any] = {
-    np.dtype(dtype): scipy.linalg.get_blas_funcs("trsm", dtype=dtype)
-    for dtype in (np.float32, np.float64)
-}
+DTYPES = (np.float32, np.float64)
+SOLVERS, VECTOR_SOLVERS = (
+    {np.dtype(dtype): scipy.linalg.get_blas_funcs(name, dtype=dtype) for dtype in DTYPES}
+    for name in ("trsm", "trsv")
+)
+"""Of several columns, and of one, for which BLAS has no threads."""
 
 
 def _whole(writer: Writer, operands: list[Value]) -> list[Value]:
@@ -72,6 +74,10 @@ def triangular_solve(
         return np.stack(flat).reshape(b.shape)
     if not left:
         return triangular_solve(a, b.T, True, lower, not transposed, unit).T
+    if b.shape[1] == 1:
+        solve = VECTOR_SOLVERS[b.dtype]
+        found = solve(a.T, b[:, 0], lower=not lower, trans=not transposed, diag=unit)
+        return found[:, None]
     if is_large_identity(b):
         return triangular_inverse(a.T if transposed else a, lower != transposed, unit)
     if len(a) <= SMALL:
