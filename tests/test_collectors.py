@@ -140,7 +140,7 @@ def test_double_precision_and_pickling_whatever_the_global_setting():
         (lambda: collected(n=19, window=10).posterior, "at least 20 .* there are 19"),
         (lambda: collected(n=9).sample(0, random_state=0), "n must be an integer .* got 0"),
         (lambda: collected(n=9).sample(2), "either a key or a random_state; give one"),
-        (lambda: collected("swa", n=9).posterior, "SWA keeps the mean alone"),
+        (lambda: collected("swa", n=9).posterior, "SWA keeps only the mean"),
     ],
 )
 def test_refused(call, message):

@@ -474,7 +474,7 @@ def test_nothing_is_imported_from_elsewhere(name, word, tmp_path, monkeypatch):
         registry, "import_module", lambda name: asked.append(name) or import_module(name)
     )
     container.write(tmp_path / "f", {}, texts_of([word, name, {}]))
-    with pytest.raises(ValueError, match="f is not a saved state: it speaks of"):
+    with pytest.raises(ValueError, match="f is not a saved state: it names"):
         kalvi.load(tmp_path / "f")
     assert not (tmp_path / "done").exists()
     assert not [name for name in asked if name != "kalvi" and not registry.is_module(name)]

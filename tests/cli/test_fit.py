@@ -214,7 +214,7 @@ def test_stopped_and_resumed(data, tmp_path, monkeypatch):
     ok("resume", out, "-q")
     a, b = (kalvi.load(path).estimator.posterior_ for path in (whole, out))
     assert np.asarray(a.root).tobytes() == np.asarray(b.root).tobytes()
-    assert "is finished: there is no run to go on with" in sentence(run("resume", out))
+    assert "is finished: there is no run to continue" in sentence(run("resume", out))
     assert "was not begun" in sentence(run("resume", tmp_path / "other"))
 
 

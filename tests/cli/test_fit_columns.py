@@ -124,7 +124,7 @@ def test_a_column_that_is_not_there(models, frame, tmp_path):
         (
             "when",
             7,
-            "new.csv, row 1: column 'when' is read as a time, but '7' stands here; mend the entry",
+            "new.csv, row 1: column 'when' is read as a time, but the entry is '7'; correct it",
         ),
         ("on", 17, "new.csv, row 1: column 'on' is 17, but the model knows it as true or false"),
         (

@@ -94,9 +94,7 @@ def test_every_column_is_said_with_the_reason(frame, tmp_path):
 
 def test_a_stray_entry_is_refused_by_name_and_row_unless_it_is_imputed(models, frame, tmp_path):
     path = saved(tmp_path / "stray.csv", frame, x=(9, "abc"))
-    start = (
-        "stray.csv, row 10: column 'x' is read as a number, but 'abc' stands here; mend the entry"
-    )
+    start = "stray.csv, row 10: column 'x' is read as a number, but the entry is 'abc'; correct it"
     message = sentence(run("fit", path, "-t", "late", "-o", tmp_path / "m"))
     assert message.startswith(start)
     assert "(--missing impute, or --skip-unlabelled for the target)" in message

@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_written_names_the_file(tmp_path, monkeypatch):
 
 def test_what_is_no_model_is_said_without_riddles(here):
     assert sentence(run("inspect", "rows.csv")) == (
-        "rows.csv is not a saved state: it does not begin as a file of kalvi does."
+        "rows.csv is not a saved state: it does not begin like a file of kalvi."
     )
 
 

@@ -134,13 +134,13 @@ def test_wrong_settings_of_a_matrix(tmp_path, monkeypatch):
     (tmp_path / "where.csv").write_text("name,at\nx,1.5\nz,2\n")
     (tmp_path / "three.csv").write_text("at\n1\n2\n3\n")
     for options, words in (
-        (("--factors", "0"), "--factors is a number from 1 on, or auto; got '0'."),
+        (("--factors", "0"), "--factors must be auto or a whole number of 1 or more; got '0'."),
         (("--factors", "3"), "choose n_factors ≤ 2"),
         (("--set", "depth=3"), "BinaryFactorization has no parameter 'depth'; it has batch_size, "),
         (("--row-locations", "where.csv"), "where.csv: has no location of row 'y'."),
         (("--row-locations", "three.csv"), "got 1 columns of 3 lines."),
         (("--row-locations", "order", "--unordered-rows"), "choose one of the two."),
-        (("--predictions", "m.kalvi"), "need a file of their own each."),
+        (("--predictions", "m.kalvi"), "need different files."),
         (("--predictions", "no/p.csv"), "there is no folder no to write to."),
     ):
         assert words in sentence(run("silk", "m.csv", *options))

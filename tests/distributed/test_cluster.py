@@ -176,7 +176,7 @@ def refused():
         ((frame,), {}, ValueError, "y is missing: name the target, one of a, b, c, late"),
         ((frame, "early"), {}, ValueError, "no column 'early'; there are a, b, c, late"),
         ((frame, Y), {}, ValueError, "a column in the 3 partitions of X"),
-        ((bag, Y), {}, ValueError, "y and sample_weight are not given beside it"),
+        ((bag, Y), {}, ValueError, "leave out y and sample_weight"),
         ((x, y), {"refine": -1}, ValueError, "refine must be an integer, 0 or more; got -1"),
         ((x, y), {"shards": 0}, ValueError, "shards must be an integer, 1 or more; got 0"),
     ]
@@ -204,7 +204,7 @@ def misread():
     classes = {"classes": ["no", "yes"]}
     logistic = kalvi.LogisticRegression()
     bag = db.from_sequence([{"a": 1.0, "late": 0}] * 4, npartitions=2)
-    lost = r"piece 1 of 3, counted from 0: Input y contains NaN or nothing in row 20 \(1 such"
+    lost = r"piece 1 of 3, counted from 0: Input y contains NaN or None in row 20 \(1 such"
     return [
         (
             LINEAR,
@@ -215,8 +215,20 @@ def misread():
         ),
         (logistic, (frame_of(late=names), "late"), {}, ValueError, lost),
         (logistic, (frame_of(late=names), "late"), classes, ValueError, lost),
-        (logistic, (bag,), {}, TypeError, r"piece . of 2.*a tuple .X, y.*got dict.*to_rows= makes"),
-        (LINEAR, (bag,), {}, TypeError, r"piece . of 2.*a tuple .X, y.*got dict.*to_rows= makes"),
+        (
+            logistic,
+            (bag,),
+            {},
+            TypeError,
+            r"piece . of 2.*a tuple .X, y.*got dict.*give to_rows=",
+        ),
+        (
+            LINEAR,
+            (bag,),
+            {},
+            TypeError,
+            r"piece . of 2.*a tuple .X, y.*got dict.*give to_rows=",
+        ),
         (KNOWN, (wide,), {}, ValueError, "X has 3 features, but LinearRegression is expecting 2"),
     ]
 
@@ -233,7 +245,7 @@ EKF = kalvi.LogisticRegression(scheme="ekf")
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (EKF, r"scheme='ekf' does not seek.*or refine=0"),
+        (EKF, r"got scheme='ekf'.*or refine=0"),
         (KNOWN, r"X has 3 features.*learned from 2"),
     ],
 )

@@ -170,7 +170,7 @@ def test_calls_that_make_no_sense_are_refused_and_change_nothing():
         model().fit(x[:1])
     with pytest.raises(NotFittedError):
         model().transform(x)
-    with pytest.raises(AttributeError, match="gaussian_ is there after fit"):
+    with pytest.raises(AttributeError, match="gaussian_ exists only after fit"):
         _ = model().gaussian_
     with pytest.raises(AttributeError, match="after fit with method='batch_em'"):
         _ = model().fit(x).log_likelihood_

@@ -392,7 +392,7 @@ REFUSED = [
     ({"kernel": NAN}, "NaN or infinity"),
     ({"kernel": kernels.RBF([1.0, 1.0, 1.0])}, "each of the 2 inputs of the rows; got 3"),
     ({"kernel": SKLEARN_RBF, "sparse": True}, "sparse=True needs a kernel of kalvi.kernels"),
-    ({"kernel": kernels.White(1.0), "sparse": True}, "rows have something in common"),
+    ({"kernel": kernels.White(1.0), "sparse": True}, "correlates different rows"),
     ({"optimizer": "adam"}, "optimizer must be 'lbfgs', 'grid', None or a callable; got 'adam'"),
     ({"optimizer": "grid"}, "a dict with values for some of Constant.variance, RBF.length_scale"),
     ({"optimizer": "grid", "grid": {"length": [1]}}, "got {'length'"),

@@ -279,9 +279,9 @@ def test_refusals():
         kalvi.NeuralRegressor().fit(x, y, sample_weight=-np.ones(20))
     with pytest.raises(ValueError, match="dtype must be 'auto', 'float64' or 'float32'"):
         kalvi.NeuralRegressor(dtype="int8").fit(x, y)
-    with pytest.raises(AttributeError, match="elbo_ is there after method='vifa' with a full"):
+    with pytest.raises(AttributeError, match="elbo_ exists only after method='vifa' with a full"):
         _ = begun.elbo_
-    with pytest.raises(AttributeError, match="posterior_ is there after fit"):
+    with pytest.raises(AttributeError, match="posterior_ exists only after fit"):
         _ = kalvi.NeuralRegressor().posterior_
 
 

@@ -106,9 +106,10 @@ def test_a_named_folder_that_cannot_be_written_to_is_said_once(tmp_path):
     (tmp_path / "file").write_text("")
     twice = PROGRAM + "run.call(lambda a: a**4, x)\n"
     said = finish(start(twice, KALVI_CACHE=str(tmp_path / "file")), silent=False)
-    assert said.count("programs are compiled anew in every process") == 1
+    assert said.count("every process compiles its programs again") == 1
     assert (
-        "cannot be written to (Not a directory). Name another folder, or KALVI_CACHE=off." in said
+        "cannot be written to (Not a directory). Name another folder, or set KALVI_CACHE=off."
+        in said
     )
 
 

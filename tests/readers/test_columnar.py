@@ -57,11 +57,11 @@ def test_declared_types_become_kinds(name, tmp_path):
     [
         (
             pa.array([b"x"]),
-            "a.parquet: column 'x' is of type 'binary', which has no use here; leave it out",
+            "a.parquet: column 'x' is of type 'binary', which cannot be used; leave it out",
         ),
         (
             pa.array([{"a": 1}]),
-            "a.parquet: column 'x' is of type 'struct<a: int64>', which has no use here",
+            "a.parquet: column 'x' is of type 'struct<a: int64>', which cannot be used",
         ),
         (pa.array([], pa.int64()), "a.parquet: has no rows."),
         (
@@ -91,7 +91,7 @@ def test_text_may_be_read_as_numbers_and_back(tmp_path):
     assert piece.table.to_pydict() == {"a": [1.0, None, 2.5], "b": ["1", "2", "3"]}
     other = files.written(tmp_path / "b.parquet", files.parquet_bytes(rows))
     assert refused([path, other], types={"a": "number"}) == (
-        "b.parquet, row 4: column 'a' is read as a number, but 'x' stands here; mend the entry, or read "
+        "b.parquet, row 4: column 'a' is read as a number, but the entry is 'x'; correct it, or read "
         "the column otherwise (--as a=category, --drop a)."
     )
     assert refused([other], types={"a": "number"}).startswith("b.parquet, row 4: ")

@@ -54,7 +54,7 @@ def test_the_user_may_say_the_kind(tmp_path):
     path = files.written(tmp_path / "a.csv", "a,b\n1,1\n2,x\n")
     message = refused(path, types={"b": "number"})
     assert message.startswith(
-        "a.csv, row 2: column 'b' is read as a number, but 'x' stands here; mend"
+        "a.csv, row 2: column 'b' is read as a number, but the entry is 'x'; correct"
     )
     assert message.endswith("or read the column otherwise (--as b=category, --drop b).")
 
@@ -96,7 +96,7 @@ def test_malformed_text_is_refused_with_its_place(text, message, tmp_path):
 
 
 BAD_ROWS = {
-    "abc,no": "column 'x' is read as a number, but 'abc' stands here; mend the entry, or read the column "
+    "abc,no": "column 'x' is read as a number, but the entry is 'abc'; correct it, or read the column "
     "otherwise (--as x=category, --drop x).",
     "1": "has 1 field where the header has 2.",
     '1,"a\nb",3': "has 3 fields where the header has 2.",

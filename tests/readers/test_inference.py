@@ -199,7 +199,7 @@ def test_rows_beyond_the_sample_follow_the_same_rule(name, tmp_path):
     path = written(tmp_path, {"price": price, "plain": [*range(402), "unknown", 403]}, name)
     message = refused(path, sample_rows=300)
     assert message.startswith(
-        f"a.{name}, row 404: column 'price' is read as a number ($1,234.5), but 'cheap' stands here"
+        f"a.{name}, row 404: column 'price' is read as a number ($1,234.5), but the entry is 'cheap'"
     )
     source = open_data(path, sample_rows=300, on_invalid=lambda name: "missing")
     rows = pa.concat_tables(piece.table for piece in source.pieces(1000))
@@ -214,7 +214,7 @@ def test_too_few_numbers_to_count_the_others_as_missing(tmp_path):
     path = files.written(tmp_path / "a.csv", "x\n1\ntall\n")
     message = refused(path, types={"x": "number"}, on_invalid=lambda name: "missing")
     assert message.startswith(
-        "a.csv, row 2: column 'x' is read as a number, but 'tall' stands here"
+        "a.csv, row 2: column 'x' is read as a number, but the entry is 'tall'"
     )
     assert message.endswith("only 50% of its first entries fit.")
 

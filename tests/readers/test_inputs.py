@@ -58,7 +58,9 @@ def test_content_overrides_the_name(tmp_path):
         if name in ("parquet", "feather", "arrow"):
             (piece,) = files.read_all(files.written(tmp_path / f"{name}.csv", write(rows)), 50)
             assert piece.table.equals(rows)
-    assert "does not begin as parquet" in refused(files.written(tmp_path / "a.parquet", "x\n1\n"))
+    assert "does not begin like a parquet" in refused(
+        files.written(tmp_path / "a.parquet", "x\n1\n")
+    )
     packed = files.pack(files.parquet_bytes(rows), ".gz")
     assert "decompress it first" in refused(files.written(tmp_path / "a.parquet.gz", packed))
 
@@ -83,7 +85,7 @@ def test_files_of_two_formats_or_other_columns_are_refused(tmp_path):
     other = files.written(tmp_path / "b.csv", "y,z\n1,2\n")
     assert refused(tmp_path) == "b.csv: has no column 'x', which a.csv has."
     other.write_text("y,z,x\n1,2,3\n")
-    assert refused(tmp_path) == "b.csv: has a column 'z', which a.csv has not."
+    assert refused(tmp_path) == "b.csv: has a column 'z', which a.csv does not have."
     pieces = files.read_all(tmp_path, 5, drop=["z"])
     assert pieces[0].table.to_pydict() == {"x": [1.0, 3.0], "y": [2.0, 1.0]}
 

@@ -129,7 +129,7 @@ LONG = {"layout": "long"}
         (
             "a,b,c\nx,1,1\nx,2,0\nx,1,1\n",
             LONG,
-            "a.csv, row 3: names a row and column that were named before.",
+            "a.csv, row 3: gives an entry that was given before.",
         ),
         ("a,b,c\nx,1,1\n,2,0\n", LONG, "a.csv, row 2: has no name in column 'a'."),
     ],

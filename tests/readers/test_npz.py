@@ -74,7 +74,7 @@ CSR = {
         ),
         (
             {"x": np.ones(3), "y": np.ones(4)},
-            "a.npz: array 'y' has 4 rows and 'x' 3; all must have as many.",
+            "a.npz: array 'y' has 4 rows and 'x' 3; all must have the same number.",
         ),
         ({"x": np.ones(3), "z": 1.0}, "a.npz, array 'z': cannot be read (it has 0 axes"),
         ({"x": np.ones((2, 2, 2))}, "a.npz, array 'x': cannot be read (it has 3 axes"),
@@ -82,7 +82,7 @@ CSR = {
             {"x": np.ones(3, complex)},
             "a.npz, array 'x': cannot be read (its type complex128 has no use",
         ),
-        ({"x": np.ones((3, 0))}, "a.npz, array 'x': cannot be read (its entries take no room"),
+        ({"x": np.ones((3, 0))}, "a.npz, array 'x': cannot be read (its entries have no size"),
         ({"x": np.ones(0)}, "a.npz: has no rows."),
         ({"x": np.array([b"\xe9"])}, "a.npz, after row 0: is damaged ('utf-8' codec can't decode"),
         (
@@ -109,7 +109,7 @@ def test_headers_that_lie_are_refused(tmp_path):
         with zipfile.ZipFile(path, "w") as archive:
             text = head % shape
             archive.writestr("x.npy", text + b" " * (127 - len(text)) + b"\n" + b"\0" * 16)
-        assert "it breaks off, or its shape" in refused(path)
+        assert "it ends too early, or its shape" in refused(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("sheet.xml", "<a/>")
     assert refused(path) == "a.npz: holds no arrays; a spreadsheet must be saved as CSV."

@@ -67,7 +67,7 @@ def test_skip_begins_after_so_many_rows(name, skip, tmp_path):
 
 def test_data_that_end_before_the_place_to_go_on_from(tmp_path):
     files.written(tmp_path / "a.csv", files.WRITERS["csv"](files.table()))
-    with pytest.raises(BadData, match=r"a.csv: ends 10 rows before the place to go on from"):
+    with pytest.raises(BadData, match=r"a.csv: ends 10 rows before the row to continue from"):
         list(open_data(tmp_path).pieces(8, skip=50))
 
 

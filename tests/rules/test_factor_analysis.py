@@ -178,7 +178,7 @@ def test_online_em_is_the_corrected_equations(average_from, centred):
 def test_online_em_refuses_a_start_it_could_not_leave():
     prior = fa.start(jnp.zeros(D), jnp.ones(D), P)
     with pytest.raises(
-        ValueError, match="no empty column, for EM never fills one; give `start` a key"
+        ValueError, match="no empty column, because EM never fills one; give `start` a key"
     ):
         fa.OnlineEM().init(prior)
 

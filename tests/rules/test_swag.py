@@ -143,5 +143,5 @@ def test_refused():
     for rule in (SWAG(8), FASWAG(fa.RecursiveFA(), 8)):
         with pytest.raises(ValueError, match="rank=8 exceeds the 7 parameters; choose rank ≤ 7"):
             rule.init(jnp.zeros(D))
-    with pytest.raises(ValueError, match=r"SWA keeps the mean alone.* SWA\(variance=True\)"):
+    with pytest.raises(ValueError, match=r"SWA keeps only the mean.* SWA\(variance=True\)"):
         SWA().posterior(SWA().init(jnp.zeros(D)))

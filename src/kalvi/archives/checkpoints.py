@@ -75,7 +75,7 @@ def metadata(path: str | Path) -> dict[str, Any]:
     with _refusing(path):
         found = json.loads(container.read_texts(path).get("kalvi", "{}"))
         if not isinstance(found, dict):
-            raise ValueError("its metadata are no table")
+            raise ValueError("its metadata are not a table")
         return found
 
 

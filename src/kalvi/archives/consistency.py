@@ -34,7 +34,7 @@ def check(value: Any, kind: str) -> Any:
     elif kind == "record":
         _check_fields(cls, _annotations(cls), value._asdict())
     if isinstance(value, LowRankPlusDiagonal) and value.sign not in (1, -1):
-        raise ValueError(f"{cls.__name__} adds its factor with a sign that is none")
+        raise ValueError(f"{cls.__name__} has a sign other than 1 and -1")
     if isinstance(value, Gaussian):
         _check_gaussian(value)
     return value
@@ -137,11 +137,15 @@ def _check_gaussian(q: Gaussian) -> None:
     """Refuse a Gaussian whose parts have different lengths, are not finite, or give negative variances."""
     d, widths = q.mean.shape[-1:], q.widths()
     if any(width.shape[-1:] != d for width in widths):
-        raise ValueError(f"{type(q).__name__} has a mean of {d[0]} numbers and another width")
+        raise ValueError(
+            f"{type(q).__name__} has a mean of {d[0]} numbers and other parts of another length"
+        )
     if q.mean.ndim > 1:  # of a grid, some member may have run away while another is chosen
         return
     whole = [leaf for leaf in jax.tree.leaves(q) if np.issubdtype(leaf.dtype, np.floating)]
     if not all(np.all(np.isfinite(np.asarray(leaf))) for leaf in whole):
-        raise ValueError(f"{type(q).__name__} holds what is not finite: it is no distribution")
+        raise ValueError(
+            f"{type(q).__name__} holds numbers that are not finite, so it is not a distribution"
+        )
     if any(np.any(np.asarray(width) < 0) for width in widths):
-        raise ValueError(f"{type(q).__name__} has a negative width")
+        raise ValueError(f"{type(q).__name__} has a negative variance")

@@ -133,9 +133,7 @@ def read(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     written = texts.get("sha256")
     unsigned = _with_digest(header, written or "", UNSIGNED)
     if written is not None and written != _digest(unsigned, arrays.values()):
-        raise ValueError(
-            "its content is not what its checksum says, so it is damaged or was changed"
-        )
+        raise ValueError("its content does not match its checksum, so it is damaged or was changed")
     return texts, arrays
 
 
@@ -145,7 +143,7 @@ def _opened(path: str | Path) -> Iterator[tuple[bytes, Any]]:
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 0 < length <= MOST_HEADER or file.read(1) != b"{":
-            raise ValueError("it does not begin as a file of kalvi does")
+            raise ValueError("it does not begin like a file of kalvi")
         try:
             with safe_open(path, framework="np") as tensors:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):

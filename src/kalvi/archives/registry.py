@@ -205,7 +205,5 @@ def find(name: Any, kind: str) -> Any:
     foreign = module == KERNELS or f"{module}:{own}" in STEPS or _is_state(name)
     found = vars(import_module(module)).get(own) if foreign or is_module(module) else None
     if not isinstance(found, type) or name_of(found) != name or kind_of(found) != kind:
-        raise ValueError(
-            f"it speaks of {str(name)[:60]!r}, which is not one of the classes it may hold"
-        )
+        raise ValueError(f"it names {str(name)[:60]!r}, which is not a class that a file may hold")
     return found

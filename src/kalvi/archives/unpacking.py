@@ -135,7 +135,7 @@ class Unpacker:
 
     def _texts(self, letters: np.ndarray, lengths: np.ndarray) -> list[str]:
         if np.any(lengths < 0) or sum(lengths.tolist()) != letters.size:
-            raise ValueError("the texts of a list do not have their lengths")
+            raise ValueError("the texts of a list do not match their lengths")
         ends = np.cumsum(lengths)
         raw = letters.tobytes()
         pairs = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
@@ -149,18 +149,18 @@ class Unpacker:
     def _list(self, name: Any, dtype: type) -> np.ndarray:
         array = self._array(name)
         if array.ndim != 1 or array.dtype != dtype:
-            raise ValueError("a list has another type")
+            raise ValueError("a list has the wrong type")
         return array
 
     def _dict(self, names: list, parts: list) -> dict[str, Any]:
         if len(set(names)) < len(names) or not all(type(name) is str for name in names):
-            raise ValueError("a table has no proper keys")
+            raise ValueError("the keys of a table are invalid")
         return dict(zip(names, parts, strict=True))
 
     def _scalar(self, node: Any, depth: int) -> Any:
         array = self.unpack(node, depth)
         if not isinstance(array, np.ndarray) or array.shape != ():
-            raise ValueError("a number is not one")
+            raise ValueError("a number is invalid")
         return array[()]
 
 
@@ -247,7 +247,7 @@ def _to_jax(array: np.ndarray) -> jax.Array:
 
 def _object_array(parts: list, shape: list[int]) -> np.ndarray:
     if prod(shape) != len(parts) or not all(is_plain(part) for part in parts):
-        raise ValueError("an array of texts does not have its shape")
+        raise ValueError("an array of texts does not match its shape")
     array = np.empty(len(parts), object)
     array[:] = parts
     return array.reshape(shape)
@@ -257,15 +257,15 @@ def _typed_bytes(raw: np.ndarray, dtype: np.dtype, shape: list[int]) -> np.ndarr
     """An array of texts or times, for which safetensors has no type, from its bytes."""
     right = raw.dtype == np.uint8 and raw.ndim == 1
     if not right or prod(shape) * dtype.itemsize != raw.size:
-        raise ValueError("an array of texts or times does not have its shape")
+        raise ValueError("an array of texts or times does not match its shape")
     if dtype.kind == "U" and np.any(raw.view("<u4") > LAST_CHARACTER):
-        raise ValueError("a text holds what is no character")
+        raise ValueError("a text holds an invalid character")
     return raw.view(dtype).reshape(shape)
 
 
 def _csr(form: Any, shape: list[int], parts: tuple[np.ndarray, ...]) -> Any:
     if len(shape) != 2 or parts[2].shape != (shape[0] + 1,):
-        raise ValueError("a sparse matrix does not have its shape")
+        raise ValueError("a sparse matrix does not match its shape")
     matrix = form(parts, shape=tuple(shape))
     matrix.check_format(full_check=True)
     return matrix
@@ -273,5 +273,5 @@ def _csr(form: Any, shape: list[int], parts: tuple[np.ndarray, ...]) -> Any:
 
 def _shape(shape: list) -> list[int]:
     if not all(type(n) is int and 0 <= n < 2**62 for n in shape) or len(shape) > 32:
-        raise ValueError("an array has no possible shape")
+        raise ValueError("an array has an impossible shape")
     return shape

@@ -193,7 +193,7 @@ def resume(model: Path, data: tuple[str, ...], **options: Any) -> None:
         held = learn.find_unfinished_run(model)
         if held is None:
             there = "is finished" if model.exists() else "was not begun"
-            raise ValueError(f"{model} {there}: there is no run to go on with.")
+            raise ValueError(f"{model} {there}: there is no run to continue.")
         if "-" in held.job.data and not data:
             raise ValueError(
                 f"the rows of this run came from standard input; pipe the same to kalvi resume {model} -"

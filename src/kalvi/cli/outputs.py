@@ -37,7 +37,7 @@ def check_model_path(
         *formats.COMPRESSED_ENDINGS,
         *PAGES,
     ):
-        raise ValueError(f"{out} is no name for a model; end it in .kalvi.")
+        raise ValueError(f"{out} is not a name for a model; end it in .kalvi.")
     checkpoint = Path(f"{out}.checkpoint")
     inputs = list(inputs)
     _check(out, MODEL, inputs, force, "--out", instead)

@@ -90,6 +90,6 @@ def _failed(error: Exception, job: Job) -> str:
         learn.checkpoint_of(job.out).unlink(missing_ok=True)
         return message
     return (
-        f"{message} The first {held.job.done} rows are kept; mend the rest and go on with: "
+        f"{message} The first {held.job.done} rows are kept; correct the rest and go on with: "
         f"kalvi resume {job.out}"
     )

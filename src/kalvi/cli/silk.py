@@ -107,7 +107,7 @@ def _count(factors: str) -> int | str:
     if factors == "auto":
         return factors
     if not factors.isdecimal() or int(factors) < 1:
-        raise ValueError(f"--factors is a number from 1 on, or auto; got '{factors}'.")
+        raise ValueError(f"--factors must be auto or a whole number of 1 or more; got '{factors}'.")
     return int(factors)
 
 
@@ -124,7 +124,7 @@ def _tables(options: dict[str, Any], out: Path, inputs: list[Any], force: bool) 
     kinds = ("predictions", "row_factors", "col_factors")
     asked = [(options[kind], kind) for kind in kinds if options[kind] is not None]
     if len({path.resolve() for path, _ in asked} | {out.resolve()}) <= len(asked):
-        raise ValueError("the model and the tables need a file of their own each.")
+        raise ValueError("the model and the tables need different files.")
     for path, kind in asked:
         outputs.check_table_path(path, inputs, force=force, option=f"--{kind.replace('_', '-')}")
     return dict(asked)

@@ -30,7 +30,7 @@ def read_collection(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Da
     """The pieces of a Dask array, data frame or bag."""
     if not dask().is_dask_collection(x):
         raise TypeError(
-            f"X must be a Dask array, data frame or bag; got {type(x).__name__}. Make one of it "
+            f"X must be a Dask array, data frame or bag; got {type(x).__name__}. Convert it "
             "(dask.array.from_array(X, chunks=(100_000, -1))), or use the model's partial_fit."
         )
     if isinstance(x, dask().array.Array):
@@ -71,7 +71,7 @@ def _beside(name: str, column: Any, x: Any) -> list[Any]:
         column = np.asarray(column)
         if not known:
             raise ValueError(
-                f"{name} is no Dask array and the lengths of the chunks of X are not known; "
+                f"{name} is not a Dask array and the lengths of the chunks of X are not known; "
                 "use X.compute_chunk_sizes()."
             )
     if column.ndim != 1:
@@ -119,8 +119,8 @@ def _is_name(given: Any) -> bool:
 def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
     if y is not None or weight is not None:
         raise ValueError(
-            "a bag holds batches (X, y) or (X, y, sample_weight), or records that to_rows= makes one of; "
-            "y and sample_weight are not given beside it."
+            "a bag holds batches (X, y) or (X, y, sample_weight), or records that to_rows= turns into one; "
+            "leave out y and sample_weight."
         )
     delayed = dask().delayed
     return _labelled([delayed(_batches)(part, to_rows) for part in x.to_delayed()])
@@ -128,7 +128,7 @@ def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces
 
 def _no_function(to_rows: Callable | None) -> None:
     if to_rows is not None:
-        raise ValueError("to_rows= is for the records of a bag; arrays and data frames are rows.")
+        raise ValueError("to_rows= is for the records of a bag; leave it out for other data.")
 
 
 def _zipped(rows: list[Any], targets: Any, weights: list[Any] | None, width: int) -> DaskPieces:
@@ -174,7 +174,7 @@ def check_complete(y: Any) -> None:
         missing = values != values
     if missing.any():
         raise ValueError(
-            f"Input y contains NaN or nothing in row {np.argmax(missing)} "
+            f"Input y contains NaN or None in row {np.argmax(missing)} "
             f"({missing.sum()} such rows in all). Drop such rows first."
         )
 

@@ -200,8 +200,8 @@ def check_refinable(model: Any) -> None:
     """Refuse a model whose scheme does not maximise the variational bound, which further passes do."""
     if model.scheme not in VARIATIONAL:
         raise ValueError(
-            f"refinement goes to the optimum of the variational bound, which scheme={model.scheme!r} "
-            f"does not seek; use one of {', '.join(VARIATIONAL)}, or refine=0."
+            f"refinement needs a scheme that maximises the variational bound; got scheme={model.scheme!r}. "
+            f"Use one of {', '.join(VARIATIONAL)}, or refine=0."
         )
 
 
@@ -212,7 +212,7 @@ def unpack_rows(rows: Any) -> tuple[Any, Any, Any]:
             "a batch of rows is a tuple (X, y) or (X, y, sample_weight); "
             f"got {type(rows).__name__}"
             + (f" of {len(rows)}." if isinstance(rows, tuple | list) else ".")
-            + " Of records in a bag, to_rows= makes batches."
+            + " For records in a bag give to_rows=."
         )
     x, y, *weight = rows
     return x, y, weight[0] if weight else None
@@ -223,8 +223,8 @@ def check_model(model: Any) -> None:
     if not isinstance(model, LinearEstimator):
         raise TypeError(
             "kalvi.distributed learns LinearRegression, LogisticRegression and PoissonRegression; "
-            f"got {type(model).__name__}, whose shards do not add. Let one stream of its partial_fit go "
-            "over all places in turn."
+            f"got {type(model).__name__}, whose shards cannot be merged. Give its partial_fit the rows of "
+            "one place after the other."
         )
     model.check_settings()
     shards.check_mergeable(model)
@@ -235,7 +235,7 @@ def _classes(model: Any, classes: Any, known: Any) -> np.ndarray:
         return known.classes_
     if classes is None:
         raise ValueError(
-            f"{type(model).__name__} needs classes=, all labels: a place may have rows of some only."
+            f"{type(model).__name__} needs all labels as classes=, because a place may have only some."
         )
     return np.unique(classes)
 

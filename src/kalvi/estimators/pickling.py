@@ -60,7 +60,7 @@ class PickledInParts(PickledAsNumPy, Generic[Fit]):
         if "fit_" not in vars(self):
             streams = hasattr(self, "partial_fit")
             raise AttributeError(
-                f"{name} is there after fit{' or partial_fit' if streams else ''}."
+                f"{name} exists only after fit{' or partial_fit' if streams else ''}."
             )
         return self.fit_
 

@@ -58,8 +58,8 @@ class _Programs:
     def _warn(self, error: OSError) -> None:
         if self.named:
             warnings.warn(
-                f"programs are compiled anew in every process: {self.folder.path}, named by {VARIABLE}, "
-                f"cannot be written to ({error.strerror}). Name another folder, or {VARIABLE}={OFF}.",
+                f"every process compiles its programs again: {self.folder.path}, named by {VARIABLE}, "
+                f"cannot be written to ({error.strerror}). Name another folder, or set {VARIABLE}={OFF}.",
                 stacklevel=3,
             )
         self.named = False

@@ -215,7 +215,7 @@ class Eigen(Projection):
 
     def __check_init__(self):
         if self.polish < 0:
-            raise ValueError(f"Eigen takes no or more EM iterations; got polish={self.polish}.")
+            raise ValueError(f"Eigen needs a polish of 0 or more; got polish={self.polish}.")
 
     def start(self, target: ProjectionTarget) -> _FirstIterate:
         return _eigen_start(target, self.shrink)

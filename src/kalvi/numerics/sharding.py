@@ -115,7 +115,7 @@ def columns(x: Any, shape: tuple[int, int] | None = None) -> AnyArray:
     each process then makes only the columns of its own devices.
     """
     if callable(x) != (shape is not None):
-        raise ValueError("columns needs an array, or a function and the shape of what it makes.")
+        raise ValueError("columns needs an array, or a function and the shape of its result.")
     shape, get = (np.shape(x), x.__getitem__) if shape is None else (shape, x)
     if not splits(shape[1]):
         return get((slice(0, shape[0]), slice(0, shape[1])))

@@ -73,7 +73,7 @@ class ColumnarReader(Reader):
         if kind is None:
             raise BadData(
                 f"{inputs[0].name}: column {shorten(field.name)} is of type {shorten(field.type)}, "
-                f"which has no use here; leave it out (--drop {field.name})."
+                f"which cannot be used; leave it out (--drop {field.name})."
             )
         return self._width(inputs, field.name) if _lacks_width(kind) else kind
 

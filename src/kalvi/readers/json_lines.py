@@ -62,7 +62,7 @@ class _InferredColumn:
         if found is None:
             raise BadData(
                 f"{where}: column {shorten(name)} holds {shorten(json.dumps(value))}; nested values other "
-                f"than lists of numbers have no use here; leave the column out (--drop {name})."
+                f"than lists of numbers cannot be used; leave the column out (--drop {name})."
             )
         if self.type not in (None, found):
             if not {self.type, found} <= SIMPLE:
@@ -184,7 +184,9 @@ def _row(line: bytes, layout: ColumnLayout, where: str) -> dict[str, Any]:
         if key in layout.drop:
             continue
         if key not in layout.columns:
-            raise BadData(f"{where}: has a column {shorten(key)}, which the first rows have not.")
+            raise BadData(
+                f"{where}: has a column {shorten(key)}, which the first rows do not have."
+            )
         kind = layout.columns[key].parse_as
         if value is None or value == []:
             right = True

@@ -115,7 +115,7 @@ class ColumnLayout:
             raise BadData(f"{where}: has no column {list_names(absent)}, which {self._first} has.")
         if extra := [name for name in names if name not in known]:
             raise BadData(
-                f"{where}: has a column {list_names(extra)}, which {self._first} has not."
+                f"{where}: has a column {list_names(extra)}, which {self._first} does not have."
             )
 
     def convert(self, table: pa.Table, locate: RowLocator) -> pa.Table:
@@ -146,7 +146,7 @@ class ColumnLayout:
         kind, detail = describe_type(notation.type), notation.word.partition(":")[2]
         raise BadData(
             f"{locate(row)}: column {shorten(name)} is read as {kind}{f' ({detail})' if detail else ''}, "
-            f"but {shorten(text[row].as_py())} stands here; mend the entry"
+            f"but the entry is {shorten(text[row].as_py())}; correct it"
             f"{', ' + column.advice if column.advice else ''}."
         )
 
@@ -192,7 +192,7 @@ def wrong_type(where: str, field: pa.Field, value: object) -> BadData:
     remedy = f" (--as {field.name}=category reads the column as text)" if simple else ""
     return BadData(
         f"{where}: column {shorten(field.name)} is read as {describe_type(field.type)}, "
-        f"but {shorten(value)} stands here{remedy}."
+        f"but the entry is {shorten(value)}{remedy}."
     )
 
 

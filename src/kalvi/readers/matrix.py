@@ -192,7 +192,7 @@ def _long(source: Source, unstored: str | None) -> Matrix:
         where = next(
             piece.locate(at - piece.start) for piece in reversed(pieces) if piece.start <= at
         )
-        raise BadData(f"{where}: names a row and column that were named before.")
+        raise BadData(f"{where}: gives an entry that was given before.")
     how = unstored or ("missing" if (value == 0).any() else "zero")
     return Matrix(_filled(source, shape, row, col, value, how), row_names, col_names)
 

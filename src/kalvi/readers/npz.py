@@ -100,7 +100,7 @@ class _Archive:
             if length != rows:
                 raise BadData(
                     f"{name}: array {shorten(other)} has {length:,} rows and {shorten(first)} {rows:,}; "
-                    "all must have as many."
+                    "all must have the same number."
                 )
         return rows
 
@@ -127,9 +127,11 @@ class _Member:
         if self.dtype.hasobject:
             raise ValueError("it holds pickled objects, which are not read")
         if self.dtype.itemsize == 0 or 0 in self.shape[1:]:
-            raise ValueError("its entries take no room")
+            raise ValueError("its entries have no size")
         if min(self.shape, default=0) < 0 or self.count * self.dtype.itemsize > size - start:
-            raise ValueError(f"it breaks off, or its shape {self.shape} is not that of its entries")
+            raise ValueError(
+                f"it ends too early, or its shape {self.shape} is not that of its entries"
+            )
         self._whole = self._matrix() if self._fortran and len(self.shape) == 2 else None
         self._at = 0
 
@@ -146,7 +148,7 @@ class _Member:
         row = math.prod(self.shape[1:])
         data = self._file.read(n * row * self.dtype.itemsize)
         if len(data) < n * row * self.dtype.itemsize:
-            raise ValueError("it breaks off")
+            raise ValueError("it ends too early")
         return np.frombuffer(data, self.dtype, n * row).reshape(n, *self.shape[1:])
 
     def all(self) -> np.ndarray:
@@ -168,7 +170,7 @@ class _Dense:
         if member.dtype.kind not in self._kind or (
             len(member.shape) == 2 and member.dtype.kind in "MUS"
         ):
-            raise ValueError(f"its type {member.dtype} has no use here")
+            raise ValueError(f"its type {member.dtype} cannot be used")
         self._member, self.n_rows = member, member.shape[0]
         self.row_bytes = max(1, math.prod(member.shape[1:])) * max(8, member.dtype.itemsize)
 

@@ -48,7 +48,7 @@ def _format_of(source: Input, asked: str | None) -> str:
         return shown
     named = asked or shown or ENDINGS.get(source.suffix) or _format_of_text(source.head)
     if named in begins and shown is None:
-        raise BadData(f"{source.name}: does not begin as {named} files do; name its --format.")
+        raise BadData(f"{source.name}: does not begin like a {named} file; name its --format.")
     return named
 
 

@@ -120,7 +120,7 @@ class Source:
             source.close()
         if skip:
             raise BadData(
-                f"{self._inputs[-1].name}: ends {skip} rows before the place to go on from."
+                f"{self._inputs[-1].name}: ends {skip} rows before the row to continue from."
             )
         self._done = len(self._inputs)
 

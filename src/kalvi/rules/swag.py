@@ -95,7 +95,7 @@ class SWA(PathRule[Path]):
     def posterior(self, state: Path) -> Diagonal:
         if state.squares is None:
             raise ValueError(
-                "SWA keeps the mean alone, which is no distribution; "
+                "SWA keeps only the mean, which is not a distribution; "
                 "use SWA(variance=True), or SWAG for correlations as well."
             )
         return _diagonal(state)
@@ -115,7 +115,7 @@ class SWAG(PathRule[Path]):
     def __check_init__(self):
         if self.rank < 0 or self.rank == 1:
             raise ValueError(
-                f"SWAG needs rank 0 or at least 2, for it divides by rank − 1; got {self.rank}."
+                f"SWAG needs rank 0 or at least 2, because it divides by rank − 1; got {self.rank}."
             )
 
     @property

@@ -23,7 +23,7 @@ def refuse_inherited_backend() -> None:
     """Raise an error if JAX would wait for threads that a fork did not copy."""
     if _inherited:
         raise RuntimeError(
-            "this process was forked from one that had started JAX, which would wait for ever here; "
+            "this process was forked from one that had started JAX, which would wait forever here; "
             'start workers with "spawn" or "forkserver", or fork before JAX is started. Models of few '
             "rows, and predictions of linear models, need no JAX and work after a fork."
         )

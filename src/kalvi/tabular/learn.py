@@ -190,7 +190,7 @@ def find_unfinished_run(path: str | Path) -> UnfinishedRun | None:
         raise ValueError(f"{checkpoint} is not a checkpoint of a run.")
     check_rules(job_rules(held["job"]), checkpoint)
     if not isinstance(held.get("model"), RowModel):
-        raise ValueError(f"{checkpoint} is damaged: the model cannot be as it says.")
+        raise ValueError(f"{checkpoint} is damaged: its parts contradict each other.")
     check_rules(held["model"].rules(), checkpoint)
     if Path(path).exists() and load_model(path).run == held["job"].run:
         checkpoint.unlink()

@@ -98,8 +98,8 @@ def check_piece(settings: SweepSettings, observed: Observed, n_factors: int) -> 
         )
     if not isinstance(observed, Table):
         raise ValueError(
-            "batch_size needs a matrix that is kept as a table; of X few entries are observed and they "
-            "are listed: a sweep costs no more than those. Leave batch_size at None."
+            "batch_size needs a matrix with many observed entries; X has few, and a sweep over them is "
+            "cheap. Leave batch_size at None."
         )
 
 

@@ -228,7 +228,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PickledI
         """The average log density of the rows, after method="batch_em"."""
         found = self._fitted("log_likelihood_").log_likelihood
         if found is None:
-            raise AttributeError("log_likelihood_ is there after fit with method='batch_em'.")
+            raise AttributeError("log_likelihood_ exists only after fit with method='batch_em'.")
         return found
 
     @property

@@ -74,7 +74,7 @@ class GaussianProcess(PickledAsNumPy):
     def inducing_(self) -> Any:
         """The inducing points of the sparse regime."""
         if self.regime_ != "sparse":
-            raise AttributeError("inducing_ is there after fit with sparse=True.")
+            raise AttributeError("inducing_ exists only after fit with sparse=True.")
         return self._each(lambda fit: np.asarray(fit.inducing))
 
     @property
@@ -110,7 +110,7 @@ class GaussianProcess(PickledAsNumPy):
 
     def _require_fitted(self, name: str) -> None:
         if "fits_" not in self.__dict__:
-            raise AttributeError(f"{name} is there after fit.")
+            raise AttributeError(f"{name} exists only after fit.")
 
     def check_settings(self) -> None:
         """Refuse parameters that are invalid for any rows."""

@@ -180,8 +180,8 @@ class SparseProblem(Problem):
         found = run.call(choose_inducing, hyper.covariance.kernel, x, min(self.n_inducing, len(x)))
         if not int(found.count):
             raise ValueError(
-                "sparse=True needs a kernel under which rows have something in common; "
-                f"{hyper.covariance.kernel!r} gives each row noise of its own only."
+                "sparse=True needs a kernel that correlates different rows; "
+                f"{hyper.covariance.kernel!r} gives only independent noise."
             )
         return self.candidates[np.asarray(found.rows)[: int(found.count)]].astype(self.dtype)
 

@@ -272,7 +272,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
     def _optimum(self, name: str) -> Optimum:
         found = self._fitted(name).optimum
         if found is None:
-            raise AttributeError(f"{name} is there after a fit that goes on to the optimum.")
+            raise AttributeError(f"{name} exists only after a fit that goes on to the optimum.")
         return found
 
     def _predict(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -94,7 +94,9 @@ def _check_alike(models: Sequence[LinearEstimator]) -> None:
     check_mergeable(first)
     for model in models[1:]:
         if not same_settings(model.get_params(), first.get_params()):
-            raise ValueError("the models to merge have different parameters; fit them alike.")
+            raise ValueError(
+                "the models to merge have different parameters; fit them with the same ones."
+            )
         one, other = (np.asarray(vars(m).get("classes_", [])) for m in (first, model))
         if not np.array_equal(one, other):
             raise ValueError(

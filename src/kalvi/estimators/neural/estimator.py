@@ -81,7 +81,7 @@ class NeuralEstimator(PickledInParts[NetworkFit]):
         """The evidence bound of the linearised network, if "vifa" kept the full covariance."""
         found = self._fitted("elbo_").learned.elbo
         if found is None:
-            raise AttributeError("elbo_ is there after method='vifa' with a full covariance.")
+            raise AttributeError("elbo_ exists only after method='vifa' with a full covariance.")
         return found
 
     def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:

@@ -155,7 +155,7 @@ def refuse_empty_columns(rule: str, factor: Factor) -> None:
     """Refuse a factor F with an empty column, which neither EM nor a gradient would ever fill."""
     if not is_traced(factor) and not bool(jnp.all(jnp.any(factor != 0, axis=0))):
         raise ValueError(
-            f"{rule} needs a start whose factor has no empty column, for EM never fills one; "
+            f"{rule} needs a start whose factor has no empty column, because EM never fills one; "
             "give `start` a key."
         )
 
