@@ -134,7 +134,7 @@ def exponents(values, points: list[Point]) -> tuple[float, float]:
 
 def _draw(found) -> None:
     from kalvi import plots
-    from kalvi.plots.house import FAINT, INK, panel
+    from kalvi.plots.appearance import FAINT, INK, panel
 
     @panel
     def curve(axes, x, y, title, ylabel):

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from sklearn.isotonic import isotonic_regression
 
 from kalvi.plots import CLASSES, COLOURS, DASHES, DIVERGING, FAINT, INK, panel
-from kalvi.plots.house import Number
+from kalvi.plots.appearance import Number
 
 RAMP = ("#a9cfe9", "#7db8e0", "#5ab4e5", "#2f8fcb", "#0b5fa5", "#0a3f78", "#0e8a6a", "#22262b")
 """For methods that differ by a number, in its order."""

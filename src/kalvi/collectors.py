@@ -67,9 +67,11 @@ class Collector:
         window=1,
         random_state=0,
     ):
-        rule = method if isinstance(method, PathRule) else _chosen(method, rank)
-        self.rule = rule if window == 1 else WindowAverage(rule, _count("window", window, 1))
-        self.random_state = _count("random_state", random_state, 0)
+        rule = method if isinstance(method, PathRule) else _make_rule(method, rank)
+        self.rule = (
+            rule if window == 1 else WindowAverage(rule, _checked_count("window", window, 1))
+        )
+        self.random_state = _checked_count("random_state", random_state, 0)
         self.n_collected = 0
         self._flat: Flattener | None = None
         self._state: Any = None
@@ -83,7 +85,7 @@ class Collector:
         with matching_precision(flat.dtype):
             key = jr.key(self.random_state)
             fresh = self._flat is None
-            state = _apart(self.rule.init(theta, key=key)) if fresh else self._state
+            state = _without_shared_arrays(self.rule.init(theta, key=key)) if fresh else self._state
             one = jnp.ones(1, theta.dtype)
             self._state = run.advance(self.rule, state, Batch(theta[None, :], one, one))
         self._flat, self._posterior = flat, None
@@ -124,7 +126,7 @@ class Collector:
         self, n=1, *, key: PRNGKeyArray | None = None, random_state: int | None = None
     ) -> Iterator[Any]:
         """n draws of the parameters, each made when it is asked for."""
-        _count("n", n, 1)
+        _checked_count("n", n, 1)
         keys = jr.split(_one_key(key, random_state), n)
         posterior, flat = self.posterior, self.flat
         return (flat.unflatten(run.call(_draw, posterior, k)) for k in keys)
@@ -141,7 +143,7 @@ class Collector:
                 self._state = jax.tree.map(jnp.asarray, self._state)
 
 
-def _apart(state: Any) -> Any:
+def _without_shared_arrays(state: Any) -> Any:
     """The state with no array shared by two fields, so that its memory can be reused."""
     seen: set[int] = set()
 
@@ -173,15 +175,15 @@ def _one_key(key: PRNGKeyArray | None, random_state: int | None) -> PRNGKeyArray
     raise ValueError("sample needs either a key or a random_state; give one of them.")
 
 
-def _chosen(method: Any, rank: Any) -> PathRule:
+def _make_rule(method: Any, rank: Any) -> PathRule:
     if method not in METHODS:
         raise ValueError(
             f"method must be one of {', '.join(METHODS)}, or a PathRule; got {method!r}."
         )
-    return METHODS[method](_count("rank", rank, 0 if method == "swag" else 1))
+    return METHODS[method](_checked_count("rank", rank, 0 if method == "swag" else 1))
 
 
-def _count(name: str, value: Any, least: int) -> int:
+def _checked_count(name: str, value: Any, least: int) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not (whole and value >= least):
         raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")

@@ -438,7 +438,7 @@ ELSEWHERE = [
     "kalvi.cli:Harm",
     "kalvi.cli.fit:fit",
     "kalvi.cli.x:Harm",
-    "kalvi.plots.house:Figure",
+    "kalvi.plots.appearance:Figure",
     "kalvi.demo:Stream",
     "kalvi.__main__:main",
     "kalvi.__init__:Harm",

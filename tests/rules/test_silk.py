@@ -141,7 +141,7 @@ def bounds(model, observed):
     after = [silk.update_rows(model, found, solver) for solver in SOLVERS]
     rules = gaussian, smoothing, silk.with_best_prior
     after += [silk.Silk(rule(rows), cols) for rule in rules]
-    if rows.posterior.turns:
+    if rows.posterior.rotates:
         free = rotate_to_priors(model, learns=True)
         after += [rotate_to_priors(model, learns=False)]
         after += [silk.Silk(gaussian(free.rows), gaussian(free.cols))]

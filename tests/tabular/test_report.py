@@ -20,7 +20,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from kalvi.plots import house
 from kalvi.tabular.report import figures, formatting, page
 from kalvi.tabular.report.axes import Scale, counting, covering
 from kalvi.tabular.report.document import CSS
@@ -95,14 +94,14 @@ def test_the_policy_admits_the_style_of_the_page_and_nothing_else():
     ]
 
 
-def test_colours_are_those_of_the_house():
+def test_colours_are_those_of_the_figures():
     light = CSS[: CSS.index("@media")]
     for variable, colour in {
-        "ink": house.INK,
-        "quiet": house.QUIET,
-        "faint": house.FAINT,
-        "blue": house.COLOURS["implicit"],
-        "pale": house.PALE,
+        "ink": appearance.INK,
+        "quiet": appearance.QUIET,
+        "faint": appearance.FAINT,
+        "blue": appearance.COLOURS["implicit"],
+        "pale": appearance.PALE,
     }.items():
         assert f"--{variable}: {colour};" in light
 

@@ -45,7 +45,7 @@ def read_collection(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> Da
 
 
 def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
-    _no_function(to_rows)
+    _refuse_to_rows(to_rows)
     if x.ndim != 2 or np.isnan(x.shape[1]):
         raise ValueError(
             f"X needs rows and a known number of columns; got shape {x.shape}. "
@@ -58,12 +58,12 @@ def _of_array(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPiec
         )
     if y is None:
         raise ValueError("y is missing: give a Dask or NumPy array of one target a row.")
-    targets = _beside("y", y, x)
-    weights = None if weight is None else _beside("sample_weight", weight, x)
+    targets = _in_chunks_of("y", y, x)
+    weights = None if weight is None else _in_chunks_of("sample_weight", weight, x)
     return _zipped(x.to_delayed().ravel().tolist(), targets, weights, x.shape[1])
 
 
-def _beside(name: str, column: Any, x: Any) -> list[Any]:
+def _in_chunks_of(name: str, column: Any, x: Any) -> list[Any]:
     """A column, cut into the same chunks as the rows of x."""
     array = dask().array
     known = not any(np.isnan(size) for size in x.chunks[0])
@@ -94,7 +94,7 @@ def _beside(name: str, column: Any, x: Any) -> list[Any]:
 
 def _of_frame(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces:
     """The pieces of a data frame; targets and weights are columns of it, by name, or separate columns."""
-    _no_function(to_rows)
+    _refuse_to_rows(to_rows)
     if y is None:
         raise ValueError(f"y is missing: name the target, one of {', '.join(map(str, x.columns))}.")
     names = [name for name in (y, weight) if _is_name(name)]
@@ -126,7 +126,7 @@ def _of_bag(x: Any, y: Any, weight: Any, to_rows: Callable | None) -> DaskPieces
     return _labelled([delayed(_batches)(part, to_rows) for part in x.to_delayed()])
 
 
-def _no_function(to_rows: Callable | None) -> None:
+def _refuse_to_rows(to_rows: Callable | None) -> None:
     if to_rows is not None:
         raise ValueError("to_rows= is for the records of a bag; leave it out for other data.")
 

@@ -4,7 +4,7 @@ Every `panel` returns a Figure. Called with `axes=` it draws on them instead, an
 in one figure. `save` writes a figure completely or not at all, and closes it.
 """
 
-from kalvi.plots.house import (
+from kalvi.plots.appearance import (
     CLASSES,
     COLOURS,
     DASHES,

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from kalvi.plots.house import CLASSES, COLOURS, DIVERGING, FAINT, INK, QUIET, Number, panel
+from kalvi.plots.appearance import CLASSES, COLOURS, DIVERGING, FAINT, INK, QUIET, Number, panel
 
 ORDER = (*CLASSES[::-1], COLOURS["accurate integrals"], COLOURS["QKF"])
 """Colours of factors; after the last they start again."""

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 
-from kalvi.plots.house import (
+from kalvi.plots.appearance import (
     CLASSES,
     COLOURS,
     DASHES,

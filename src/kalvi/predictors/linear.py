@@ -47,7 +47,7 @@ class Linear(OneLinear):
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = x @ prior.mean
-        return OffsetLinear(), carried(x @ prior.root, offset, jnp.zeros_like(offset))
+        return OffsetLinear(), offset_inputs(x @ prior.root, offset, jnp.zeros_like(offset))
 
 
 class OffsetLinear(OneLinear):
@@ -61,7 +61,7 @@ class OffsetLinear(OneLinear):
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
         offset = self.values(prior.mean, x)
-        return OffsetLinear(), carried(x[:, :-2] @ prior.root, offset, x[:, -1])
+        return OffsetLinear(), offset_inputs(x[:, :-2] @ prior.root, offset, x[:, -1])
 
 
 class MultiLinear(Predictor):
@@ -99,7 +99,7 @@ class MultiLinear(Predictor):
         return Whitened(self, prior), x
 
 
-def carried(
+def offset_inputs(
     x: Float[Array, "n d"], offset: Float[Array, " n"], extra: Float[Array, " n"]
 ) -> Float[Array, "n k"]:
     """The inputs of `OffsetLinear`: rows with their offset and the variance of e as last columns."""

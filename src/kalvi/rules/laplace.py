@@ -24,9 +24,9 @@ from kalvi.predictors.models import need_same_outputs
 from kalvi.rules.base import Batch
 from kalvi.rules.visits import weigh
 
-LADDER = 24
+STEP_LENGTHS = 24
 """The number of step lengths that are tried: 1, 1/2, 1/4 and so on."""
-CLOSE = 1e-6
+CONVERGED = 1e-6
 """A squared Newton decrement below this means convergence, whatever rounding does to the last steps."""
 
 Vector = Float[Array, " d"]
@@ -58,7 +58,7 @@ def laplace(
 
     def should_continue(state):
         _, decrement, better, steps = state
-        return (steps < max_steps) & (decrement > resolution) & (better | (decrement > CLOSE))
+        return (steps < max_steps) & (decrement > resolution) & (better | (decrement > CONVERGED))
 
     def advance(state):
         return *_newton_step(target, state[0]), state[3] + 1
@@ -71,7 +71,7 @@ def laplace(
     )
     constant = prior.logdet() / 2 + prior.dim * jnp.log(2 * jnp.pi) / 2
     log_joint = target.value(u) - constant
-    return LaplaceApproximation(posterior, log_joint, jnp.asarray(steps), decrement < CLOSE)
+    return LaplaceApproximation(posterior, log_joint, jnp.asarray(steps), decrement < CONVERGED)
 
 
 class _Target(NamedTuple):
@@ -107,8 +107,12 @@ def _newton_step(target: _Target, u: Vector) -> tuple[Vector, Scalar, Bool[Array
     gradient, hessian = target.slopes(u)
     move = linalg.cho_solve(linalg.cholesky(hessian), gradient)
     move = jnp.where(jnp.all(jnp.isfinite(move)), move, gradient)
-    lengths = 0.5 ** jnp.arange(LADDER, dtype=u.dtype)
+    lengths = 0.5 ** jnp.arange(STEP_LENGTHS, dtype=u.dtype)
     heights = jax.vmap(lambda length: target.value(u + length * move))(lengths)
     best = jnp.argmax(jnp.where(jnp.isfinite(heights), heights, -jnp.inf))
     decrement, better = gradient @ move, heights[best] > target.value(u)
-    return jnp.where(better | (decrement < CLOSE), u + lengths[best] * move, u), decrement, better
+    return (
+        jnp.where(better | (decrement < CONVERGED), u + lengths[best] * move, u),
+        decrement,
+        better,
+    )

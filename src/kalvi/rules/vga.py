@@ -71,7 +71,7 @@ def vga(
             here = natural_gradient.WhitenedSums(*found[:4])
             return jax.tree.map(jnp.add, total, here), None
 
-        return jax.lax.scan(add, _nothing(mean), blocks)[0]
+        return jax.lax.scan(add, _zero_sums(mean), blocks)[0]
 
     natural = whitened_natural(prior, start)
     here, passes, converged = natural_gradient.climb(
@@ -105,7 +105,7 @@ def informed_start(
     return Dense.from_root(prior.mean, prior.root @ gained)
 
 
-def _nothing(mean: Vector) -> natural_gradient.WhitenedSums:
+def _zero_sums(mean: Vector) -> natural_gradient.WhitenedSums:
     zero = jnp.zeros_like(mean[0])
     matrix = jnp.zeros((mean.size,) * 2, mean.dtype)
     return natural_gradient.WhitenedSums(zero, jnp.zeros_like(mean), matrix, Rounding(zero, zero))

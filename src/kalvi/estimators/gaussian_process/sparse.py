@@ -215,10 +215,10 @@ class Centred(OneLinear):
         return self.linearise(theta, x).mean
 
     def linearise(self, theta, x) -> Linearised:
-        return OffsetLinear().linearise(theta, self.features.carried(x[:, :-1], x[:, -1]))
+        return OffsetLinear().linearise(theta, self.features.offset_inputs(x[:, :-1], x[:, -1]))
 
     def whitened(self, prior: Dense, x) -> tuple[Predictor, Array]:
-        return OffsetLinear().whitened(prior, self.features.carried(x[:, :-1], x[:, -1]))
+        return OffsetLinear().whitened(prior, self.features.offset_inputs(x[:, :-1], x[:, -1]))
 
 
 def _centred(kernel: kernels.Kernel, inducing: Array) -> Centred:

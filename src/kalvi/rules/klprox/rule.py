@@ -173,13 +173,14 @@ class KLProximal(IterativeRule[ProximalState]):
         """The state at any Gaussian, such as a stream's posterior, or the optimum of a similar prior."""
         if prior.dim != posterior.dim:
             raise ValueError(
-                f"prior and posterior need as many parameters; got {prior.dim} and {posterior.dim}."
+                f"prior and posterior need the same number of parameters; got {prior.dim} and "
+                f"{posterior.dim}."
             )
         base, q = prior.to_dense(), posterior.to_dense()
         here = WhitenedGaussian(*whiten(base, q))
         none = jnp.zeros((), jnp.int32)
         root = linalg.root_from_precision(here.precision)
-        nothing = _nothing(here)
+        nothing = _zero_sums(here)
         return ProximalState(
             base, here, root, here, nothing, nothing.weight, none, none, none, none
         )
@@ -187,16 +188,16 @@ class KLProximal(IterativeRule[ProximalState]):
     def update(
         self, state: ProximalState, batch: Batch, *, key: PRNGKeyArray | None = None
     ) -> ProximalState:
-        rows, weight = self._look(state, batch), jnp.sum(batch.weight)
-        moved, good = self._moved(state, rows, weight)
+        rows, weight = self._batch_sums(state, batch), jnp.sum(batch.weight)
+        moved, good = self._try_step(state, rows, weight)
         if not self.likelihood.log_concave:
             least = eqx.tree_at(lambda r: r.curvature, rows, positive_part(rows.curvature))
             moved, good = jax.lax.cond(
-                good, lambda: (moved, good), lambda: self._moved(_clip(state), least, weight)
+                good, lambda: (moved, good), lambda: self._try_step(_clip(state), least, weight)
             )
-        return self._turn(_choose(good, moved, _stay(state)), weight)
+        return self._begin_next_pass(_choose(good, moved, _drop_sums(state)), weight)
 
-    def _turn(self, state: ProximalState, weight: Scalar) -> ProximalState:
+    def _begin_next_pass(self, state: ProximalState, weight: Scalar) -> ProximalState:
         """The state, moved on to the next pass if this one is over."""
         seen = state.seen + weight
         rows = seen if self.rows is None else jnp.asarray(self.rows, seen.dtype)
@@ -208,20 +209,20 @@ class KLProximal(IterativeRule[ProximalState]):
             state,
             (
                 _choose(whole, state.here, state.began),
-                _choose(whole, _nothing(state.here), state.gathered),
+                _choose(whole, _zero_sums(state.here), state.gathered),
                 jnp.where(whole, 0, seen),
                 state.passes + whole.astype(jnp.int32),
                 state.settled + (whole & settled).astype(jnp.int32),
             ),
         )
 
-    def _look(self, state: ProximalState, batch: Batch) -> BatchVisit:
+    def _batch_sums(self, state: ProximalState, batch: Batch) -> BatchVisit:
         """The sums over a batch at the current Gaussian, in units of the prior."""
         predictor, x = self.predictor.whitened(state.prior, batch.x)
         q = Dense.from_root(state.here.mean, state.root)
         return visit(Model(predictor, self.likelihood), q, batch._replace(x=x))
 
-    def _moved(
+    def _try_step(
         self, state: ProximalState, rows: BatchVisit, weight: Scalar
     ) -> tuple[ProximalState, Bool[Array, ""]]:
         """The state after the step of the rows, and whether it is a Gaussian."""
@@ -257,16 +258,16 @@ def _clip(state: ProximalState) -> ProximalState:
     return eqx.tree_at(lambda s: s.clipped, state, state.clipped + 1)
 
 
-def _stay(state: ProximalState) -> ProximalState:
+def _drop_sums(state: ProximalState) -> ProximalState:
     """The state at the same Gaussian, without the sums that led to no Gaussian."""
     return eqx.tree_at(
         lambda s: (s.began, s.gathered, s.refused),
         state,
-        (state.here, _nothing(state.here), state.refused + 1),
+        (state.here, _zero_sums(state.here), state.refused + 1),
     )
 
 
-def _nothing(place: WhitenedGaussian) -> PassSums:
+def _zero_sums(place: WhitenedGaussian) -> PassSums:
     return PassSums(
         jnp.zeros_like(place.mean), jnp.zeros_like(place.precision), jnp.zeros_like(place.mean[0])
     )

@@ -39,7 +39,7 @@ from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
-from kalvi.predictors.linear import OneLinear, carried
+from kalvi.predictors.linear import OneLinear, offset_inputs
 from kalvi.rules.base import Batch, in_blocks, weigh_rows
 from kalvi.rules.vga import TOLERANCE, VGA, informed_start, vga
 
@@ -107,7 +107,7 @@ def inducing_features(
 def inducing_rows(kernel: Kernel, inducing: Inducing, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
     """The inputs of `OffsetLinear` for the rows of a table, with prior mean `mean`."""
     phi, extra = inducing_features(kernel, inducing, x)
-    return carried(phi, mean, extra)
+    return offset_inputs(phi, mean, extra)
 
 
 class InducingFeatures(OneLinear):
@@ -134,15 +134,15 @@ class InducingFeatures(OneLinear):
         return self.linearise(theta, x).mean
 
     def linearise(self, theta: Float[Array, " m"], x: Rows) -> Linearised:
-        return OffsetLinear().linearise(theta, self.carried(x, self.mean(x)))
+        return OffsetLinear().linearise(theta, self.offset_inputs(x, self.mean(x)))
 
     def whitened(self, prior: Dense, x: Rows) -> tuple[Predictor, Float[Array, "n k"]]:
-        return OffsetLinear().whitened(prior, self.carried(x, self.mean(x)))
+        return OffsetLinear().whitened(prior, self.offset_inputs(x, self.mean(x)))
 
-    def carried(self, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
+    def offset_inputs(self, x: Rows, mean: PerRow) -> Float[Array, "n k"]:
         """The inputs of `OffsetLinear`: features, the prior mean, and the variance of e."""
         phi, extra = _features(self.kernel, self.inducing, self.root, x)
-        return carried(phi, mean, extra)
+        return offset_inputs(phi, mean, extra)
 
 
 def sparse_klprox(

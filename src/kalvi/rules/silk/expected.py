@@ -25,11 +25,11 @@ from kalvi.likelihoods.sites import Expected
 from kalvi.numerics.expectations import gauss_hermite
 from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.base import IterativeRule
+from kalvi.rules.silk.first_sites import sites_of_posterior
 from kalvi.rules.silk.model import Silk, double_sum, sites
 from kalvi.rules.silk.observed import EntryBlock, Observed, Statistics
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
 from kalvi.rules.silk.priors import with_best_prior
-from kalvi.rules.silk.remembered import believed_sites
 
 SHARE = 0.5
 """The first ρ; with large logits a whole step overshoots."""
@@ -81,7 +81,9 @@ class ExpectedSILK(IterativeRule[ExpectedSILKState]):
     def init(self, prior: Silk, *, key: PRNGKeyArray | None = None) -> ExpectedSILKState:
         """The state at a factorisation, such as the result of `SILK`; its posteriors become the first
         sites."""
-        here = RememberedSweep(prior, believed_sites(prior.rows), believed_sites(prior.cols))
+        here = RememberedSweep(
+            prior, sites_of_posterior(prior.rows), sites_of_posterior(prior.cols)
+        )
         dtype = prior.rows.posterior.mean.dtype
         loss = jnp.full(len(here.rows.loss), -jnp.inf, dtype)
         none = jnp.zeros(2, dtype), jnp.asarray(SHARE, dtype), jnp.zeros((), jnp.int32)

@@ -10,11 +10,11 @@ from jaxtyping import Array, Bool, Int
 
 from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.silk.expected import SHARE, expected, mix
+from kalvi.rules.silk.first_sites import sites_of_posterior
 from kalvi.rules.silk.locations import DeviceLocations
 from kalvi.rules.silk.model import Side, Silk, statistics, update_rows
 from kalvi.rules.silk.observed import Observed, Statistics
 from kalvi.rules.silk.posteriors import Exact, Family
-from kalvi.rules.silk.remembered import believed_sites
 from kalvi.rules.silk.start import prior
 
 Round = tuple[Side, Statistics, Scalar, Scalar, Array]
@@ -59,7 +59,7 @@ def fit_rows(
         return (i < max_rounds) & ((gain > least) | (i < 2))
 
     nothing = jnp.asarray(-jnp.inf, tolerance.dtype)
-    said = believed_sites(silk.rows)
+    said = sites_of_posterior(silk.rows)
     first = silk.rows, said, nothing, -nothing, jnp.zeros((), jnp.int32)
     rows, _, _, _, rounds = jax.lax.while_loop(going, round_, first)
     return Silk(rows, silk.cols), rounds < max_rounds

@@ -115,7 +115,7 @@ class Posterior(eqx.Module):
 
     mean: eqx.AbstractVar[Sequence]
     adds_mean: ClassVar[bool]  # whether the features give var ψ, without (E ψ)²
-    turns: ClassVar[bool]  # whether the family is closed under linear maps of the factors
+    rotates: ClassVar[bool]  # whether the family is closed under linear maps of the factors
 
     @property
     @abstractmethod
@@ -160,7 +160,7 @@ class IndependentFactors(Posterior):
     mean: Sequence
     variance: Sequence
     adds_mean: ClassVar[bool] = True
-    turns: ClassVar[bool] = False
+    rotates: ClassVar[bool] = False
 
     @property
     def var(self) -> Sequence:
@@ -252,7 +252,7 @@ class Coupled(Posterior):
     steps: Float[Array, "m k k"]  # cov(uᵣ₊₁ − uᵣ)
     logdet: Float[Array, ""]
     adds_mean: ClassVar[bool] = False
-    turns: ClassVar[bool] = True
+    rotates: ClassVar[bool] = True
 
     @property
     def var(self) -> Sequence:

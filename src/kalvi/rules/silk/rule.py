@@ -96,7 +96,7 @@ class SILK(IterativeRule[SILKState]):
         silk, loss = self._half(silk, observed)
         turned_over, _ = self._half(silk.transpose(), observed.transpose())
         silk = turned_over.transpose()
-        if silk.rows.posterior.turns:
+        if silk.rows.posterior.rotates:
             silk = rotate_to_priors(silk, learns=self.learn_prior)
             if self.learn_prior:
                 silk = Silk(with_best_prior(silk.rows), with_best_prior(silk.cols))

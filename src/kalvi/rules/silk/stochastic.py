@@ -22,11 +22,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.rules.base import IterativeRule
 from kalvi.rules.silk.expected import expected_statistics
+from kalvi.rules.silk.first_sites import sites_of_posterior
 from kalvi.rules.silk.model import Side, Silk, sites
 from kalvi.rules.silk.observed import Statistics
 from kalvi.rules.silk.posteriors import Exact, MeanSolver
 from kalvi.rules.silk.priors import with_best_prior
-from kalvi.rules.silk.remembered import believed_sites
 from kalvi.rules.silk.table import Table
 
 
@@ -62,7 +62,7 @@ class StochasticSILK(IterativeRule[StochasticSILKState]):
         dtype = prior.rows.posterior.mean.dtype
         rows, cols = (
             RememberedSites(sites, jnp.zeros(len(sites.loss), jnp.int32))
-            for sites in map(believed_sites, (prior.rows, prior.cols))
+            for sites in map(sites_of_posterior, (prior.rows, prior.cols))
         )
         nothing, never = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         return jax.tree.map(jnp.array, StochasticSILKState(prior, rows, cols, nothing, never))

@@ -55,7 +55,7 @@ Panel = Callable[..., Figure]
 
 
 def style() -> AbstractContextManager[None]:
-    """The house settings of matplotlib, as a context."""
+    """The settings of matplotlib for all figures, as a context."""
     return mpl.rc_context(HOUSE)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from kalvi.rules.silk.moments import diagonal
 from kalvi.rules.silk.observed import Statistics
 
 
-def believed_sites(side: Side) -> Statistics:
+def sites_of_posterior(side: Side) -> Statistics:
     """Sites that, with the prior, give the posterior's means and nearly its variances."""
     prior, posterior = side.prior, side.posterior
     held = jnp.maximum(1 / posterior.var - prior.phi(), 0)
