@@ -80,7 +80,7 @@ CSR = {
         ({"x": np.ones((2, 2, 2))}, "a.npz, array 'x': cannot be read (it has 3 axes"),
         (
             {"x": np.ones(3, complex)},
-            "a.npz, array 'x': cannot be read (its type complex128 has no use",
+            "a.npz, array 'x': cannot be read (its type complex128 cannot be used",
         ),
         ({"x": np.ones((3, 0))}, "a.npz, array 'x': cannot be read (its entries have no size"),
         ({"x": np.ones(0)}, "a.npz: has no rows."),
