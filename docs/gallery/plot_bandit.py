@@ -2,14 +2,14 @@
 Thompson sampling
 =================
 
-Five offers, visitors described by three numbers, a click or none. For every visitor one coefficient
-vector is drawn from the posterior and the offer shown that is best under it: what is uncertain is tried,
-what is known to be bad is not. Beside it the same model, always showing what looks best, and offers at
-random.
+There are five offers, visitors are described by three numbers, and each clicks or does not. For every
+visitor one coefficient vector is drawn from the posterior, and the offer that is best under it is shown:
+uncertain offers are tried, offers known to be bad are not. For comparison, the same model always shows the
+offer that looks best, and a third strategy shows random offers.
 
-All offers are liked by most visitors, so the first one shown looks good, and a rule that never tries
-anything else stays with it. (Where visitors differ enough to show every offer in its turn, looking at
-what is best may do as well.)
+Most visitors like all offers, so the first one shown looks good, and a rule that never tries others stays
+with it. (If visitors differ so much that every offer is shown at some point, always choosing the best may
+do as well.)
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ truth = 0.7 * np.random.default_rng(3).normal(size=(offers, features))
 truth[:, 0] = [0.3, 0.6, 1.8, 0.9, 0.0]
 
 # %%
-# One model: the inputs are the visitor's numbers, in the places of the offer that is shown. It learns
-# every ten visits, as rewards that arrive in batches would have it.
+# One model: the inputs are the visitor's numbers, in the columns of the offer that is shown. It learns
+# after every ten visits, as if rewards arrived in batches.
 
 
 def campaign(choose, seed: int) -> tuple[np.ndarray, kalvi.LogisticRegression]:
@@ -66,8 +66,8 @@ for name, runs in lost.items():
     print(f"{name:18s} clicks lost in {visits} visits: {np.sum(runs) / len(runs):.0f}")
 
 # %%
-# Clicks lost so far, mean of six campaigns. At the end the posterior is narrow for offers that were worth
-# showing and wide for the others: that is where the effort went.
+# Clicks lost so far, the mean of six campaigns. At the end the posterior is narrow for offers that were
+# worth showing and wide for the others.
 
 _, model = campaign(thompson, seed=0)
 deviation = np.sqrt(model.posterior_.variance()).reshape(offers, features).mean(axis=1)

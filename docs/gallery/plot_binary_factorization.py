@@ -3,8 +3,8 @@ Smooth factors of a binary matrix
 =================================
 
 Votes over time, spikes, presence and absence along a gradient: binary matrices whose rows have an order.
-``BinaryFactorization`` finds a few factors that vary smoothly along it, with a posterior. Here 120 times
-and 60 columns without an order are made from two factors; a third of the entries is missing, and so is
+``BinaryFactorization`` finds a few factors that vary smoothly along it, and their posterior. Here 120 times
+and 60 columns without an order are generated from two factors; a third of the entries is missing, and so is
 everything after time 100.
 """
 
@@ -23,16 +23,16 @@ seen = rng.random((n, m)) < 2 / 3
 seen[known:] = False
 
 # %%
-# How smooth the factors are and how large is learned; with ``n_factors="auto"``, which takes longer, how
-# many they are. The columns have no order.
+# The smoothness and the size of the factors are learned, and with ``n_factors="auto"``, which takes longer,
+# also their number. The columns have no order.
 
 model = kalvi.BinaryFactorization(n_factors=2, col_locations="unordered", random_state=0)
 model.fit(entries[:known], mask=seen[:known])
 print(f"correlation lengths of {model.smoothness_.rows.round(0)} rows, {model.n_sweeps_} sweeps")
 
 # %%
-# Beyond the last row the factors slowly return to their means, ever less certain. (To the model they are
-# random walks on a lead: it does not know that they will go on as waves.)
+# Beyond the last row the factors slowly return to their means, with growing uncertainty. (In the model they
+# are random walks that are pulled back to their means; it does not know that they are waves.)
 
 predicted = model.predict_proba(row_locations=times)
 hidden, later = ~seen & (times < known)[:, None], ~seen & (times >= known)[:, None]
@@ -42,7 +42,7 @@ for name, where in (("missing entries", hidden), ("the next 20 rows", later)):
     print(f"log loss of {name}: {loss:.3f}, with the true probabilities {best:.3f}")
 
 # %%
-# Factors mean something up to a linear change of all of them: for the picture the truth is brought to the
+# Factors are determined only up to a linear map of all of them: for the picture the truth is mapped to the
 # axes that the model has chosen.
 
 mean, std = model.factors_at(row_locations=times)

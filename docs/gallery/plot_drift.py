@@ -2,10 +2,10 @@
 Following a coefficient that changes
 ====================================
 
-One coefficient of a logistic model swings and then jumps. With ``drift`` below 1 the precision fades by
-that factor before every row, and the prior takes its place: the posterior remembers about
-``1 / (1 - drift)`` rows, its bands stay as wide as that memory warrants, and it follows. Without drift it
-averages over all time and grows sure of the wrong value.
+One coefficient of a logistic model swings and then jumps. With ``drift`` below 1 the information of earlier
+rows fades by this factor before every row, and the prior replaces it: the posterior remembers about ``1 /
+(1 - drift)`` rows, its bands stay as wide as this memory warrants, and it follows the coefficient. Without
+drift it averages over all time and becomes sure of the wrong value.
 """
 
 import matplotlib.pyplot as plt
@@ -36,14 +36,14 @@ def follow(drift: float) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 # %%
-# The evidence of a stream, the sum of its log predictions before each label, says how much to forget.
+# The evidence of a stream, the sum of its log predictions before each label, shows how much to forget.
 
 tracks = {drift: follow(drift) for drift in (1.0, 0.995, 0.98)}
 for drift, (_, _, evidence) in tracks.items():
     print(f"drift {drift:<6} log evidence {evidence:9.1f}")
 
 # %%
-# The 95 % bands of the best of them, and of no drift at all.
+# The 95 % bands of the best drift, and of no drift at all.
 
 kept = max(tracks, key=lambda drift: tracks[drift][2])
 seen = np.arange(size, n + 1, size)

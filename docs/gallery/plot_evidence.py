@@ -2,10 +2,10 @@
 Choosing the prior by evidence
 ==============================
 
-How wide should the prior be? A stream answers as it goes: the *prequential evidence*, the sum of the log
-predictions of each label before it was seen, is the log probability of the data under the prior. With
-``prior_scale="auto"`` nine scales run side by side in the same pass and the one with the most evidence
-is kept. Here it is set against each of those scales fixed by hand, judged on rows never seen.
+How wide should the prior be? A stream answers this while it learns: the *prequential evidence*, the sum of
+the log predictions of each label before it was seen, is the log probability of the data under the prior.
+With ``prior_scale="auto"`` nine scales are learned in the same pass, and the one with the most evidence is
+kept. Here it is compared with each of these scales set by hand, on new rows.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ def learned(prior_scale) -> tuple[kalvi.LogisticRegression, float]:
 
 
 # %%
-# The coefficients were drawn with a standard deviation of 0.3, which no model is told.
+# The coefficients were drawn with a standard deviation of 0.3, which the models do not know.
 
 scales = np.logspace(-2, 2, 9)
 fixed = [learned(float(scale)) for scale in scales]
@@ -39,7 +39,7 @@ print(f"chosen scale {auto.prior_scale_:.3g}, log evidence {auto.log_evidence_:.
 print(f"log loss on new rows {auto_loss:.4f}, best of the grid {min(s for _, s in fixed):.4f}")
 
 # %%
-# The evidence uses the training rows alone and still points at the scale that predicts best.
+# The evidence uses only the training rows, and still points to the scale that predicts best.
 
 columns = {
     "Log evidence of the 300 training rows": ([m.log_evidence_ for m, _ in fixed], "nats"),

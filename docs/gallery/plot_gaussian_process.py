@@ -2,9 +2,9 @@
 Gaussian processes with outliers and with labels
 ================================================
 
-A Gaussian process learns a function without a formula for it. Its kernel and its noise are found by the
-highest variational bound on the evidence, which needs no held-out rows. The noise may be anything with a
-log density: here one row in eight is spoiled, and a Student-t is set against a normal law.
+A Gaussian process learns a function without a formula. Its kernel and its noise are those with the highest
+variational bound on the evidence, which needs no held-out rows. The noise may have any log density: here
+one row in eight is spoiled, and Student-t noise is compared with normal noise.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ new = np.linspace(-3, 3, 200)[:, None]
 truth = np.sin(2 * new[:, 0])
 
 # %%
-# Both models learn the same kinds of hyperparameters from the same rows. The bound says which noise the
-# rows speak for.
+# Both models learn the same kinds of hyperparameters from the same rows. The bound shows which noise suits
+# the rows better.
 
 fits = {}
 for noise in ("normal", "student_t"):
@@ -34,7 +34,7 @@ for noise in ("normal", "student_t"):
 
 # %%
 # Labels instead of numbers: two half-moons. Away from the rows the probability returns to one half, because
-# there the function is what the prior says.
+# there the function follows its prior.
 
 angle = rng.uniform(0, np.pi, 64)
 side = rng.integers(0, 2, 64)

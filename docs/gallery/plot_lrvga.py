@@ -2,9 +2,9 @@
 Many features: a low-rank posterior
 ===================================
 
-With 3000 features a full covariance has nine million numbers. ``rank=10`` keeps 36,000, and the
-posterior is still one: it knows which words it has seen often and which never. Rows are sparse and come
-in pieces; how they are cut makes no difference. Two shards, learned apart, are merged.
+With 3000 features a full covariance has nine million numbers. ``rank=10`` keeps 36,000, and still gives a
+posterior: it knows which words it has seen often and which never. Rows are sparse and come in pieces; how
+they are cut makes no difference. Two shards, learned separately, are merged.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ import kalvi
 from kalvi import metrics
 
 # %%
-# Documents of about 40 words; frequent words are frequent, as in any language. Twenty of them matter.
+# Documents of about 40 words, with word frequencies as in a natural language. Twenty words matter.
 
 rng = np.random.default_rng(0)
 n_words, n_documents = 3000, 1200
@@ -27,7 +27,7 @@ weight[5:25] = rng.choice([-2, 2], 20)
 y = rng.random(n_documents) < 1 / (1 + np.exp(-X @ weight))
 
 # %%
-# One pass, 100 documents a call: predictions for each piece are made before it is learned.
+# One pass with 100 documents a call; each piece is predicted before it is learned.
 
 model, losses = kalvi.LogisticRegression(rank=10, dtype="float32"), []
 for start in range(0, n_documents, 100):
@@ -39,8 +39,8 @@ for start in range(0, n_documents, 100):
 print(f"log loss of the last 300 documents before learning them: {np.mean(losses[-3:]):.3f}")
 
 # %%
-# What it knows: the deviation of a coefficient falls with the frequency of its word, and stays at the
-# prior's, 1, for words that were never seen.
+# The knowledge of the model: the deviation of a coefficient falls with the frequency of its word, and stays
+# at 1, as in the prior, for words that were never seen.
 
 deviation = np.sqrt(model.posterior_.variance())[:n_words]
 seen = np.asarray((X > 0).sum(axis=0)).ravel()
@@ -51,7 +51,7 @@ right.plot(seen, deviation, ".", alpha=0.3)
 right.set(xlabel="documents with the word", ylabel="posterior deviation", xscale="symlog")
 
 # %%
-# Two halves learned apart have the same prior, which merging counts once.
+# Two halves are learned separately from the same prior, which merging counts once.
 
 halves = [kalvi.LogisticRegression(rank=10, dtype="float32", passes=1) for _ in range(2)]
 for half, part in zip(halves, (slice(0, None, 2), slice(1, None, 2)), strict=True):

@@ -2,9 +2,9 @@
 Shards, learned apart and merged
 ================================
 
-Rows lie in several places. Each part is learned where it is, from the same prior, and the posteriors are
-merged: their precisions add, and the prior is counted once. For a linear model this is exact; for a
-logistic one the Gaussian of each shard is an approximation of its own, the worse the fewer its rows.
+Rows are stored in several places. Each part is learned where it is, from the same prior, and the posteriors
+are merged: their precisions add, and the prior is counted once. For a linear model this is exact; for a
+logistic one the Gaussian of each shard is an approximation, which is worse with fewer rows.
 """
 
 import matplotlib.pyplot as plt
@@ -39,9 +39,9 @@ for k, nats in away.items():
     print(f"{k:2d} shards of {n // k:4d} rows: {nats:.4f} nats from one stream")
 
 # %%
-# Eight shards of 512 rows: each is far wider than the whole, and together they say nearly the same. Where
-# shards are small the approximations add up; a further round over the rows takes most of that back
-# (``kalvi.distributed``).
+# Eight shards of 512 rows: the posterior of each is far wider than that of all rows, but together they say
+# nearly the same. If shards are small, their errors add up; a further round over the rows removes most of
+# the error (``kalvi.distributed``).
 
 shards = [learned(slice(i, None, 8)) for i in range(8)]
 with plots.style():

@@ -2,8 +2,9 @@
 What a network knows, and what it does not
 ==========================================
 
-A posterior over the parameters of a network tells two kinds of doubt apart: the noise, which more rows
-would not remove, and the parameters, which more rows would pin down. The second grows where there are none.
+A posterior over the parameters of a network separates two kinds of uncertainty: that of the noise, which
+more rows would not remove, and that of the parameters, which more rows would reduce. The second grows where
+there are no rows.
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +29,7 @@ for _ in range(8):  # one pass over eight times as many rows
     passed.partial_fit(more[:, None], np.sin(2 * more) + 0.15 * rng.normal(size=160))
 
 # %%
-# Two classes: the probability, and how much of its doubt comes from the parameters.
+# Two classes: the probability, and the part of its uncertainty that comes from the parameters.
 
 moons, labels = make_moons(200, noise=0.15, random_state=0)
 classes = kalvi.NeuralClassifier((20,), epochs=500, random_state=0).fit(moons, labels)

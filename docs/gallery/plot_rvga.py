@@ -2,10 +2,9 @@
 A posterior, and three Gaussians for it
 =======================================
 
-Logistic regression in the plane, with classes that hardly overlap: the posterior leans to one side and
-has a long tail. Here it is small enough to be drawn, so that three Gaussians can be compared with it:
-one pass of implicit R-VGA, one pass of the extended Kalman filter (EKF), and the Laplace approximation,
-which needs all rows at once.
+In a logistic regression with classes that hardly overlap, the posterior is skewed and has a long tail. In
+two dimensions it can be drawn and compared with three Gaussians: one pass of implicit R-VGA, one pass of
+the extended Kalman filter (EKF), and the Laplace approximation, which needs all rows at once.
 """
 
 import jax
@@ -40,7 +39,7 @@ found = {
 }
 
 # %%
-# How good a Gaussian is, the variational bound says: it is log p(y) less the divergence from the
+# The variational bound measures how good a Gaussian is: it is log p(y) minus the divergence from the
 # posterior. No Gaussian has a higher bound than the one that ``vga`` finds with many passes.
 
 best = jax.jit(kalvi.rules.vga)(likelihood, prior, batch, found["implicit"])

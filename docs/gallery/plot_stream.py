@@ -2,9 +2,9 @@
 Learning from a stream
 ======================
 
-Rows arrive in small batches. Each batch is first predicted, then learned from, so that every row is a
-test row exactly once: the mean log loss so far is the *progressive* log loss. The labels are generated,
-so the log loss of the true probabilities is known, and what remains above it is the price of learning.
+Rows arrive in small batches. Each batch is first predicted and then learned, so that every row is a test
+row exactly once; the mean of these log losses is the *progressive* log loss. The labels are generated, so
+the log loss of the true probabilities is known, and the excess over it is the price of learning.
 """
 
 import numpy as np
@@ -40,8 +40,8 @@ def so_far(probability: np.ndarray) -> np.ndarray:
 print(f"progressive log loss {so_far(predicted)[-1]:.4f}, of the truth {so_far(truth)[-1]:.4f}")
 
 # %%
-# A prediction averages over what is still unknown of the coefficients, so it is calibrated from the
-# start: of the rows to which it gave 30 %, about 30 % were positive.
+# A prediction averages over the uncertainty of the coefficients, so it is calibrated from the start: of the
+# rows with a predicted probability of 30 %, about 30 % were positive.
 
 table = metrics.calibration(predicted[size:], y[size:], bins=12)
 shown = np.arange(size, n, size)

@@ -2,9 +2,9 @@
 The path of a training loop: SWAG and MultiSWAG
 ===============================================
 
-SGD that keeps moving visits many networks that fit. A collector is shown them now and then and keeps a
-Gaussian of their parameters, in memory linear in their number; several runs make a mixture. In a gap
-between the rows the draws of one run agree as if there were none; those of four runs know better.
+SGD at a constant rate visits many networks that fit. A collector gets their parameters now and then and
+keeps a Gaussian, in memory linear in the number of parameters; several runs make a mixture. In a gap
+between the rows the draws of one run agree too well; those of four runs show the uncertainty.
 """
 
 import equinox as eqx
@@ -17,7 +17,7 @@ import numpy as np
 import kalvi
 
 # %%
-# Rows with a gap, and the loss of a network; wide inputs let it bend.
+# Rows with a gap, and the loss of a network; a wide range of inputs lets it bend.
 
 WIDE = 4.0
 rng = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def loss(network, x, y):
 
 
 # %%
-# A training loop as one would write it anyway. The collector sees the second half of it.
+# An ordinary training loop. The collector sees its second half.
 
 
 @eqx.filter_jit
