@@ -1,8 +1,8 @@
 """`python -m papers.publish RESULTS PAGES`: full runs as pages, with pictures of modest size.
 
-RESULTS is a folder that `python -m papers` wrote. Of every full run in it the record goes to PAGES, its
-table where that is small, and its picture with fewer pixels and colours; quick runs are left out. Records
-that are in PAGES already stay there, and the pages list all.
+RESULTS is a folder that `python -m papers` wrote. PAGES gets the record of every full run in it, its table
+if that is small, and its picture with fewer pixels and colours; quick runs are left out. Records that are
+already in PAGES stay there, and the pages list all.
 """
 
 import shutil
@@ -26,10 +26,10 @@ TITLES = {
     "silk": "SILK",
 }
 WIDTH, COLOURS = 1100, (255, 64, 24)
-"""Pixels of a picture, and its colours: so many as a file of `LARGEST_PICTURE` bytes allows."""
+"""The width of a picture in pixels, and its colours: as many as fit `LARGEST_PICTURE` bytes."""
 LARGEST_PICTURE = 190_000
 LARGEST_TABLE = 100_000
-"""Bytes; longer tables are left to whoever makes them."""
+"""In bytes; larger tables are not published."""
 
 
 @click.command()
@@ -76,7 +76,7 @@ def _copy(record: Record, source: Path, target: Path) -> None:
 def _page(paper: str, made: list[Record], folder: Path) -> list[str]:
     """A section for each figure: the picture, the claims, what it took."""
     lines = [f"# Results: {TITLES[paper]}", ""]
-    lines += ["Every figure and table at full size. What the verdicts mean says [](index.md).", ""]
+    lines += ["Every figure and table at full size. [](index.md) explains the verdicts.", ""]
     for record in made:
         name = records.stem(record.figure)
         heading = name.replace("_", " ").replace("figure 0", "figure ").capitalize()
@@ -104,13 +104,13 @@ def _cell(text: str) -> str:
 
 
 def _index(present: dict[str, list[Record]]) -> list[str]:
-    """What there is, and how often the papers' statements hold."""
+    """The overview of all figures, with how often the statements of the papers hold."""
     lines = [
         "# Results of the papers' experiments",
         "",
-        "Made by `make reproduce` and `python -m papers.publish results docs/results`. A statement has",
-        "*held* or is *refuted* where one run decides or all draws of the data agree; otherwise the table",
-        "says in how many draws it held. What is marked as ours the documents do not say.",
+        "`make reproduce` and `python -m papers.publish results docs/results` make these pages. A",
+        "statement *held* or is *refuted* if one run decides or all draws of the data agree; otherwise the",
+        "table says in how many draws it held. Statements marked as ours are not in the documents.",
         "",
         "| paper | figures and tables | statements | held | refuted | depend on the draw | seconds |",
         "|---|---|---|---|---|---|---|",
@@ -132,7 +132,7 @@ def _statements(present: dict[str, list[Record]]) -> list[str]:
     lines = [
         "# Statements and verdicts",
         "",
-        "With the numbers they stand on the page of each paper.",
+        "The page of each paper has these statements with their numbers.",
         "",
     ]
     for paper, made in present.items():
