@@ -1,4 +1,5 @@
-"""Times of rows, between which coefficients drift: in order, and given for all rows or for none."""
+"""Times of rows, between which coefficients drift; they must be in order, and given for all rows or
+none."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -9,7 +10,7 @@ from kalvi.estimators.linear.fit import LinearFit
 
 
 def checked_times(time: Any, n: int) -> np.ndarray:
-    """The time of each of n rows, none before that of the row before it; dates are counted in days."""
+    """The times of n rows, which must not decrease; dates are counted in days."""
     times = _as_numbers(time)
     if times.shape != (n,) or not np.all(np.isfinite(times)):
         raise ValueError(
@@ -26,7 +27,7 @@ def checked_times(time: Any, n: int) -> np.ndarray:
 
 
 def _as_numbers(time: Any) -> np.ndarray:
-    """Numbers as they are; dates and durations in days, dates with a zone by their moment."""
+    """Numbers unchanged; dates and durations in days, with time zones converted."""
     times = np.asarray(time)
     if times.dtype.kind == "O":
         times = np.array([_moment(entry) for entry in times.ravel()]).reshape(times.shape)
@@ -42,7 +43,7 @@ def _as_numbers(time: Any) -> np.ndarray:
 
 
 def _moment(entry: Any) -> Any:
-    """A date of Python or pandas as NumPy's, in universal time; anything else as it is."""
+    """A date of Python or pandas as a NumPy date in UTC; anything else unchanged."""
     if isinstance(entry, datetime):
         entry = entry if entry.tzinfo is None else entry.astimezone(UTC)
         return np.datetime64(entry.replace(tzinfo=None), "us")
@@ -50,7 +51,7 @@ def _moment(entry: Any) -> Any:
 
 
 def check_clock(fit: LinearFit, times: np.ndarray | None) -> None:
-    """Refuse times that say nothing, that are missing, or that are before the last row."""
+    """Refuse times that have no effect, that are missing, or that are before the last row."""
     if times is None and fit.clock is None:
         return
     if times is None or (fit.clock is None and fit.n_rows):

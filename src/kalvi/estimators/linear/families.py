@@ -1,4 +1,4 @@
-"""The likelihood of a linear model's y, and the noise that may be learned beside the coefficients."""
+"""The likelihood of a linear model's y, and the noise that may be learned with the coefficients."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,21 +15,22 @@ from kalvi.streams import run
 SCALES = np.logspace(-2, 2, 9)
 """The grid of prior_scale="auto"."""
 NOISE_UNITS = np.logspace(-2, 5, 15)
-"""The grid where the prior scale is in units of a learned noise."""
+"""The grid for a prior scale in units of a learned noise."""
 NO_NOISE = 1e-12
-"""The learned noise scale where nothing was ever mispredicted."""
+"""The learned noise scale if all predictions were exact."""
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """The likelihood that rows are streamed with, and whether its noise is learned.
+    """The likelihood of the stream, and whether its noise is learned.
 
-    A noise that is learned is the unit of the stream, whose likelihood then is Normal(1): the conjugate
-    normal–inverse-gamma model. Numbers of the likelihood are NumPy's, so that they keep their precision.
+    A learned noise is the unit of the stream, whose likelihood is then Normal(1): the conjugate
+    normal–inverse-gamma model. Numbers of the likelihood are NumPy numbers, so that they keep their
+    precision.
     """
 
     likelihood: Likelihood
-    noise_scale: float | None = None  # of normal noise, where it is given
+    noise_scale: float | None = None  # of normal noise, if it is given
     learns_noise: bool = False
 
     @property
@@ -38,12 +39,12 @@ class Family:
         return NOISE_UNITS if self.learns_noise else SCALES
 
     def is_exact(self, rank: int | None) -> bool:
-        """Whether one pass ends at the optimum, so that others could change nothing."""
+        """Whether one pass reaches the optimum, so that further passes would change nothing."""
         normal = self.learns_noise or self.noise_scale is not None
         return rank is None and normal
 
     def fitted_likelihood(self, state: Streaming, dtype: Any) -> Likelihood:
-        """The likelihood that predictions are made with."""
+        """The likelihood for predictions."""
         if not self.learns_noise:
             return self.likelihood
         return Normal(np.asarray(self.noise_variance(state), dtype))
@@ -66,7 +67,7 @@ class Family:
         return float(gammaln(n / 2)) - n / 2 * np.log(np.pi * total) + spread
 
     def in_units(self, q: Any, state: Streaming, dtype: Any) -> Gaussian:
-        """The posterior of a state, or its prior, in the user's units."""
+        """The posterior or the prior of a state, in the user's units."""
         if not self.learns_noise:
             return q
         return q.rescale(np.asarray(1 / self.noise_variance(state), dtype))
@@ -74,9 +75,9 @@ class Family:
     def update_noise(
         self, state: Streaming, prior: Gaussian, rows: tuple, intercept: bool
     ) -> Streaming:
-        """A state whose posterior has moved, with the squares that the noise is learned from.
+        """A state with a new posterior, with updated squares from which the noise is learned.
 
-        They are the squared residuals and the prior's share.
+        These are the squared residuals and the prior's part.
         """
         if not self.learns_noise:
             return state
@@ -85,11 +86,11 @@ class Family:
         residual = y - x @ mean[: x.shape[1]] - (mean[-1] if intercept else 0)
         share = float(run.call(_squared_distance, q, prior))
         total = np.asarray(weight @ residual**2 + share, q.mean.dtype)
-        evidence = state.log_evidence + (state.innovations - total) / 2  # Π (1 + vₜ) stays
+        evidence = state.log_evidence + (state.innovations - total) / 2  # keeps Π (1 + vₜ)
         return eqx.tree_at(lambda s: (s.innovations, s.log_evidence), state, (total, evidence))
 
     def problems(self, state: Streaming) -> list[str]:
-        """Sentences on what the user must know of a state."""
+        """Warnings about a state, as sentences."""
         found = []
         if int(state.unsolved):
             unsolved = int(state.unsolved)

@@ -16,7 +16,7 @@ from kalvi.likelihoods.vector import Softmax
 
 
 class LinearRegressor(RegressorMixin, LinearEstimator):
-    """What the regressors share: numbers as targets, predictions with a standard deviation."""
+    """The common part of the regressors: numbers as targets, predictions with a standard deviation."""
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> "LinearRegressor":
@@ -26,12 +26,13 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
 
     @all_or_nothing
     def partial_fit(self, X, y, sample_weight=None, time=None) -> "LinearRegressor":
-        """Learn from further rows; with `time`, numbers or dates, coefficients drift by what has passed."""
+        """Learn from further rows; with `time`, numbers or dates, coefficients drift by the time between
+        rows."""
         X, y = self._check_rows(X, y, reset="fit_" not in vars(self))
         return self._learn_more(X, self._targets(y), sample_weight, time)
 
     def predict(self, X, return_std: bool = False):
-        """The mean of y and, if asked, its standard deviation, noise included."""
+        """The mean of y and, if `return_std`, its standard deviation, noise included."""
         mean, variance, _ = self._predict(X)
         return (mean, np.sqrt(variance)) if return_std else mean
 
@@ -52,9 +53,9 @@ class LinearRegression(LinearRegressor):
 
     PARAMETERS
     noise_scale : float or "auto", default "auto"
-        Standard deviation of the noise. "auto" learns it online with the conjugate
-        normal–inverse-gamma model, in which prior_scale is in units of the noise: a coefficient many
-        times prior_scale noises large contradicts the prior and is put down to noise. The default
+        Standard deviation of the noise. "auto" learns it online with the conjugate normal–inverse-gamma
+        model, in which prior_scale is in units of the noise: a coefficient that is much larger than
+        prior_scale times the noise contradicts the prior and is explained by noise. The default
         prior_scale, 1000, is nearly flat.
 
     Attributes
@@ -154,7 +155,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     ) -> "LogisticRegression":
         """Learn from further rows; the first call needs all labels, in y or in `classes`.
 
-        With `time`, numbers or dates, coefficients drift by what has passed.
+        With `time`, numbers or dates, coefficients drift by the time between rows.
         """
         first = "fit_" not in vars(self)
         X, y = self._check_rows(X, y, reset=first)
@@ -165,7 +166,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         return self._learn_more(X, self._targets(y), sample_weight, time)
 
     def predict_proba(self, X) -> np.ndarray:
-        """The probability of each class, the uncertainty of the coefficients averaged over."""
+        """The probability of each class, averaged over the uncertainty of the coefficients."""
         found = np.clip(self._predict(X)[0].astype(np.float64), 0, 1)
         if found.ndim == 1:
             return np.column_stack([1 - found, found])
@@ -199,7 +200,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         return Family(Bernoulli() if classes == 2 else Softmax.of(classes))
 
     def _labels(self, y: np.ndarray, classes) -> np.ndarray:
-        """The labels, from y or as given."""
+        """The labels: `classes` if given, otherwise those in y."""
         remedy = " Give rows of all, or name all in partial_fit(..., classes=[...])."
         found = first_labels(self, y, classes, remedy)
         if len(found) > 2 and self.scheme == "qkf":

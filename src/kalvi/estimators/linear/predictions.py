@@ -1,4 +1,4 @@
-"""Predictions of linear models, a block of rows at a time: with NumPy, or with JAX on accelerators."""
+"""Predictions of linear models in blocks of rows, by NumPy, or by JAX on accelerators."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,13 @@ from kalvi.predictors import Predictor, linear_predictor, predictor_moments
 from kalvi.streams import run
 
 CLASS_ROWS = 64
-"""NumPy predicts so many rows at once where each has several predictors, integrated over many points."""
+"""The number of rows that NumPy predicts at once if each has several predictors."""
 
 
 def predict_rows(
     likelihood: Likelihood, posterior: Gaussian, x: Any, layout: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and (co)variance of y, and the mean of the linear predictors, for each row of x."""
+    """The mean and (co)variance of y and the mean of the linear predictors, for each row of x."""
     parts = likelihood, posterior, linear_predictor(likelihood.outputs)
     return _by_blocks(_predict, parts, x, likelihood.outputs, layout)
 
@@ -31,7 +31,7 @@ def predict_rows(
 def predictor_laws(
     posterior: Gaussian, outputs: int, x: Any, layout: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the linear predictor of each row of x; of several, their covariances."""
+    """The mean and variance of the linear predictor of each row of x, or the covariance of several."""
     parts = posterior, linear_predictor(outputs)
     return _by_blocks(predictor_moments, parts, x, outputs, layout)
 
@@ -44,7 +44,7 @@ def draw_predictors(
     random: np.random.Generator,
     layout: dict[str, Any],
 ) -> np.ndarray:
-    """Joint draws of the linear predictors of the rows of x, which need no draw of the coefficients."""
+    """Joint draws of the linear predictors of the rows of x, without draws of the coefficients."""
     (block,) = streams.row_blocks(x, size=x.shape[0], **layout)
     with matching_precision(layout["dtype"]):
         rows = linear_predictor(outputs).linearise(posterior.mean, block).rows.matrix()
@@ -70,13 +70,13 @@ def _by_blocks(
         (block,) = streams.row_blocks(x, size=1, **layout)
         return run.call(function, *parts, block)
     size = size if outputs == 1 else min(size, CLASS_ROWS)
-    with np.errstate(all="ignore"):  # infinite rates are no news, as in JAX
+    with np.errstate(all="ignore"):  # no warnings about infinite rates, as in JAX
         blocks = streams.row_blocks(x, size=size, **layout)
         return predict_in_blocks(lambda block: function(*parts, block), blocks, n)
 
 
 def _predict(likelihood: Likelihood, posterior: Gaussian, predictor: Predictor, x: Any) -> tuple:
-    """The law of y and the predictors of each row: JAX takes one row at a time, NumPy all of them."""
+    """The moments of y and of the predictors of each row; JAX takes single rows, NumPy all at once."""
     mean, var = predictor_moments(posterior, predictor, x)
     if is_jax(mean):
         return *jax.vmap(lambda m, v: likelihood.predict(m, v))(mean, var), mean

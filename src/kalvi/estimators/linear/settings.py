@@ -1,4 +1,4 @@
-"""The parameters of a linear estimator as a fit uses them: priors, blocks and the rule of the stream."""
+"""The parameters of a linear estimator in the form that a fit uses: priors, blocks and the rule."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,13 +31,12 @@ PARAMETERS = """rank : int or None, default None
         an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
         keeps the one with the most evidence, `prior_scale_`.
     prior : Gaussian or None
-        The prior itself, such as another model's `posterior_`; replaces prior_mean and prior_scale.
+        The prior itself, such as the `posterior_` of another model; it replaces prior_mean and prior_scale.
     method : {"rvga", "klprox"}, default "rvga"
-        How `fit` learns: "rvga" streams the rows once and goes on from there as `passes` says; "klprox"
-        goes to the optimum of the variational bound from the prior, in the space of the coefficients or,
-        where there are fewer rows, in that of the rows; its posterior then is a precision of as many
-        factors as rows. prior_scale="auto" takes the scale with the highest bound. Rows of `partial_fit`
-        are streamed by either.
+        How `fit` learns. "rvga" streams the rows once and continues as `passes` says. "klprox" goes from
+        the prior to the optimum of the variational bound, in the space of the coefficients or, if there are
+        fewer rows, in that of the rows; its posterior then has a precision with as many factors as rows.
+        prior_scale="auto" takes the scale with the highest bound. Both stream the rows of `partial_fit`.
     scheme : {"implicit", "explicit", "mirror_prox", "ekf", "qkf"}
         How a row updates the posterior; "implicit" is the optimal one.
     fit_intercept : bool, default True
@@ -65,7 +64,7 @@ PARAMETERS = """rank : int or None, default None
     dtype : {"float64", "float32"}
         float64 needs no global JAX setting.
     random_state : int, RandomState or None
-        For `sample_posterior`.
+        The seed of `sample_posterior`.
     verbose : bool, default False
         Show a progress bar."""
 
@@ -82,9 +81,9 @@ SCHEMES: dict[str, Scheme] = {
     "qkf": QKF(),
 }
 VARIATIONAL = ("implicit", "explicit", "mirror_prox")
-"""Schemes whose common fixed point is the variational optimum that further passes reach."""
+"""The schemes whose common fixed point is the variational optimum, which further passes reach."""
 INTERCEPT_WIDTH = 10.0
-"""The intercept's prior is this much wider than a coefficient's."""
+"""The prior of the intercept is wider by this factor than that of a coefficient."""
 
 
 SCALE = Constraint(
@@ -118,7 +117,7 @@ CONSTRAINTS = {
         "a number or an array of them", lambda value: np.asarray(value, float).size
     ),
 }
-"""What each parameter may be, whatever the others are."""
+"""The constraint on each parameter, for any values of the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +141,7 @@ class LinearSettings:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """How rows become numbers: with a column of ones or without, and in which precision."""
+        """The layout of rows as numbers: with a column of ones or without, and in which precision."""
         return {"intercept": bool(self.fit_intercept), "dtype": self.dtype}
 
     @property
@@ -152,20 +151,20 @@ class LinearSettings:
 
     @property
     def has_optimum(self) -> bool:
-        """Whether the stream approaches the optimum of a bound, which further passes can reach."""
+        """Whether the stream approximates the optimum of a bound, which further passes can reach."""
         return self.rank != 0 and self.scheme in VARIATIONAL and not self.drifts
 
     @cached_property
     def drifts(self) -> tuple[Drift, ...]:
-        """What changes the coefficients from row to row."""
+        """The drifts of the coefficients from row to row."""
         walk = RandomWalk(self.process_noise) if self.process_noise else None
         given = (walk, as_drift(self.forgetting), as_drift(self.drift))
         return tuple(drift for drift in given if drift is not None)
 
     def check_combinations(self, conjugate: bool, noise_scale: Any) -> None:
-        """Refuse parameters that do not go together.
+        """Refuse parameters that contradict each other.
 
-        `conjugate` says whether one pass with a full covariance ends at the optimum.
+        `conjugate` says whether one pass with a full covariance reaches the optimum.
         """
         schemes = ", ".join(VARIATIONAL)
         exact = conjugate and self.rank is None
@@ -192,16 +191,16 @@ class LinearSettings:
 
     @property
     def pass_limit(self) -> int | None:
-        """How many passes over a table there may be; None for as many as the optimum takes."""
+        """The most passes over a table; None for as many as the optimum takes."""
         return None if self.passes == "auto" else int(self.passes)
 
     def make_prior(
         self, scale: Any, n_features: int, outputs: int, *, variances: bool = False
     ) -> Updatable:
-        """The Gaussian over the coefficients, the intercept last, for one value of the prior scale.
+        """The prior of the coefficients, with the intercept last, for one value of the prior scale.
 
-        All predictors of a row have the same prior. `variances` asks for variances alone where the prior
-        itself is not given.
+        All predictors of a row have the same prior. With `variances` it keeps only variances, unless the
+        user gave the prior itself.
         """
         dim = n_features + bool(self.fit_intercept)
         if self.rank is not None and self.rank > dim * outputs:
@@ -239,7 +238,8 @@ class LinearSettings:
 
 
 def _per_feature(name: str, value: Any, n_features: int, dim: int, intercept: float) -> np.ndarray:
-    """One number a parameter, from a scalar or an array without or with the intercept's."""
+    """One number for each parameter, from a scalar or an array with or without an entry for the
+    intercept."""
     value = np.asarray(value, float)
     if value.ndim == 0:
         value = np.full(n_features, float(value))
