@@ -58,7 +58,8 @@ class ClassScores(NamedTuple):
 
     def join(self, other: "ClassScores") -> "ClassScores":
         """The sums over the rows of both."""
-        return ClassScores(*(a + b for a, b in zip(self, other, strict=True)))
+        sums: Any = [a + b for a, b in zip(self, other, strict=True)]
+        return ClassScores(*sums)
 
     def rows(self) -> int:
         """How many predictions there were."""

@@ -6,7 +6,7 @@ size, with strokes that are not stretched. Colours are those of the page.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -81,7 +81,7 @@ def reliability(
     most = max((n for *_, n in bins), default=1.0)
     marks = [_line([(scale.low, scale.low), (scale.high, scale.high)], scale, scale, "ideal")]
     for p, o, n in bins:
-        marks.append(_upright(scale(p), *map(scale.clipped, wilson(o, n)), "whisker"))
+        marks.append(_upright(scale(p), map(scale.clipped, wilson(o, n)), "whisker"))
         radius = LEAST_DOT + (MOST_DOT - LEAST_DOT) * math.sqrt(n / most)
         shares = f"predicted {formatting.percent(p)}, observed {formatting.percent(o)}"
         hint = f"{formatting.count(n, 'row')}: {shares}"
@@ -97,7 +97,7 @@ def coverage(level: Sequence[Number], observed: Sequence[Number], n: Number, tit
     marks = [_line([(scale.low, scale.low), (scale.high, scale.high)], scale, scale, "ideal")]
     for nominal, o in pairs:
         if n > 0:
-            marks.append(_upright(scale(nominal), *map(scale.clipped, wilson(o, n)), "whisker"))
+            marks.append(_upright(scale(nominal), map(scale.clipped, wilson(o, n)), "whisker"))
         hint = f"{formatting.percent(nominal)} intervals held {formatting.percent(o)}"
         marks.append(_dot(scale.clipped(nominal), scale.clipped(o), 5, "dot s0", hint))
     return _axes(
@@ -122,10 +122,10 @@ def interval(
     `mark` shows what was observed. The colour is that of `side`, or of the effect's own side.
     """
     children: list[Child] = [
-        _upright(scale(v), 0, 1, "grid" if v else "zero") for v in scale.ticks(ticks)
+        _upright(scale(v), (0, 1), "grid" if v else "zero") for v in scale.ticks(ticks)
     ]
     if all(map(math.isfinite, effect[1:])):
-        children.append(_level(*map(scale.clipped, effect[1:]), 0.5, "bar"))
+        children.append(_level(map(scale.clipped, effect[1:]), 0.5, "bar"))
     if math.isfinite(effect.mean):
         children.append(_dot(scale.clipped(effect.mean), 0.5, 4, "dot"))
     if math.isfinite(mark):
@@ -158,8 +158,8 @@ def spread(least: Number, most: Number, mean: Number, std: Number) -> Markup | N
     left, right = scale.clipped(mean - std), scale.clipped(mean + std)
     return _svg(
         f"from {formatting.number(least)} to {formatting.number(most)}, mean {formatting.number(mean)}",
-        _level(0, 1, 0.5, "grid"),
-        _level(left, right, 0.5, "band"),
+        _level((0, 1), 0.5, "grid"),
+        _level((left, right), 0.5, "band"),
         _dot(scale.clipped(mean), 0.5, 3, "dot s0"),
         class_="strip low",
     )
@@ -234,12 +234,12 @@ def _axes(
     say_x = say or say_y
     grid: list[Child] = []
     for v in y.ticks(6):
-        grid.append(_level(0, 1, y(v), "grid"))
+        grid.append(_level((0, 1), y(v), "grid"))
         beside = {"x": -8, "y": _percent(1 - y(v)), "dy": "0.32em"}
         grid.append(element("text", say_y(v), class_="tick end", **beside))
     below = x.ticks(6 if percent else ticks)
     grid += [_label(say_x(v), x(v), y="100%", dy=20) for v in below]
-    grid.append(_level(0, 1, 0, "axis"))
+    grid.append(_level((0, 1), 0, "axis"))
     grid.append(element("text", titles[0], x="100%", y="100%", dy=40, class_="tick end"))
     grid.append(element("text", titles[1], x=-48, y="0%", dy=-16, class_="tick"))
     return element("div", _svg(title, *grid, *marks), class_=f"plot {class_}")
@@ -283,12 +283,14 @@ def _box(x: Number, width: Number, bottom: Number, height: Number, class_: str =
     return element("rect", class_=class_, **{name: _percent(v) for name, v in place.items()})
 
 
-def _upright(x: Number, low: Number, high: Number, class_: str) -> Markup:
+def _upright(x: Number, ends: Iterable[Number], class_: str) -> Markup:
+    low, high = ends
     place = {"x1": x, "x2": x, "y1": 1 - low, "y2": 1 - high}
     return element("line", class_=class_, **{name: _percent(v) for name, v in place.items()})
 
 
-def _level(left: Number, right: Number, height: Number, class_: str) -> Markup:
+def _level(ends: Iterable[Number], height: Number, class_: str) -> Markup:
+    left, right = ends
     place = {"x1": left, "x2": right, "y1": 1 - height, "y2": 1 - height}
     return element("line", class_=class_, **{name: _percent(v) for name, v in place.items()})
 
