@@ -17,6 +17,7 @@ from kalvi.kernels.base import (
     PerRow,
     Rows,
     each,
+    hyperparameter,
     number,
     positive,
     shown,
@@ -52,10 +53,7 @@ class Linear(Kernel):
 class White(Kernel):
     """Independent noise at every row, even if two rows are equal; zero between different sets of rows."""
 
-    variance: Number
-
-    def __init__(self, variance=1.0):
-        self.variance = positive(variance, "White's variance")
+    variance: Number = hyperparameter("White's variance")
 
     def __call__(self, x: Rows, z: Others) -> Cross:
         return jnp.zeros((x.shape[0], z.shape[0]), x.dtype)
