@@ -1,8 +1,8 @@
-"""A stream of rows through a Bayesian logistic regression in one pass, and the picture that goes with it.
+"""A stream of rows through a Bayesian logistic regression in one pass, and a picture of it.
 
-The rows are generated, so the log loss of the truth itself is known: what the posterior loses against
-it is the price of learning. Beside the stream stands a two-dimensional problem in the manner of
-figures 3-6 of the R-VGA paper, where the posterior can be drawn.
+The rows are generated, so the log loss of the true probabilities is known, and the excess of the posterior
+over it is the price of learning. The picture also has a two-dimensional problem like those of figures 3-6
+of the R-VGA paper, where the posterior can be drawn.
 """
 
 import time
@@ -38,7 +38,7 @@ Progress = Callable[[int, float], None]
 
 
 class Stream(NamedTuple):
-    """Rows, labels and the probability that was behind each label."""
+    """Rows, labels, and the true probability of each label."""
 
     x: np.ndarray
     y: np.ndarray
@@ -46,11 +46,11 @@ class Stream(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one pass learnt, and how fast."""
+    """The result of one pass, and its speed."""
 
     rows: int
     seconds: float
-    log_loss: float  # on rows never seen
+    log_loss: float  # on new rows
     truth_loss: float  # of the true probabilities, on the same rows
     accuracy: float
     truth_accuracy: float
@@ -62,12 +62,12 @@ class Outcome(NamedTuple):
 
     @property
     def rows_per_second(self) -> float:
-        """Rows absorbed in a second, compilation not counted."""
+        """The rows absorbed in a second, without compilation."""
         return self.rows / self.seconds
 
 
 def generate(n_samples: int, seed: int) -> Stream:
-    """`n_samples` rows to learn from and HELD_OUT to judge by, labels from one coefficient vector."""
+    """`n_samples` rows for learning and HELD_OUT for testing, with labels from one coefficient vector."""
     if n_samples < 1:
         raise ValueError(f"the stream needs at least one row; got {n_samples}.")
     random = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def generate(n_samples: int, seed: int) -> Stream:
 
 
 def warm_up(stream: Stream) -> None:
-    """Compile for every shape the stream will have, so that the clock of `learn` sees none of it."""
+    """Compile for every shape of the stream, so that the time of `learn` has no compilation."""
     n = _training_rows(stream)
     shapes: dict[tuple[int, ...], Batch] = {}
     with precision.matching_precision("float64"):
@@ -91,7 +91,8 @@ def warm_up(stream: Stream) -> None:
 
 
 def learn(stream: Stream, progress: Progress = lambda rows, loss: None) -> Outcome:
-    """One pass over all rows but the last HELD_OUT; `progress(rows seen, progressive log loss)`."""
+    """One pass over all rows except the last HELD_OUT; calls `progress(rows seen, progressive log
+    loss)`."""
     n = _training_rows(stream)
     seen, losses = [], []
 
@@ -110,7 +111,8 @@ def learn(stream: Stream, progress: Progress = lambda rows, loss: None) -> Outco
 
 
 def draw(outcome: Outcome) -> plots.Figure:
-    """The posterior of the plane, the reliability of the stream's predictions, its log loss over time."""
+    """A figure of the two-dimensional posterior, the reliability of the predictions, and the log loss over
+    time."""
     x, y = datasets.two_classes(**PLANE)
     found = _plane(x, y)
     grid = density_map(
@@ -141,7 +143,7 @@ def draw(outcome: Outcome) -> plots.Figure:
 
 
 def summary(outcome: Outcome) -> list[tuple[str, str]]:
-    """What to print: names and values."""
+    """The lines to print: names and values."""
     return [
         ("rows", f"{outcome.rows:,} of {DIM} features"),
         ("rows per second", f"{outcome.rows_per_second:,.0f} (compilation not counted)"),

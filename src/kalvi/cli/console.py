@@ -1,4 +1,4 @@
-"""What all commands have in common: errors, progress bars, JSON output, and writing of files."""
+"""Common parts of all commands: errors, progress bars, JSON output, and writing of files."""
 
 import io
 import json

@@ -11,7 +11,7 @@ from kalvi.readers import files, formats
 
 BESIDE_LIKE = {"data", "target", "like", "out", "force", "form", "keep_rows", "diagnose"}
 BESIDE_LIKE |= {"checkpoint_rows", "checkpoint_seconds", "as_json", "quiet"}
-"""What may be given beside --like."""
+"""The options that may be given with --like."""
 
 
 @click.command()

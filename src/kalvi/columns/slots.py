@@ -71,7 +71,7 @@ class Slots(eqx.Module):
 
     @abstractmethod
     def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
-        """What must hold of slots that come from a file: pairs of what is checked and the outcome.
+        """Rules for slots from a file: pairs of what is checked and the outcome.
 
         `textual` says whether the keys are texts; the first `front` slots belong to numbers, and the model
         hashes keys to `bits` bits, if at all.

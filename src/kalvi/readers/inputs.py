@@ -154,7 +154,8 @@ class Input:
         return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
 
     def fingerprint(self) -> dict[str, Any]:
-        """What distinguishes this file: path, size, and digests of its beginning and of its content."""
+        """The properties that identify this file: path, size, and digests of its beginning and of its
+        content."""
         if self._stream is not None or self.name == "standard input":
             return {"path": "-" if self.name == "standard input" else self.path}
         with as_bad_data(self.name, "cannot be opened"), open(self.path, "rb") as file:

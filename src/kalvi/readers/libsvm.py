@@ -99,7 +99,7 @@ def _parse_located(block: bytes, name: str, start: int) -> pa.Table:
 
 
 def _fault(line: bytes) -> str:
-    """What is wrong with a line."""
+    """The error in a line, in words."""
     label, *pairs = line.split()
     if b":" in label or not succeeds(_parse, label):
         return f"begins with {shorten(label)} where a number, the label, is needed"

@@ -78,7 +78,7 @@ class Source:
         return min(1.0, (sum(sizes[: self._done]) + position) / max(sum(sizes), 1))  # type: ignore[arg-type]
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """What distinguishes these files: the path, the size and digests of each."""
+        """The properties that identify these files: the path, the size and digests of each."""
         return [source.fingerprint() for source in self._inputs]
 
     def grown_from(self, old: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What all algorithms share: blocks of rows, and the interface of a rule.
+"""The common parts of all algorithms: blocks of rows, and the interface of a rule.
 
 A `Rule` says how a state begins (`init`) and how a block of rows changes it (`update`). There are three
 kinds. They differ in the meaning of the state between two blocks, and in how often rows are shown:

@@ -28,14 +28,14 @@ class Choices(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What a user can do about entries that do not fit the type of their column."""
+        """Advice for the user about entries that do not fit the type of their column."""
         return (
             "have such entries counted as missing (--missing impute, or --skip-unlabelled for the target), "
             "or read the column otherwise (--as NAME=category, --drop NAME)"
         )
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
+        """The treatment of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         if name == self.target:
             return "missing" if self.skip_unlabelled else "refuse"
         beside = name in self.beside()

@@ -54,13 +54,13 @@ class FactorChoices(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What a user can do about entries that do not fit the type of their column."""
+        """Advice for the user about entries that do not fit the type of their column."""
         return (
             "have them counted as missing (--missing impute), or leave the column out (--drop NAME)"
         )
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
+        """The treatment of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         if not is_chosen(name, self.features, self.drop):
             return "keep"
         return "missing" if self.missing == "impute" else "refuse"

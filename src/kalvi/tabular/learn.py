@@ -36,7 +36,7 @@ MOST_BYTES = 2**31
 
 
 class Job(NamedTuple):
-    """What a run does, and how far it has got."""
+    """The work of a run, and its progress."""
 
     run: str
     out: str

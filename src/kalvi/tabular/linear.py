@@ -34,7 +34,7 @@ class LinearModel(SupervisedModel):
 
     @abstractmethod
     def effects_of(self) -> str:
-        """What coefficients add to, such as "the log odds of yes"."""
+        """The quantity to which coefficients add, such as "the log odds of yes"."""
 
     def streams(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What Gaussian processes and neural networks of a table have in common."""
+"""The common part of Gaussian processes and neural networks of a table."""
 
 from abc import abstractmethod
 from typing import Any

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 ALL_ROWS = 50_000
-"""Of the first so many rows of a stream all are predicted; of later pieces, some."""
+"""All of the first so many rows of a stream are predicted, and some of each later piece."""
 CHECKED = 512
 """The most rows of a later piece that are predicted."""
 STEP, LARGEST = 16, 512

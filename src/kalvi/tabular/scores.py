@@ -62,7 +62,7 @@ class ClassScores(NamedTuple):
         return ClassScores(*sums)
 
     def rows(self) -> int:
-        """How many predictions there were."""
+        """The number of predictions."""
         return int(self.seen.sum())
 
     def measures(self, labels: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ class NumberScores(NamedTuple):
         )
 
     def rows(self) -> int:
-        """How many predictions there were."""
+        """The number of predictions."""
         return self.count
 
     def measures(self, base: str = "the mean of the rows before") -> list[dict[str, Any]]:

@@ -28,11 +28,11 @@ class ColumnChoices(Protocol):
 
     @property
     def advice(self) -> str:
-        """What a user can do about entries that do not fit the type of their column."""
+        """Advice for the user about entries that do not fit the type of their column."""
         ...
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of such entries of a column: "keep", "missing" or "refuse"."""
+        """The treatment of such entries of a column: "keep", "missing" or "refuse"."""
         ...
 
 
@@ -111,7 +111,7 @@ def _in_file(file: Path) -> dict[str, str]:
 
 
 def plain_names(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Those of the patterns that are plain names."""
+    """The patterns that are plain names."""
     return tuple(p for p in patterns if not has_magic(p))
 
 

@@ -18,7 +18,7 @@ times theirs."""
 
 
 def record_summary(record: Record, target: Target) -> dict[str, Any]:
-    """What the model was learned from, and how well rows were predicted before they were learned."""
+    """The rows that the model has learned, and how well they were predicted before they were learned."""
     return {
         "rows": record.rows,
         "weight": record.weight,

@@ -100,7 +100,8 @@ class SupervisedModel(RowModel, SupervisedFields):
 
     @abstractmethod
     def diagnosed(self) -> dict[str, Any] | None:
-        """How far the Gaussian is from the exact posterior of the sample's rows; None without a sample."""
+        """The distance of the Gaussian from the exact posterior of the sample's rows; None without a
+        sample."""
 
     @abstractmethod
     def specifics(self) -> dict[str, Any]:
@@ -182,7 +183,7 @@ class SupervisedModel(RowModel, SupervisedFields):
         return None if found is None else found - self.unit_log_density()
 
     def unit_log_density(self) -> float:
-        """What the log density of the rows changes by because the target is standardised."""
+        """The change of the log density of the rows due to the standardised target."""
         return self.record.weight * float(np.log(self.target_scale()))
 
     def target_scale(self) -> float:

@@ -38,7 +38,7 @@ from kalvi.tabular.renderers import Summary
 from kalvi.tabular.rows import Rows
 
 ADVICE = "or say how this file writes it (--as 'NAME=number:1.234,5', --as 'NAME=time:%d/%m/%Y')"
-"""What a user can do about an entry that does not fit the type of a model's column."""
+"""Advice for the user about an entry that does not fit the type of a model's column."""
 THIS_MODEL = "this model"
 
 
@@ -69,7 +69,7 @@ class TableModel(ABC):
 
     @abstractmethod
     def rules(self) -> Rules:
-        """What must hold of a model from a file: pairs of what is checked and whether it is right."""
+        """Rules for a model from a file: pairs of what is checked and whether it is right."""
 
     def summary(self, diagnose: bool = False) -> Summary:
         """The output of `kalvi inspect`, as a dict that prints as text."""
@@ -131,7 +131,7 @@ class RowModel(TableModel):
 
     @abstractmethod
     def outline(self) -> dict[str, Any]:
-        """What is known before a pass, as plain JSON: the model, its rows so far and its columns."""
+        """A description before a pass, as plain JSON: the model, its rows so far and its columns."""
 
     @abstractmethod
     def inputs(self, table: pa.Table, locate: RowLocator) -> tuple[Any, UnseenLevels]:
@@ -163,7 +163,7 @@ class RowModel(TableModel):
         return known | self.types_beside_inputs() | self.notation
 
     def on_invalid(self, name: str) -> str:
-        """What becomes of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
+        """The treatment of entries that do not fit the type of a column: "keep", "missing" or "refuse"."""
         return self.choices.on_invalid(name) if name in self.columns() else "keep"
 
     def open_rows(
@@ -237,7 +237,7 @@ class RowModel(TableModel):
             source.close()
 
     def in_pieces(self, frame: Any, answer: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """What `answer` returns for the features of a frame's rows, computed in pieces."""
+        """The results of `answer` for the features of a frame's rows, computed in pieces."""
         source = self.open_to_predict(data_of(frame))
         parts, unseen = [], {}
         try:

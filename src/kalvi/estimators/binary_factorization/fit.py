@@ -1,4 +1,4 @@
-"""A fit of a binary matrix: the factors of its rows and columns, what they predict, the bounds."""
+"""A fit of a binary matrix: the factors of its rows and columns, their predictions, and the bounds."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -41,11 +41,11 @@ from kalvi.rules.silk.priors import ROUGHEST
 from kalvi.streams import run
 
 NEAR_EDGE = 0.9
-"""Rates above this share of the highest that is searched are at the edge."""
+"""Rates above this share of the highest in the search count as being at the edge."""
 
 
 class Wanted(NamedTuple):
-    """Which rows or columns are asked for: by number, or at new locations; all if neither."""
+    """A choice of rows or columns, by number or at new locations; all if neither is given."""
 
     index: Any
     locations: Any
@@ -60,7 +60,7 @@ class FactorDraws(NamedTuple):
 
 
 class FittedSide(NamedTuple):
-    """The factors of the rows, or of the columns, as they are published."""
+    """The factors of the rows or of the columns, in the form in which they are published."""
 
     side: Side
     axis: SortedAxis
@@ -77,7 +77,7 @@ class FittedSide(NamedTuple):
         return np.sqrt(np.asarray(self.side.posterior.var))[self.axis.location_numbers]
 
     def complaints(self) -> list[str]:
-        """What looks like a poor optimum: repeated observations of groups with no smoothness at all."""
+        """Warnings about a poor optimum: repeated observations of groups without any smoothness."""
         prior = self.side.prior
         least = np.asarray(prior.gaps).min(initial=np.inf)
         if self.axis.groups is None or np.asarray(prior.rate)[0] * least < NEAR_EDGE * ROUGHEST:
@@ -149,9 +149,9 @@ class MatrixFit:
         return np.dtype(self.silk.rows.posterior.mean.dtype)
 
     def predict(self, rows: Wanted, cols: Wanted, z: float | None = None) -> np.ndarray:
-        """Probabilities that entries are 1; side by side if numbers of both are given.
+        """Probabilities that entries are 1; of single entries if numbers of rows and columns are given.
 
-        z: their quantiles, so many deviations of the logit from the median.
+        With `z` their quantiles, so many deviations of the logit from the median.
         """
         predict = predict_matrix if rows.index is None or cols.index is None else predict_pairs
         with matching_precision(self.dtype):
@@ -186,7 +186,7 @@ class MatrixFit:
     def transform(
         self, entries: ReadEntries, rows: SortedAxis, settings: SweepSettings
     ) -> tuple[np.ndarray, bool]:
-        """The factors of other rows with the same columns, and whether they were found."""
+        """The factors of other rows with the same columns, and whether the search converged."""
         if rows.places.ordered != self.silk.rows.ordered:
             raise ValueError(
                 "row_locations must be 'unordered' where they were in fit, and only there; call fit again."
@@ -198,7 +198,7 @@ class MatrixFit:
         return np.asarray(found.rows.posterior.mean)[rows.location_numbers], converged
 
     def complaints(self, entries: ReadEntries) -> list[str]:
-        """What looks like a poor optimum, and what to do about it."""
+        """Warnings about a poor optimum, with remedies."""
         found, elbo, constant = [], float(self.history[-1]), entries.constant_evidence()
         if elbo < constant:
             found.append(
@@ -210,7 +210,7 @@ class MatrixFit:
         return found + [text for side in (self.rows, self.cols) for text in side.complaints()]
 
     def parts(self) -> dict[str, Any]:
-        """The fit as a file or a pickle has it."""
+        """The parts of the fit for a file or a pickle."""
         return dict(zip(PARTS, (self.silk, self.axes, self.history, self.converged), strict=True))
 
 
@@ -228,11 +228,11 @@ def _moments_between(side: Side, near: Neighbours) -> tuple[Moments, Array]:
 
 
 PARTS = ("posterior_", "_axes", "elbo_history_", "converged_")
-"""What a file or a pickle has of a fit."""
+"""The parts of a fit in a file or a pickle."""
 
 
 def restore_fit(parts: dict[str, Any], model: Any) -> MatrixFit:
-    """The fit that these are parts of; parts that no fit of `model` has are refused."""
+    """The fit with these parts; parts that no fit of `model` can have are refused."""
     known: Any = [parts.get(name) for name in PARTS]
     silk, axes, history, converged = known
     sides = isinstance(silk, Silk) and isinstance(axes, tuple) and len(axes) == 2

@@ -1,4 +1,4 @@
-"""A fit of a factor analysis: the state of its stream, the rows that wait, the distribution of a row."""
+"""A fit of a factor analysis: the state of its stream, the waiting rows, the distribution of a row."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class FactorFit:
     converged: bool = True
 
     def learn(self, x: Any, verbose: bool) -> "FactorFit":
-        """Commit the rows that fill blocks, and let the others wait for theirs."""
+        """Learn the rows that fill blocks; the others wait."""
         n, rows = x.shape[0], (x, np.zeros(x.shape[0]), np.ones(x.shape[0]))
         bar = tqdm(total=n, unit=" rows", disable=not verbose)
         with matching_precision(self.settings.dtype), bar:
@@ -52,7 +52,7 @@ class FactorFit:
         return replace(self, state=state, buffer=buffer, n_rows=self.n_rows + n)
 
     def maximise(self, x: Any, max_passes: int, tolerance: float) -> "FactorFit":
-        """Go on from one pass over the rows to the maximum likelihood."""
+        """Continue from one pass over the rows to the maximum likelihood."""
         n, dtype = x.shape[0], self.settings.dtype
         with matching_precision(dtype):
             batch = streams.whole_batch(x, np.zeros(n), np.ones(n), **self._layout())
@@ -70,7 +70,7 @@ class FactorFit:
 
     @cached_property
     def gaussian(self) -> LowRankCovariance:
-        """The distribution of a row; rows that wait for their block are counted, but not committed."""
+        """The distribution of a row, including waiting rows, which stay in the buffer."""
         with matching_precision(self.settings.dtype):
             rest = self.buffer.rest(self._schedule(), **self._layout())
             state = self.state if rest is None else self._pass(iter([rest]))
@@ -85,7 +85,7 @@ class FactorFit:
         return self._predict(fa.log_densities, x)
 
     def parts(self) -> dict[str, Any]:
-        """The fit as a file or a pickle has it."""
+        """The parts of the fit for a file or a pickle."""
         parts = {
             "structure_": self.settings._asdict(),
             "state_": self.state,
@@ -107,7 +107,7 @@ class FactorFit:
             return predict_in_blocks(predict, blocks, x.shape[0])[0]
 
     def _pass(self, batches: Iterator[Batch]) -> Any:
-        """The state after further rows; where there is none, the first of them make a start."""
+        """The state after further rows; without a state the first rows make a start."""
         rule, state = self.settings.rule(), self.state
         if state is None:
             first = next(batches, None)
@@ -133,11 +133,11 @@ PARTS = (
     *("structure_", "state_", "buffer_", "_seed", "n_samples_seen_", "n_iter_", "log_likelihood_"),
     "_published",
 )
-"""What a file or a pickle has of a fit; the last is empty, and only of older files."""
+"""The parts of a fit in a file or a pickle; the last is empty, and only in older files."""
 
 
 def restore_fit(parts: dict[str, Any], model: Any) -> FactorFit:
-    """The fit that these are parts of; parts that no fit of `model` has are refused."""
+    """The fit with these parts; parts that no fit of `model` can have are refused."""
     known: Any = [parts.get(name) for name in ("structure_", "state_", "buffer_")]
     structure, state, buffer = known
     named = isinstance(structure, dict) and set(structure) == set(FactorSettings._fields)

@@ -164,11 +164,11 @@ PARTS = (
     *("fitted_", "perceptron_", "dtype_", "_seed", "structure_"),
     *("x_mean_", "x_scale_", "y_mean_", "y_scale_", "_columns", "elbo_"),
 )
-"""What a file or a pickle has of a fit; the bound by itself only in older files."""
+"""The parts of a fit in a file or a pickle; the bound is a separate part only in older files."""
 
 
 def restore_fit(parts: dict[str, Any], targets: Targets, model: Any) -> NetworkFit:
-    """The fit that these are parts of; parts that no fit of `model` has are refused."""
+    """The fit with these parts; parts that no fit of `model` can have are refused."""
     known: Any = [parts.get(name) for name in ("fitted_", "perceptron_", "structure_")]
     learned, perceptron, structure = known
     whole = isinstance(learned, LearnedNetwork) and isinstance(perceptron, Perceptron)

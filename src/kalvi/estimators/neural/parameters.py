@@ -98,7 +98,7 @@ class Structure(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Structure":
-        """Those among the parameters of an estimator."""
+        """Select these parameters from all parameters of an estimator."""
         own: dict[str, Any] = {name: given[name] for name in cls._fields}
         own["hidden_sizes"] = tuple(int(h) for h in given["hidden_sizes"])
         return cls(**own)
@@ -140,7 +140,7 @@ class TrainingSettings(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "TrainingSettings":
-        """Those among the parameters of an estimator."""
+        """Select these parameters from all parameters of an estimator."""
         own: dict[str, Any] = {name: given.get(name) for name in cls._fields}
         return cls(**own)
 

@@ -1,4 +1,4 @@
-"""What the factor-analysis rules share: centring, starts, hidden factors and log densities.
+"""Common parts of the factor-analysis rules: centring, starts, hidden factors and log densities.
 
 Model: x = μ + F z + noise, z ~ N(0, I), noise ~ N(0, diag ψ), so that x ~ N(μ, F Fᵀ + diag ψ).
 

@@ -1,4 +1,4 @@
-"""Where a number lies on an axis, and which round numbers to write beside the axis.
+"""The position of a number on an axis, and the round numbers to write beside the axis.
 
 A scale maps [low, high] onto [0, 1], linearly or by logarithms. Figures use it in percent of their box, so
 that a figure may have any width while its text keeps its size.
