@@ -1,8 +1,8 @@
 """Gaussian variational inference that scales.
 
-Rows become predictors, predictors become expected gradients and curvatures, those update a Gaussian.
-The names that most programs need stand here, all others in the namespaces. Each is loaded when it is
-first used, so that `import kalvi` costs nothing.
+Rows become predictors, predictors become expected gradients and curvatures, and these update a Gaussian.
+The names that most programs need are here, all others in the namespaces. Each name is loaded when it is
+first used, so that `import kalvi` is fast.
 """
 
 import gc
@@ -56,9 +56,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _elsewhere(name: str) -> str:
-    """The end of a message: in which namespaces the name is.
+    """The end of an error message: the namespaces that have the name.
 
-    Python asks for the name of a module here before it imports the module; such names are not looked for.
+    Python asks for the name of a module here before it imports the module; such names are not looked up.
     """
     private = name.startswith("_") or find_spec(f"kalvi.{name}") is not None
     homes = [] if private else _NAMESPACES
@@ -67,7 +67,7 @@ def _elsewhere(name: str) -> str:
 
 
 def _load(module: str) -> Any:
-    """Import a module without searches for garbage, which take a sixth of the time and find none."""
+    """Import a module without garbage collection, which takes a sixth of the time and finds nothing."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -37,8 +37,8 @@ class Collector:
     Parameters
     ----------
     method : {"swag", "swa", "fa", "online_em"} or PathRule, default "swag"
-        "swag" keeps the last `rank` deviations, "swa" the mean alone, "fa" a recursive factor analysis of
-        all iterates, "online_em" one by online EM.
+        "swag" keeps the last `rank` deviations, "swa" only the mean, "fa" a recursive factor analysis of
+        all iterates, and "online_em" one by online EM.
     rank : int, default 20
         Number of factors that the covariance has besides its diagonal. Not used by "swa" or by a rule.
     window : int, default 1

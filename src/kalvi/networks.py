@@ -1,4 +1,5 @@
-"""Networks: functions of a tree of parameters as predictors, and posteriors of one's own training loops."""
+"""Networks: functions of a tree of parameters as predictors, and posteriors from your own training
+loops."""
 
 from kalvi.collectors import Collector
 from kalvi.numerics.pytrees import Flattener
