@@ -16,9 +16,13 @@ from scipy import special, stats
 from kalvi.gaussians import Dense, Diagonal, Gaussian, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import (
     Bernoulli,
+    Binomial,
+    Gamma,
     Laplace,
     Likelihood,
+    NegativeBinomial,
     Normal,
+    Ordinal,
     Poisson,
     Probit,
     StudentT,
@@ -205,7 +209,43 @@ def _vectors(c, variances=(0.01, 1.0, 10.0)):
     return tuple(found)
 
 
+def _negative_binomial(f, y):
+    """What SciPy's nbinom has, also where its probability of a failure underflows."""
+    r = 1 / DISPERSION
+    log_failure = -np.logaddexp(0, f - np.log(r))
+    ways = special.gammaln(y + r) - special.gammaln(r) - special.gammaln(y + 1)
+    return ways + (r + y) * log_failure + y * (f - np.log(r))
+
+
+def _ordinal(f):
+    """The probability of each class, on the last axis."""
+    above = special.expit(np.asarray(f)[..., None] - CUTS)
+    edge = np.ones((*np.shape(f), 1))
+    return np.concatenate([edge, above], -1) - np.concatenate([above, 0 * edge], -1)
+
+
+def _ordinal_log_prob(f, y):
+    """A difference of probabilities, of those in the tail that f is not in."""
+    edges = np.concatenate([[-np.inf], CUTS, [np.inf]])[int(y) : int(y) + 2]
+    side = np.where(np.asarray(f) > 0, 1, -1)
+    ends = [special.expit(side * (edge - f)) for edge in edges]
+    return np.log(side * (ends[1] - ends[0]))
+
+
+def _ordinal_moments(f):
+    p, k = _ordinal(f), np.arange(len(CUTS) + 1)
+    return p @ k, p @ k**2 - (p @ k) ** 2
+
+
+def _ordinal_fisher(f):
+    """The variance of the score, whose derivatives of probabilities are differences."""
+    slope = special.expit(np.asarray(f)[..., None] - CUTS)
+    slope = np.pad(slope * (1 - slope), [(0, 0)] * np.ndim(f) + [(1, 1)])
+    return ((slope[..., :-1] - slope[..., 1:]) ** 2 / _ordinal(f)).sum(-1)
+
+
 VARIANCE, SCALE, DF = 0.7, 0.6, 4.0
+SHAPE, DISPERSION, CUTS = 2.5, 0.4, np.array([-1.0, 0.2, 1.7])
 VARIANCES = np.array([0.4, 1.5])
 
 LIKELIHOODS = [
@@ -256,6 +296,54 @@ LIKELIHOODS = [
         lambda rng, f: rng.poisson(np.exp(f)).astype(float),
         lambda y: np.log(max(y, 0.5)),
         whole=tuple(np.arange(80.0)),  # for f below 2
+    ),
+    Observed(
+        "gamma",
+        Gamma(SHAPE),
+        lambda f, y: stats.gamma.logpdf(y, SHAPE, scale=np.exp(f) / SHAPE),
+        lambda f: (np.exp(f), np.exp(2 * f) / SHAPE),
+        lambda f: SHAPE + 0 * f,
+        (0.2, 1.0, 1.5),
+        lambda rng, f: rng.gamma(SHAPE, np.exp(f) / SHAPE),
+        np.log,
+    ),
+    Observed(
+        "negative binomial",
+        NegativeBinomial(DISPERSION),
+        _negative_binomial,
+        lambda f: (np.exp(f), np.exp(f) + DISPERSION * np.exp(2 * f)),
+        lambda f: np.exp(f) / (1 + DISPERSION * np.exp(f)),
+        (0.0, 1.0, 7.0),
+        lambda rng, f: rng.negative_binomial(1 / DISPERSION, 1 / (1 + DISPERSION * np.exp(f))) * 1.0,
+        lambda y: np.log(max(y, 0.5)),
+        error=lambda variance: 1.2e-7,  # of the scale mixture, y + r times
+        searched=True,
+    ),
+    Observed(
+        "binomial",
+        Binomial(),
+        lambda f, y: y * f - np.logaddexp(0, f),
+        _logistic_moments,
+        lambda f: _logistic_moments(f)[1],
+        (0.0, 0.3, 1.0),
+        _binary(special.expit),
+        lambda y: 0.0,
+        error=lambda variance: 1.2e-8,
+        searched=True,
+        whole=(0.0, 1.0),
+    ),
+    Observed(
+        "ordinal",
+        Ordinal(CUTS),
+        _ordinal_log_prob,
+        _ordinal_moments,
+        _ordinal_fisher,
+        (0.0, 1.0, 3.0),
+        lambda rng, f: (f[:, None] + rng.logistic(size=(len(f), 1)) > CUTS).sum(axis=1) * 1.0,
+        lambda y: 0.0,
+        error=lambda variance: 2.4e-8,  # of two integrals
+        searched=True,
+        whole=(0.0, 1.0, 2.0, 3.0),
     ),
     Observed(
         "laplace",

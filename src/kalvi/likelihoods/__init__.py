@@ -3,7 +3,8 @@
 base       the interface of every likelihood (`Likelihood`)
 sites      the algebra of one observation: numbers for one predictor, matrices for several
 implicit   the search for the optimal site
-scalar     one predictor: Normal, Bernoulli, Probit, Poisson, Laplace, StudentT
+scalar     one predictor: Normal, Bernoulli, Probit, Poisson, Gamma, Laplace, StudentT
+logit_sums one predictor, sums of logistic terms: Binomial, NegativeBinomial, Ordinal
 logistic   the Gaussian integrals of the logistic function, accurate or as in the paper
 vector     several predictors: Softmax, MultiNormal
 correlated several numbers with correlated noise: CorrelatedNormal
@@ -15,18 +16,31 @@ from kalvi.likelihoods.base import Likelihood
 from kalvi.likelihoods.correlated import CorrelatedNormal
 from kalvi.likelihoods.custom import Custom
 from kalvi.likelihoods.logistic import InverseProbit, ScaleMixture
-from kalvi.likelihoods.scalar import Bernoulli, Laplace, Normal, Poisson, Probit, StudentT
+from kalvi.likelihoods.logit_sums import Binomial, NegativeBinomial, Ordinal
+from kalvi.likelihoods.scalar import (
+    Bernoulli,
+    Gamma,
+    Laplace,
+    Normal,
+    Poisson,
+    Probit,
+    StudentT,
+)
 from kalvi.likelihoods.vector import MultiNormal, Softmax
 
 __all__ = [
     "Bernoulli",
+    "Binomial",
     "CorrelatedNormal",
     "Custom",
+    "Gamma",
     "InverseProbit",
     "Laplace",
     "Likelihood",
     "MultiNormal",
+    "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
     "Probit",
     "ScaleMixture",

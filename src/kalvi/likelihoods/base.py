@@ -39,6 +39,7 @@ class Support(NamedTuple):
 NUMBERS = Support("numbers", lambda y: np.isfinite(y))
 BINARY = Support("0 or 1 for a binary likelihood", lambda y: (y == 0) | (y == 1))
 COUNTS = Support("counts, 0 or more", lambda y: y >= 0)
+POSITIVE = Support("positive numbers", lambda y: (y > 0) & np.isfinite(y))
 CLASSES = Support("classes, numbered from 0", lambda y: (y >= 0) & (y == np.floor(y)))
 
 

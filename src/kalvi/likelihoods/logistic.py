@@ -229,10 +229,11 @@ def log_sigmoid(mean: Scalar, var: Scalar) -> Scalar:
     return jnp.where(mean + 1.5 * var < -16, mean + var / 2, mixture)
 
 
-def _mixture(mean: Values, var: Values) -> tuple[Float[AnyArray, "8"], Mixed, Mixed]:
+def _mixture(mean: Values, var: Values) -> tuple[Float[AnyArray, "... 8"], Mixed, Mixed]:
     """The weights pᵢ, 1/wᵢ and uᵢ = mean/wᵢ along the last axis; the widest component first."""
     xp = namespace_of(mean, var)
-    p, s = (xp.asarray(column, mean.dtype) for column in MIXTURE.T)
+    last = (1,) * mean.ndim + (-1,)
+    p, s = (xp.asarray(column, mean.dtype).reshape(last) for column in MIXTURE.T)
     inverse = 1 / xp.sqrt(var[..., None] + s**-2)
     return p, inverse, mean[..., None] * inverse
 

@@ -1,4 +1,4 @@
-"""Likelihoods of one predictor: normal, logistic, probit, Poisson, Laplace and Student t."""
+"""Likelihoods of one predictor: normal, logistic, probit, Poisson, gamma, Laplace and Student t."""
 
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from kalvi.likelihoods import logistic
 from kalvi.likelihoods.base import (
     BINARY,
     COUNTS,
+    POSITIVE,
     Moments,
     ScalarLikelihood,
     Support,
@@ -220,6 +221,60 @@ class Poisson(ScalarLikelihood, Unbounded):
         centre, width = jnp.log(count), jax.lax.rsqrt(count)
         return log_expect_exp(
             lambda f: weight * self.log_prob(f, y), mean, jnp.sqrt(var), centre, width
+        )
+
+
+class Gamma(ScalarLikelihood, Unbounded):
+    """Positive y with log-mean f and variance e²ᶠ/shape; shape 1 is the exponential distribution.
+
+    With g = log(shape y) − f, log p(y | f) = shape g − eᵍ + const: that of a Poisson count `shape` in g.
+    """
+
+    log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
+    support: ClassVar[Support] = POSITIVE
+
+    shape: Setting = eqx.field(converter=as_setting, default=1.0)
+
+    def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
+        return self._constant(y) - self.shape * (f + y * jnp.exp(-f))
+
+    def _constant(self, y: Scalar) -> Scalar:
+        a = self.shape
+        return a * jnp.log(a) - gammaln(a) + (a - 1) * jnp.log(y)
+
+    def moments(self, f: Scalar) -> Moments:
+        return jnp.exp(f), jnp.exp(2 * f) / self.shape
+
+    def information(self, f: Scalar) -> Scalar:
+        return self.shape + jnp.zeros_like(f)
+
+    def expect(self, y: Scalar, mean: Scalar, var: Scalar) -> Expected:
+        bend = self.shape * y * jnp.exp(var / 2 - mean)
+        return Expected(self._constant(y) - self.shape * mean - bend, bend - self.shape, bend)
+
+    def implicit(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        count = jnp.broadcast_to(jnp.asarray(self.shape, mean.dtype), mean.shape)
+        site = solve_poisson(count, jnp.log(self.shape * y) - mean, var, weight, thorough)
+        return site._replace(step=-site.step)
+
+    def predict(self, mean: Values, var: Values) -> Moments:
+        xp = namespace_of(mean, var)
+        rate = xp.exp(mean + var / 2)
+        return rate, rate**2 * (xp.expm1(var) + xp.exp(var) / self.shape)
+
+    def noise(self, mean: Scalar, var: Scalar) -> Scalar:
+        return jnp.exp(2 * mean + 2 * var) / self.shape
+
+    def log_predictive(
+        self, y: Scalar, mean: Scalar, var: Scalar, weight: Scalar | float = 1.0
+    ) -> Scalar:
+        width = jnp.broadcast_to(1 / jnp.sqrt(self.shape), mean.shape).astype(mean.dtype)
+        return log_expect_exp(
+            lambda f: weight * self.log_prob(f, y), mean, jnp.sqrt(var), jnp.log(y), width
         )
 
 
