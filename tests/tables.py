@@ -314,7 +314,9 @@ LIKELIHOODS = [
         lambda f: (np.exp(f), np.exp(f) + DISPERSION * np.exp(2 * f)),
         lambda f: np.exp(f) / (1 + DISPERSION * np.exp(f)),
         (0.0, 1.0, 7.0),
-        lambda rng, f: rng.negative_binomial(1 / DISPERSION, 1 / (1 + DISPERSION * np.exp(f))) * 1.0,
+        lambda rng, f: (
+            rng.negative_binomial(1 / DISPERSION, 1 / (1 + DISPERSION * np.exp(f))) * 1.0
+        ),
         lambda y: np.log(max(y, 0.5)),
         error=lambda variance: 1.2e-7,  # of the scale mixture, y + r times
         searched=True,

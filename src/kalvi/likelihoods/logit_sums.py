@@ -37,7 +37,7 @@ from kalvi.likelihoods.implicit import average, solve_implicit
 from kalvi.likelihoods.logistic import ScaleMixture
 from kalvi.likelihoods.sites import Expected, Site
 from kalvi.numerics.expectations import log_expect_exp
-from kalvi.numerics.namespaces import Scalar, Setting, Values, as_setting, namespace_of
+from kalvi.numerics.namespaces import AnyArray, Scalar, Setting, Values, as_setting, namespace_of
 
 INTEGRALS = ScaleMixture()
 SHARES = Support("shares, from 0 to 1", lambda y: (y >= 0) & (y <= 1))
@@ -164,7 +164,7 @@ class NegativeBinomial(LogitSum):
 class Ordinal(LogitSum):
     """Ordered classes y = 0, 1, …, with P(y > k) = σ(f − cₖ) for increasing cut points c."""
 
-    cut_points: Float[Array, " k"]
+    cut_points: Float[AnyArray, " k"]
 
     def __init__(self, cut_points):
         found = np.asarray(cut_points, float)
