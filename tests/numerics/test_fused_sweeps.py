@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalvi.numerics.fused_sweeps import fused_gram, fused_rows, serves
+from kalvi.numerics.fused_sweeps import fused_gram, fused_rows, supports
 
 SIZES = [(300, 10, 7), (2900, 16, 33)]  # of d, p and b
 
@@ -53,12 +53,12 @@ def test_projected_rows(d, p, b):
 def test_they_serve_single_precision_of_few_columns_on_a_gpu(monkeypatch):
     w, x = single(np.zeros((20, 3)), np.zeros((5, 20)))
     with jax.enable_x64(False):
-        assert not serves(w, x)
+        assert not supports(w, x)
         monkeypatch.setattr("kalvi.numerics.fused_sweeps.platform", lambda: "gpu")
-        assert serves(w, x)
-        assert not serves(w[:, :0], x)
-        assert not serves(w, jnp.zeros((129, 20), jnp.float32))
-        assert not serves(w.astype(jnp.float16), x)
-        assert not serves(np.asarray(w), np.asarray(x))
+        assert supports(w, x)
+        assert not supports(w[:, :0], x)
+        assert not supports(w, jnp.zeros((129, 20), jnp.float32))
+        assert not supports(w.astype(jnp.float16), x)
+        assert not supports(np.asarray(w), np.asarray(x))
     with jax.enable_x64(True):
-        assert not serves(w, x)
+        assert not supports(w, x)

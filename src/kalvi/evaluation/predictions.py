@@ -57,7 +57,7 @@ def ensemble(
     )
 
 
-def merged(parts: list[PredictiveMoments]) -> PredictiveMoments:
+def mixture_moments(parts: list[PredictiveMoments]) -> PredictiveMoments:
     """The prediction of a mixture with equal weights, from the predictions of its components."""
     means = jnp.stack([part.mean for part in parts])
     inside = jnp.mean(jnp.stack([part.epistemic for part in parts]), axis=0)

@@ -24,7 +24,7 @@ SHOWN = 6
 
 def hyperparameter(name: str, *, vector: bool = False) -> Any:
     """A field for a positive number, 1 by default, or for a vector of them; errors call it `name`."""
-    return eqx.field(default=1.0, converter=lambda value: positive(value, name, vector))
+    return eqx.field(default=1.0, converter=lambda value: checked_positive(value, name, vector))
 
 
 class Kernel(eqx.Module):
@@ -72,7 +72,7 @@ class Constant(Kernel):
         return jnp.full(x.shape[0], jnp.asarray(self.variance, x.dtype))
 
     def __repr__(self) -> str:
-        return shown(self, "variance")
+        return as_text(self, "variance")
 
 
 class Sum(Kernel):
@@ -128,7 +128,7 @@ def _kernel(value: Any) -> Kernel:
     return value if isinstance(value, Kernel) else Constant(value)
 
 
-def positive(value: Any, name: str, vector: bool | None = False) -> Array | np.ndarray:
+def checked_positive(value: Any, name: str, vector: bool | None = False) -> Array | np.ndarray:
     """A positive number, or a vector of them if that is allowed (None: any shape)."""
     if not isinstance(value, jax.Array):
         try:
@@ -140,11 +140,11 @@ def positive(value: Any, name: str, vector: bool | None = False) -> Array | np.n
         kind = "a number or a vector with one for each input" if vector else "a number"
         raise ValueError(f"{name} must be {kind}; got shape {value.shape}.")
     if not is_traced(value) and not np.all(np.isfinite(value) & (np.asarray(value) > 0)):
-        raise ValueError(f"{name} must be positive and finite; got {number(value)}.")
+        raise ValueError(f"{name} must be positive and finite; got {number_text(value)}.")
     return value
 
 
-def each(kernel: Kernel, name: str, x: Rows) -> Float[Array, "1 i"]:
+def per_input(kernel: Kernel, name: str, x: Rows) -> Float[Array, "1 i"]:
     """A hyperparameter for each input of the rows."""
     value, inputs = jnp.asarray(getattr(kernel, name), x.dtype), x.shape[1]
     if value.ndim and value.shape[0] != inputs:
@@ -159,19 +159,19 @@ def _terms(left: Kernel, right: Kernel) -> tuple[str, str]:
     """Two kernels as text; a constant next to another kernel is written as a number."""
     numbers = [isinstance(k, Constant) for k in (left, right)]
     plain = [
-        number(k.variance) if isinstance(k, Constant) and sum(numbers) == 1 else repr(k)
+        number_text(k.variance) if isinstance(k, Constant) and sum(numbers) == 1 else repr(k)
         for k in (left, right)
     ]
     return plain[0], plain[1]
 
 
-def shown(kernel: Kernel, *fields: str) -> str:
+def as_text(kernel: Kernel, *fields: str) -> str:
     """A kernel and its hyperparameters as text."""
-    values = ", ".join(f"{name}={number(getattr(kernel, name))}" for name in fields)
+    values = ", ".join(f"{name}={number_text(getattr(kernel, name))}" for name in fields)
     return f"{type(kernel).__name__}({values})"
 
 
-def number(value: Any) -> str:
+def number_text(value: Any) -> str:
     """A hyperparameter to three digits."""
     if value is None:
         return "None"

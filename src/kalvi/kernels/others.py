@@ -16,11 +16,11 @@ from kalvi.kernels.base import (
     Others,
     PerRow,
     Rows,
-    each,
+    as_text,
+    checked_positive,
     hyperparameter,
-    number,
-    positive,
-    shown,
+    number_text,
+    per_input,
 )
 
 
@@ -34,20 +34,20 @@ class Linear(Kernel):
     bias: Number | None
 
     def __init__(self, variance=1.0, bias: Any = 1.0):
-        self.variance = positive(variance, "Linear's variance", vector=True)
-        self.bias = None if bias is None else positive(bias, "Linear's bias")
+        self.variance = checked_positive(variance, "Linear's variance", vector=True)
+        self.bias = None if bias is None else checked_positive(bias, "Linear's bias")
 
     def __call__(self, x: Rows, z: Others) -> Cross:
-        return self._constant(x) + (x * each(self, "variance", x)) @ z.T
+        return self._constant(x) + (x * per_input(self, "variance", x)) @ z.T
 
     def diagonal(self, x: Rows) -> PerRow:
-        return self._constant(x) + jnp.sum(each(self, "variance", x) * x**2, axis=1)
+        return self._constant(x) + jnp.sum(per_input(self, "variance", x) * x**2, axis=1)
 
     def _constant(self, x: Rows) -> Float[Array, ""]:
         return jnp.asarray(0.0 if self.bias is None else self.bias, x.dtype)
 
     def __repr__(self) -> str:
-        return shown(self, "variance", "bias")
+        return as_text(self, "variance", "bias")
 
 
 class White(Kernel):
@@ -62,7 +62,7 @@ class White(Kernel):
         return jnp.full(x.shape[0], jnp.asarray(self.variance, x.dtype))
 
     def __repr__(self) -> str:
-        return shown(self, "variance")
+        return as_text(self, "variance")
 
 
 class Function(Kernel):
@@ -80,7 +80,7 @@ class Function(Kernel):
     def __init__(self, fn: Callable, parameters: Any = ()):
         self.fn = fn
         self.parameters = jax.tree.map(
-            lambda a: positive(a, "Function's parameters", None), parameters
+            lambda a: checked_positive(a, "Function's parameters", None), parameters
         )
 
     def __call__(self, x: Rows, z: Others) -> Cross:
@@ -101,5 +101,5 @@ class Function(Kernel):
         text = [getattr(self.fn, "__name__", repr(self.fn))]
         for path, leaf in entries:
             name = jax.tree_util.keystr(path, simple=True, separator=".") or "parameters"
-            text.append(f"{name}={number(leaf)}")
+            text.append(f"{name}={number_text(leaf)}")
         return f"Function({', '.join(text)})"

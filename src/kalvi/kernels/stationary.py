@@ -21,10 +21,10 @@ from kalvi.kernels.base import (
     Others,
     PerRow,
     Rows,
-    each,
+    as_text,
+    checked_positive,
     hyperparameter,
-    positive,
-    shown,
+    per_input,
 )
 
 
@@ -38,7 +38,7 @@ class Stationary(Kernel):
         """The covariance at a squared distance."""
 
     def __call__(self, x: Rows, z: Others) -> Cross:
-        scale = each(self, "length_scale", x)
+        scale = per_input(self, "length_scale", x)
         x, z = _centred(x, z)
         return self.profile(_squares(x / scale, z / scale))
 
@@ -66,7 +66,7 @@ class RBF(Stationary):
         return jnp.exp(-square / 2)
 
     def __repr__(self) -> str:
-        return shown(self, "length_scale")
+        return as_text(self, "length_scale")
 
 
 class Matern12(Stationary):
@@ -78,7 +78,7 @@ class Matern12(Stationary):
         return jnp.exp(-_root(square))
 
     def __repr__(self) -> str:
-        return shown(self, "length_scale")
+        return as_text(self, "length_scale")
 
 
 class Matern32(Stationary):
@@ -91,7 +91,7 @@ class Matern32(Stationary):
         return (1 + d) * jnp.exp(-d)
 
     def __repr__(self) -> str:
-        return shown(self, "length_scale")
+        return as_text(self, "length_scale")
 
 
 class Matern52(Stationary):
@@ -104,7 +104,7 @@ class Matern52(Stationary):
         return (1 + d + d**2 / 3) * jnp.exp(-d)
 
     def __repr__(self) -> str:
-        return shown(self, "length_scale")
+        return as_text(self, "length_scale")
 
 
 class RationalQuadratic(Stationary):
@@ -115,15 +115,17 @@ class RationalQuadratic(Stationary):
     length_scale: Numbers
 
     def __init__(self, length_scale=1.0, alpha=1.0):
-        self.length_scale = positive(length_scale, "RationalQuadratic's length_scale", vector=True)
-        self.alpha = positive(alpha, "RationalQuadratic's alpha")
+        self.length_scale = checked_positive(
+            length_scale, "RationalQuadratic's length_scale", vector=True
+        )
+        self.alpha = checked_positive(alpha, "RationalQuadratic's alpha")
 
     def profile(self, square: Cross) -> Cross:
         alpha = jnp.asarray(self.alpha, square.dtype)
         return jnp.exp(-alpha * jnp.log1p(square / (2 * alpha)))
 
     def __repr__(self) -> str:
-        return shown(self, "length_scale", "alpha")
+        return as_text(self, "length_scale", "alpha")
 
 
 class Periodic(Kernel):
@@ -138,7 +140,7 @@ class Periodic(Kernel):
     period: Numbers = hyperparameter("Periodic's period", vector=True)
 
     def __call__(self, x: Rows, z: Others) -> Cross:
-        scale, period = (each(self, name, x) for name in ("length_scale", "period"))
+        scale, period = (per_input(self, name, x) for name in ("length_scale", "period"))
 
         def circles(rows: Rows) -> Float[Array, "n j"]:
             angle = 2 * np.pi * (rows / period)
@@ -151,7 +153,7 @@ class Periodic(Kernel):
         return jnp.ones(x.shape[0], x.dtype)
 
     def __repr__(self) -> str:
-        return shown(self, "length_scale", "period")
+        return as_text(self, "length_scale", "period")
 
 
 def _centred(x: Rows, z: Others) -> tuple[Rows, Others]:

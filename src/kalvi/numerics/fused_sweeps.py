@@ -34,7 +34,7 @@ WIDEST, SMALLEST = 128, 16
 """Widths of products are powers of two between these."""
 
 
-def serves(factor: Any, x: Any) -> bool:
+def supports(factor: Any, x: Any) -> bool:
     """Whether the kernels can run on these arrays: in 32-bit JAX on a GPU, if the arrays are small enough.
 
     The chip limits widths, and offsets below 2³¹ bytes limit arrays.

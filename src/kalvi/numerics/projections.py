@@ -72,7 +72,7 @@ def _fused(factor: Factor, x: Float[AnyArray, "b d"]) -> Any:
         return None
     from kalvi.numerics import fused_sweeps  # imports Pallas, which takes long
 
-    return fused_sweeps if fused_sweeps.serves(factor, x) else None
+    return fused_sweeps if fused_sweeps.supports(factor, x) else None
 
 
 class Gram(NamedTuple):

@@ -16,7 +16,7 @@ from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.estimators.neural.targets import Parts, Targets, Units
 from kalvi.estimators.pickling import as_jax
 from kalvi.estimators.prediction_blocks import padded_blocks, predict_in_blocks, rows_at_once
-from kalvi.evaluation.predictions import PredictiveMoments, ensemble, linearised, merged
+from kalvi.evaluation.predictions import PredictiveMoments, ensemble, linearised, mixture_moments
 from kalvi.gaussians.mixture import Mixture
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors.networks import Perceptron
@@ -157,7 +157,7 @@ def _predict_block(learned: LearnedNetwork, draws: Any, x) -> PredictiveMoments:
 
 
 def _linearise_each(model, components, x) -> PredictiveMoments:
-    return merged([linearised(model, q, x) for q in components])
+    return mixture_moments([linearised(model, q, x) for q in components])
 
 
 PARTS = (

@@ -19,7 +19,7 @@ PerFactor = Float[Array, " k"]
 
 def contributions(silk: Silk) -> PerFactor:
     """The mean of E (u_k α_k)² over the entries of the matrix, for each factor k."""
-    return _energy(silk.rows) * _energy(silk.cols)
+    return _mean_squares(silk.rows) * _mean_squares(silk.cols)
 
 
 def sort_factors(silk: Silk) -> Silk:
@@ -39,7 +39,7 @@ def select_factors(silk: Silk, chosen: Int[Array, " q"], family: Family) -> Silk
     return Silk(_kept(silk.rows, chosen, family), _kept(silk.cols, chosen, family))
 
 
-def _energy(side: Side) -> PerFactor:
+def _mean_squares(side: Side) -> PerFactor:
     square = side.posterior.mean**2 + side.posterior.var
     return jnp.mean(square if side.spot is None else square[side.spot], axis=0)
 

@@ -123,7 +123,7 @@ def _from_piece(
     return _least_squares(tall, v), _least_squares(wide.transpose(), u)
 
 
-def _at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]:
+def _moments_at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]:
     """The moments of unknown rows and of known columns, at Γ = 0."""
 
     def nothing(n: int, width: int) -> Array:
@@ -138,12 +138,12 @@ def _at_zero(n: int, factors: Factors, second: Array) -> tuple[Moments, Moments]
 def _product(observed: Observed, factors: Factors) -> Factors:
     """X̃ times the factors of the columns."""
     nothing = jnp.zeros((len(factors), 1), factors.dtype)
-    moments = _at_zero(observed.shape[0], factors, nothing)
+    moments = _moments_at_zero(observed.shape[0], factors, nothing)
     return observed.statistics(*moments, adds_mean=False).pull
 
 
 def _least_squares(observed: Observed, factors: Factors) -> Factors:
-    moments = _at_zero(observed.shape[0], factors, packed_outer(factors))
+    moments = _moments_at_zero(observed.shape[0], factors, packed_outer(factors))
     found = observed.statistics(*moments, adds_mean=False)
     ridge = jnp.diag(jnp.mean(factors**2, axis=0) / 4)
     ridge = ridge + 1e-6 * jnp.trace(ridge) * jnp.eye(len(ridge), dtype=ridge.dtype)
