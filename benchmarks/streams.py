@@ -5,8 +5,9 @@ chunk but the first, predicted by what was learned before it; the calibration er
 predictions. Rows/s are those of learning only, after the first chunk. Memory is given before learning
 (libraries and data) and at its highest. scikit-learn's SGD has its default penalty, and the best of
 four in hindsight; river takes single rows. Flights: departures in time order, 491 indicators, late by
-more than 15 minutes; kalvi with prior_scale=1. Texts: hashed words and pairs of words, log(1 + count),
-rows of norm 1; kalvi in float32 with prior_scale=10 and a low-rank precision.
+more than 15 minutes; by default kalvi learns the prior scale and the drift on the way. Texts: hashed
+words and pairs of words, log(1 + count), rows of norm 1; kalvi in float32 with prior_scale=10 and a
+low-rank precision.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from river.linear_model import LogisticRegression as RiverLogistic
 from sklearn.linear_model import SGDClassifier
 
 from benchmarks import memory
+from benchmarks.changing import changing
 from benchmarks.report import Report, spread
 from benchmarks.timing import cpu_seconds
 from kalvi import LogisticRegression
@@ -172,10 +174,13 @@ def measure_river(rows: int) -> Outcome:
 
 def streams(report: Report, quick: bool) -> None:
     """Progressive losses, speed and memory of one pass over flights and texts."""
-    rows, bits, few = (60_000, 12, 2000) if quick else (200_000, 14, None)
-    full, drifting = "kalvi, full covariance", f"kalvi, drift {DRIFT:g}"
-    contenders = {full: (bayesian, {}), drifting: (bayesian, {"drift": DRIFT})}
-    contenders["kalvi, float32"] = (bayesian, {"dtype": "float32"})
+    rows, bits, few = (60_000, 12, 2000) if quick else (500_000, 14, None)
+    contenders = {
+        "kalvi, default": (bayesian, {}),
+        "kalvi, prior_scale=1, no drift": (bayesian, {"prior_scale": 1.0}),
+        f"kalvi, prior_scale=1, drift {DRIFT:g}": (bayesian, {"drift": DRIFT}),
+        "kalvi, default, float32": (bayesian, {"dtype": "float32"}),
+    }
     _race(report, f"{rows:,} flights", flights, (rows,), contenders, river=True)
     settings = {"prior_scale": 10.0, "dtype": "float32"}
     texts = {
@@ -184,6 +189,7 @@ def streams(report: Report, quick: bool) -> None:
     }
     for name, data in ((EARN, reuters), *([] if quick else [(SPACE, newsgroups)])):
         _race(report, f"{name}, 2^{bits} columns", data, (bits, few), texts)
+    changing(report, quick)
 
 
 def _race(report: Report, name, data, sizes, contenders, river: bool = False) -> None:

@@ -30,7 +30,7 @@ truth[:, 0] = [0.3, 0.6, 1.8, 0.9, 0.0]
 def campaign(choose, seed: int) -> tuple[np.ndarray, kalvi.LogisticRegression]:
     """What was lost against the best offer at every visit, and the model at the end."""
     rng = np.random.default_rng(seed)
-    model = kalvi.LogisticRegression(fit_intercept=False)
+    model = kalvi.LogisticRegression(prior_scale=1.0, fit_intercept=False)
     model.partial_fit(np.zeros((1, offers * features)), [0], classes=[0, 1])  # the prior, so far
     lost, rows, clicks = np.empty(visits), [], []
     for visit in range(visits):

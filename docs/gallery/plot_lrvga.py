@@ -29,7 +29,7 @@ y = rng.random(n_documents) < 1 / (1 + np.exp(-X @ weight))
 # %%
 # One pass with 100 documents a call; each piece is predicted before it is learned.
 
-model, losses = kalvi.LogisticRegression(rank=10, dtype="float32"), []
+model, losses = kalvi.LogisticRegression(rank=10, prior_scale=1.0, dtype="float32"), []
 for start in range(0, n_documents, 100):
     piece = slice(start, start + 100)
     if start:

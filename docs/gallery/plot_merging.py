@@ -23,7 +23,7 @@ prior = kalvi.Diagonal(np.zeros(d), np.ones(d)).to_dense()
 
 def learned(rows: slice) -> kalvi.Gaussian:
     """The posterior of some of the rows."""
-    model = kalvi.LogisticRegression(fit_intercept=False)
+    model = kalvi.LogisticRegression(prior_scale=1.0, fit_intercept=False)
     return model.partial_fit(X[rows], y[rows], classes=[0, 1]).posterior_
 
 

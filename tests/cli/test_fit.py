@@ -69,7 +69,8 @@ def test_update_is_fit_with_more_rows(data, frame, tmp_path):
         parts.append(tmp_path / f"{i}.csv")
         part.to_csv(parts[-1], index=False)
     first = tmp_path / "m.kalvi"
-    ok("fit", parts[1], "-t", "sold", "-o", first, "-q", "--one-pass")
+    fixed = "--set", "prior_scale=1"
+    ok("fit", parts[1], "-t", "sold", "-o", first, "-q", "--one-pass", *fixed)
     before = first.read_bytes()
     ok("update", first, parts[2], "-o", tmp_path / "n.kalvi", "-q")
     assert first.read_bytes() == before

@@ -188,7 +188,7 @@ def test_refused(given, how, error, message):
         distributed.fit(kalvi.LogisticRegression(), *given, **how)
 
 
-KNOWN = kalvi.LinearRegression(noise_scale=1.0).partial_fit(X[:, :2], Y)
+KNOWN = kalvi.LinearRegression(noise_scale=1.0, prior_scale=2.0).partial_fit(X[:, :2], Y)
 
 
 def frame_of(**columns):

@@ -155,7 +155,7 @@ def test_shapes_and_probabilities(fitted):
 
 
 def test_a_stream_is_one_pass_whatever_the_batches(streamed):
-    parts = kalvi.LogisticRegression()
+    parts = kalvi.LogisticRegression(prior_scale=1.0)
     for rows in (slice(0, 5), slice(5, 37), slice(37, 48)):
         parts.partial_fit(X[rows], Y[rows], classes=["cat", "ant", "bee"])
     same(parts, streamed)
@@ -168,7 +168,9 @@ def test_a_stream_is_one_pass_whatever_the_batches(streamed):
 
 
 def test_a_posterior_is_a_prior(streamed):
-    first = kalvi.LogisticRegression().partial_fit(X[:20], Y[:20], classes=np.unique(Y))
+    first = kalvi.LogisticRegression(prior_scale=1.0).partial_fit(
+        X[:20], Y[:20], classes=np.unique(Y)
+    )
     then = kalvi.LogisticRegression(prior=first.posterior_)
     same(then.partial_fit(X[20:], Y[20:], classes=np.unique(Y)), streamed)
 

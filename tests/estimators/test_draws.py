@@ -74,7 +74,8 @@ def test_ratios_of_a_model_of_counts(rank):
     ],
 )
 def test_ratios_of_several_classes(scheme):
-    model = kalvi.LogisticRegression(scheme=scheme).partial_fit(X, THREE, sample_weight=WEIGHT)
+    model = kalvi.LogisticRegression(scheme=scheme, prior_scale=1.0)
+    model.partial_fit(X, THREE, sample_weight=WEIGHT)
 
     def log_likelihood(theta):
         table = log_softmax(WIDE @ theta.reshape(3, 3).T, axis=1)

@@ -51,7 +51,9 @@ def in_pieces(model, x, sizes):
 def test_any_batching_gives_the_same_posterior(sparse):
     x = sp.csr_matrix(X) if sparse else X
     whole = kalvi.LogisticRegression(rank=2, passes=1).fit(x, BINARY)
-    pieces = in_pieces(kalvi.LogisticRegression(rank=2), x, [1, 2, 30, 5, 1, 60, 21])
+    pieces = in_pieces(
+        kalvi.LogisticRegression(prior_scale=1.0, rank=2), x, [1, 2, 30, 5, 1, 60, 21]
+    )
     for name in ("mean", "precision"):
         first, second = (getattr(m.posterior_, name) for m in (whole, pieces))
         if name == "precision":
@@ -118,17 +120,19 @@ def test_a_diagonal_posterior_of_a_linear_model_has_one_pass():
 
 @pytest.mark.slow(reason="compiles a stream of rank one")
 def test_ragged_calls_compile_nothing_new():
-    model = in_pieces(kalvi.LogisticRegression(rank=1), X, [40, 70, 10])
+    model = in_pieces(kalvi.LogisticRegression(prior_scale=1.0, rank=1), X, [40, 70, 10])
     _ = model.posterior_
     compiled = run._advance._cache_size()
-    again = in_pieces(kalvi.LogisticRegression(rank=1), X, [3, 50, 1, 7, 20, 9, 30])
+    again = in_pieces(
+        kalvi.LogisticRegression(prior_scale=1.0, rank=1), X, [3, 50, 1, 7, 20, 9, 30]
+    )
     _ = again.posterior_
     assert run._advance._cache_size() == compiled
 
 
 @pytest.mark.slow(reason="compiles streams of both structures, without intercept")
 def test_waiting_rows_count_before_their_block_is_full():
-    model = kalvi.LogisticRegression(rank=2, fit_intercept=False).partial_fit(
+    model = kalvi.LogisticRegression(prior_scale=1.0, rank=2, fit_intercept=False).partial_fit(
         X[:3], BINARY[:3], classes=[0, 1]
     )
     exact = kalvi.LogisticRegression(fit_intercept=False, passes=1)
@@ -195,7 +199,7 @@ def test_a_posterior_as_prior():
 
 
 def test_the_block_size_cannot_change_while_rows_wait():
-    model = kalvi.LogisticRegression(rank=2).partial_fit(X[:20], BINARY[:20])
+    model = kalvi.LogisticRegression(prior_scale=1.0, rank=2).partial_fit(X[:20], BINARY[:20])
     with pytest.raises(ValueError, match="block_size was 'auto' when this model was fitted"):
         model.set_params(block_size=4).partial_fit(X[20:], BINARY[20:])
 
@@ -282,7 +286,7 @@ def _one_by_one(model, start, end, predict):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_predictions_between_blocks_know_all_rows_without_a_projection(rank):
     """They are those of a full covariance that begins where the last block ended."""
-    model = kalvi.LogisticRegression(rank=rank, block_size=10)
+    model = kalvi.LogisticRegression(prior_scale=1.0, rank=rank, block_size=10)
     model = _one_by_one(model, 0, 10, predict=True)
     assert model.buffer_.waiting is None
     whole = kalvi.LogisticRegression(prior=model.posterior_.to_dense(), passes=1)
@@ -303,8 +307,12 @@ def test_predictions_between_blocks_of_several_priors_side_by_side():
 
 
 def test_predictions_leave_the_stream_as_it_is():
-    asked = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 25, predict=True)
-    quiet = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 25, predict=False)
+    asked = _one_by_one(
+        kalvi.LogisticRegression(prior_scale=1.0, rank=1, block_size=10), 0, 25, predict=True
+    )
+    quiet = _one_by_one(
+        kalvi.LogisticRegression(prior_scale=1.0, rank=1, block_size=10), 0, 25, predict=False
+    )
     for a, b in zip(jax.tree.leaves(asked.state_), jax.tree.leaves(quiet.state_), strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(asked.posterior_.mean, quiet.posterior_.mean)
@@ -320,7 +328,9 @@ def test_a_prediction_absorbs_each_waiting_row_once(monkeypatch):
 
     counting = SimpleNamespace(call=counted, resume=run.resume, begin=run.begin)
     monkeypatch.setattr("kalvi.estimators.linear.fit.run", counting)
-    model = _one_by_one(kalvi.LogisticRegression(rank=1, block_size=10), 0, 9, predict=True)
+    model = _one_by_one(
+        kalvi.LogisticRegression(prior_scale=1.0, rank=1, block_size=10), 0, 9, predict=True
+    )
     model.predict_proba(X)
     assert rows == [1] * 9
     model.partial_fit(X[9:14], BINARY[9:14]).predict_proba(X)
@@ -328,7 +338,7 @@ def test_a_prediction_absorbs_each_waiting_row_once(monkeypatch):
 
 
 def test_learned_noise_between_blocks_is_that_of_all_rows():
-    model = kalvi.LinearRegression(rank=1, block_size=10)
+    model = kalvi.LinearRegression(prior_scale=1000.0, rank=1, block_size=10)
     for i in range(17):
         model.partial_fit(X[i : i + 1], TARGET[i : i + 1])
         mean, std = model.predict(X[:2], return_std=True)

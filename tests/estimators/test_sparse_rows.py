@@ -49,7 +49,7 @@ def test_further_passes_and_pieces():
     sparse = kalvi.LogisticRegression(rank=3, passes=3).fit(x, y)
     dense = kalvi.LogisticRegression(rank=3, passes=3).fit(x.toarray(), y)
     check_same(sparse, dense, x)
-    pieces = kalvi.LogisticRegression(rank=3)
+    pieces = kalvi.LogisticRegression(rank=3, prior_scale=1.0)
     for first in range(0, N, 7):
         rows = slice(first, first + 7)
         pieces.partial_fit(x[rows], y[rows], classes=[0, 1])

@@ -126,7 +126,7 @@ def test_drift_is_saved_cloned_and_changed(rank, tmp_path):
         np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
         again.partial_fit(X, LABELS)
         assert not np.array_equal(again.coef_, model.coef_)
-    still = kalvi.LogisticRegression(rank=rank).partial_fit(X, LABELS, [0, 1])
+    still = kalvi.LogisticRegression(rank=rank, prior_scale=1.0).partial_fit(X, LABELS, [0, 1])
     still.set_params(drift=0.999).partial_fit(X, LABELS)  # begins to drift
     still.set_params(drift=None).partial_fit(X, LABELS)  # and stops
     assert np.all(np.isfinite(still.coef_))
@@ -148,7 +148,10 @@ def test_a_drifting_model_widens(rank):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"drift": 1.5}, r"drift must be None, a drift of kalvi\.drifts or a number in \(0, 1\]"),
+        (
+            {"drift": 1.5},
+            r"drift must be None, 'auto', a drift of kalvi\.drifts or a number in \(0, 1\]",
+        ),
         ({"drift": "fast"}, "drift must be None"),
         ({"drift": 0.9, "passes": 3}, "passes=3 needs forgetting=1, process_noise=0, drift=None"),
         ({"drift": 0.9, "method": "klprox"}, "drift=None"),
@@ -175,7 +178,7 @@ def test_another_drift_in_the_middle_never_exceeds_the_prior(drift):
     model.set_params(drift=drift)
     for k in range(336, 400, 4):
         model.partial_fit(x[k : k + 4], y[k : k + 4])
-        assert np.asarray(model.posterior_.variance()).max() <= model.prior_scale**2 * (1 + 1e-9)
+        assert np.asarray(model.posterior_.variance()).max() <= model.prior_scale_**2 * (1 + 1e-9)
 
 
 def test_any_dates_are_times():

@@ -49,8 +49,11 @@ def file(frame, tmp_path_factory):
     return path
 
 
-def fit(file, out, tell=lambda *_: None, *, every=10**9, **choices):
+def fit(file, out, tell=lambda *_: None, *, every=10**9, learned=False, **choices):
+    """A fit whose settings are given unless they are to be learned on the way."""
     source = open_data(file)
+    if not learned and choices.get("model") in (None, "logistic", "linear", "poisson"):
+        choices["parameters"] = {"drift": 1} | choices.get("parameters", {})
     model = new_model(source, Choices(**choices))
     job = learning.new_job(
         model, source, out, data=(str(file),), format=None, every_rows=every, every_seconds=1e9
@@ -105,6 +108,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(file, tmp_path, rank):
         "drop": ("price",),
         "parameters": {"rank": rank},
         "keep_rows": True,
+        "learned": True,
     }
     whole = fit(file, tmp_path / "whole", **choices)
     for stop_after in (1, 4, 7) if rank is None else (4,):

@@ -41,7 +41,8 @@ def file(frame, tmp_path_factory):
 
 def begun(file, out, **choices):
     source = open_data(file)
-    chosen = Choices(**{"target": "bought", "drop": ("visits",), **choices})
+    given = {"drift": 1} | choices.pop("parameters", {})
+    chosen = Choices(**{"target": "bought", "drop": ("visits",), "parameters": given, **choices})
     model = new_model(source, chosen)
     return model, source, job_of(model, source, out, file)
 

@@ -90,7 +90,7 @@ class Learn(Pass):
     def __init__(self, model: Any, classes: Any = None):
         check_model(model)
         self.known = model if "fit_" in vars(model) else None
-        self.model = clone(model)
+        self.model = shards.as_for_tables(model)
         self.classes = _classes(model, classes, self.known) if is_classifier(model) else None
 
     def begin(self) -> Any:
@@ -227,6 +227,11 @@ def check_model(model: Any) -> None:
             "one place after the other."
         )
     model.check_settings()
+    if "fit_" in vars(model) and model.fit_.learned:
+        raise ValueError(
+            "this model learned its settings from a stream of its own; give prior_scale=, or a model that "
+            "has learned nothing."
+        )
     shards.check_mergeable(model)
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 
@@ -133,6 +135,31 @@ def coefficients(
     axes.set(title=title)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+@panel
+def learned_settings(
+    axes: Axes,
+    rows: np.ndarray,
+    drifts: np.ndarray,
+    weights: np.ndarray,
+    *,
+    surprises: Sequence[int] = (),
+    title: str = "How long a stream remembers",
+) -> None:
+    """The weight of each memory, stacked, against the rows learned; a line where rows were a surprise."""
+    shades = [to_hex(colormaps["cividis"](share)) for share in np.linspace(0.95, 0.1, len(drifts))]
+    axes.stackplot(rows, weights.T, labels=[memory_name(d) for d in drifts], colors=shades, lw=0)
+    for row in surprises:
+        axes.axvline(row, color=INK, lw=0.9, dashes=(2, 2))
+    axes.set(title=title, xlabel="rows", ylabel="weight", ylim=(0, 1), xlim=(rows[0], rows[-1]))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), title="memory")
+
+
+def memory_name(drift: float) -> str:
+    """A memory in words, by what a row keeps of the past."""
+    return "all rows" if drift >= 1 else f"{1 / (1 - drift):,.0f} rows"
 
 
 def _ellipse(gaussian: Gaussian, name: str, colours: Mapping[str, str], **look) -> Ellipse:

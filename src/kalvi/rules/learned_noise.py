@@ -2,7 +2,18 @@
 
 It is the average of the squared residuals after each block, (y − E f)² + Var f, taken with steps
 (t + 1)^{−0.6} for t blocks.
+
+Where the noise is instead the unit of y and of the prior (`student_evidence`), its variance has the
+improper prior dσ²/σ² and is integrated out: the conjugate normal–inverse-gamma model. With n rows before
+(as far as they are remembered), S the sum of their squared standardised innovations, and a row of weight
+w with i and log N its own (of unit noise),
+
+    log p = log N + w log(2π)/2 + i/2
+            + log Γ((n + w)/2) − log Γ(n/2) − (w/2) log(π (S + i)) − (n/2) log(1 + i/S).
 """
+
+from math import log, pi
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,9 +21,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.likelihoods.sites import narrowed, product
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.recursion import BlockSites
 
 POWER = 0.6
+MANY = 64.0
+"""From so many rows on, log Γ((n + w)/2) − log Γ(n/2) is taken as (w/2) log((n + w/2 − 1)/2): differences
+of large numbers would lose all digits in float32."""
 
 
 class LearnedNoise(eqx.Module):
@@ -41,3 +56,35 @@ def squared_residuals(
     own = var if var.ndim == 1 else jnp.diagonal(var, axis1=1, axis2=2)
     residual = (y.reshape(after.shape) - after) ** 2 + own
     return jnp.atleast_1d(share @ residual)
+
+
+class NoiseSums(NamedTuple):
+    """The rows before a block, and the sum of their innovations, as much of both as its end remembers."""
+
+    rows: Scalar
+    innovations: Scalar
+
+
+def student_evidence(
+    normal: Float[Array, " b"],
+    before: NoiseSums,
+    weight: Float[Array, " b"],
+    innovations: Float[Array, " b"],
+    discount: Float[Array, " b"],
+) -> Float[Array, " b"]:
+    """log p of each row, given log N of each; a row of weight 0 has none.
+
+    Weights and innovations are those that the block's end remembers, a share `discount` of each.
+    """
+    tiny = float(jnp.finfo(normal.dtype).tiny)
+    n = (before.rows + jnp.cumsum(weight) - weight) / discount
+    total = (before.innovations + jnp.cumsum(innovations) - innovations) / discount
+    own, new = weight / discount, innovations / discount
+    after = jnp.maximum(total + new, tiny)
+    ratio = jnp.where(n > 0, n / 2 * jnp.log1p(new / jnp.maximum(total, tiny)), 0)
+    small = jnp.minimum(jnp.maximum(n, tiny), MANY)
+    exact = jax.lax.lgamma((small + own) / 2) - jax.lax.lgamma(small / 2)
+    exact = jnp.where(n > 0, exact, jax.lax.lgamma(jnp.maximum(own, tiny) / 2))
+    gamma = jnp.where(n > MANY, own / 2 * jnp.log(jnp.maximum((n + own / 2 - 1) / 2, 1)), exact)
+    found = normal + own * log(2 * pi) / 2 + new / 2 + gamma - own / 2 * jnp.log(pi * after) - ratio
+    return jnp.where(weight > 0, found, 0)

@@ -55,7 +55,12 @@ from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules import drifts
 from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.drifts import Drifting
-from kalvi.rules.learned_noise import LearnedNoise, squared_residuals
+from kalvi.rules.learned_noise import (
+    LearnedNoise,
+    NoiseSums,
+    squared_residuals,
+    student_evidence,
+)
 from kalvi.rules.recursion import Observations, find_sites
 from kalvi.rules.row_blocks import RowBlock, SeenBlock
 from kalvi.rules.rvga_checks import check_labels, check_settings
@@ -109,6 +114,9 @@ class RVGA(StreamRule[Streaming]):
         and the leading eigenvectors of the Fisher information. The cost of a block grows with their square.
     learn_noise : bool, default False
         Whether the variance of normal noise is learned; it starts at the likelihood's.
+    unit_noise : bool, default False
+        Whether the deviation of Normal(1)'s noise is the unknown unit of y and of the prior: the evidence
+        is then Student's (`learned_noise.student_evidence`).
     """
 
     likelihood: Likelihood
@@ -121,6 +129,7 @@ class RVGA(StreamRule[Streaming]):
     look_ahead: int = eqx.field(static=True, default=0)
     directions: int | None = eqx.field(static=True, default=None)
     learn_noise: bool = eqx.field(static=True, default=False)
+    unit_noise: bool = eqx.field(static=True, default=False)
     drift: drifts.Drift | None = eqx.field(converter=drifts.as_drift, default=None)
 
     def __check_init__(self):
@@ -336,29 +345,33 @@ class RVGA(StreamRule[Streaming]):
             jnp.arange(len(taken)), block.y, sites.mean, var, block.weight
         )
         weight = jnp.where(taken, block.discount * block.weight, 0)
+        innovations = self._innovations(block, first, var, weight)
+        if self.unit_noise:
+            before = NoiseSums(state.rows, state.innovations)
+            surprise = student_evidence(surprise, before, weight, innovations, block.discount)
         unsolved, clipped = taken & (last.sites.solved == 0), taken & (last.sites.clipped == 1)
         return Streaming(
             posterior,
             state.log_evidence + jnp.sum(jnp.where(taken, surprise, 0)),
             state.rows + jnp.sum(weight),
-            state.innovations + self._innovations(block, first, var, weight),
+            state.innovations + jnp.sum(innovations),
             state.unsolved + jnp.sum(unsolved).astype(jnp.int32),
             state.clipped + jnp.sum(clipped).astype(jnp.int32),
             state.noise,
             state.drifting,
         )
 
-    def _innovations(self, block: RowBlock, first: SeenBlock, var: Array, weight: Array) -> Scalar:
-        """Σ (y − E y)²/Var y of one output; of several, nothing."""
+    def _innovations(self, block: RowBlock, first: SeenBlock, var: Array, weight: Array) -> Array:
+        """(y − E y)²/Var y of each row of one output; of several, nothing."""
         if self.likelihood.outputs > 1:
-            return jnp.zeros_like(weight[0])
+            return jnp.zeros_like(weight)
         # a row of weight w stands for w rows, whose mean has 1/w of the noise variance
         expected, spread = jax.vmap(lambda j, *row: first.likelihood_of(j).predict(*row))(
             jnp.arange(len(weight)), first.sites.mean, block.weight * var
         )
         tiny = jnp.finfo(var.dtype).tiny
         innovation = weight * (block.y - expected) ** 2 / jnp.maximum(spread, tiny)
-        return jnp.sum(jnp.where(jnp.isfinite(innovation), innovation, 0))
+        return jnp.where(jnp.isfinite(innovation), innovation, 0)
 
 
 class _Progress(NamedTuple):

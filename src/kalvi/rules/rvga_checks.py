@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from kalvi.likelihoods import Likelihood
+from kalvi.likelihoods import Likelihood, Normal
 from kalvi.predictors.networks import Network
 
 SMALLEST = {"look_ahead": 0, "directions": 1, "samples": 1, "block_size": 1}
@@ -21,6 +21,11 @@ def check_settings(rule: Any) -> None:
         raise TypeError(
             "learn_noise=True needs a likelihood with a noise variance, Normal or MultiNormal; "
             f"got {type(rule.likelihood).__name__}."
+        )
+    if rule.unit_noise and (rule.learn_noise or not isinstance(rule.likelihood, Normal)):
+        raise TypeError(
+            "unit_noise=True needs the likelihood Normal and learn_noise=False; got "
+            f"{type(rule.likelihood).__name__} and learn_noise={rule.learn_noise}."
         )
     if rule.directions is not None and not isinstance(rule.predictor, Network):
         raise TypeError(

@@ -62,7 +62,7 @@ class LinearModel(SupervisedModel):
         return self
 
     def drifts(self) -> bool:
-        return bool(self.estimator.settings().drifts)
+        return self.estimator.drifts()
 
     def has_diagnosis(self) -> bool:
         """Whether there can be a diagnosis: a model that forgets has no exact posterior to compare with."""
@@ -97,11 +97,26 @@ class LinearModel(SupervisedModel):
             "reached": reached and reached | {"text": convergence.sentence(reached)},
             "parameters": max(self.n_parameters() - free, 0),
             "settings": self.choices.stated() | {"full covariance": self.estimator.rank is None},
+            "learned_settings": self._learned_settings() if learned else None,
             "effects_of": self.effects_of(),
             "effects_total": effects.count_effects(self.encoder, self.target) if learned else 0,
             "effects": effects.effects(*parts) if learned else [],
             "intercept": effects.intercepts(*parts) if learned else [],
             "diagnosis_absent": self._diagnosis_absent(),
+        }
+
+    def _learned_settings(self) -> dict[str, Any] | None:
+        """What the stream has learned of its settings, and how probable change was along the rows."""
+        found = self.estimator.fit_.learned_settings()
+        if found is None:
+            return None
+        return {
+            "prior_scale": found.prior_scale,
+            "drift": found.drift,
+            "rows": found.rows.tolist(),
+            "changing": found.changing.tolist(),
+            "surprises": found.surprises.tolist(),
+            "words": found.words(),
         }
 
     def _reached(self) -> dict[str, Any] | None:

@@ -20,7 +20,6 @@ from sklearn.base import clone, is_classifier
 from kalvi import streams
 from kalvi.estimators.input_checks import seed_of
 from kalvi.estimators.linear.fit import LinearFit
-from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import Rows
 from kalvi.evaluation.psis import FEWEST, Diagnosis, diagnosis, psis
 from kalvi.gaussians import Gaussian
@@ -39,9 +38,9 @@ def draw_key(random_state: Any) -> PRNGKeyArray:
     return jr.key(seed_of(random_state))
 
 
-def check_judged(settings: LinearSettings, n_draws: int) -> None:
+def check_judged(fit: LinearFit, n_draws: int) -> None:
     """Refuse to judge a model that forgets, and too few draws."""
-    if settings.drifts:
+    if not fit.stands_still:
         raise ValueError(
             "diagnose needs forgetting=1, process_noise=0 and drift=None; a model that forgets has no "
             "other posterior to be compared with."
@@ -95,6 +94,8 @@ def mean_shifts(
 def learned_alone(model: Any, x: Any, y: Any, sample_weight: Any) -> Any:
     """A model with the same parameters that knows these rows alone, learned in one pass."""
     fresh: Any = clone(model)
+    if model.fit_.learned:
+        fresh.set_params(drift=None)
     if not isinstance(model.prior_scale_, str) and model.prior is None:
         fresh.set_params(prior_scale=model.prior_scale_)
     classes = {"classes": vars(model)["classes_"]} if is_classifier(model) else {}

@@ -27,6 +27,7 @@ from kalvi.estimators.linear.clock import check_clock, checked_times
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import PARTS, LinearFit
 from kalvi.estimators.linear.fit_results import Optimum
+from kalvi.estimators.linear.learned_settings import LearnedSettings
 from kalvi.estimators.linear.restoring import restore_fit
 from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSettings
 from kalvi.estimators.linear.stream import Rows
@@ -46,11 +47,13 @@ class LinearEstimator(PickledInParts[LinearFit]):
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
     conjugate: ClassVar[bool] = False
     """Whether one pass with a full covariance ends at the optimum."""
+    default_scale: ClassVar[float] = 1.0
+    """The prior scale where none is given and none is learned."""
     fit_parts: ClassVar[tuple[str, ...]] = PARTS
 
     rank: Any = None
     prior_mean: Any = 0.0
-    prior_scale: Any = 1.0
+    prior_scale: Any = None
     prior: Any = None
     method: Any = "rvga"
     scheme: Any = "implicit"
@@ -88,7 +91,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         check_is_fitted(self, "fit_")
         rows = self.checked_rows(X, y, sample_weight)
         self._check_climb(float(rows[2].sum()))
-        fit = self.fit_.with_stream(settings=self.settings())
+        fit = self.fit_.with_stream(settings=self.fit_.resolved(self.settings()))
         with matching_precision(self.dtype):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(fit.settings, fit.family, rows)
@@ -113,12 +116,18 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     def revisits(self, n_rows: int, n_features: int) -> bool:
         """Whether `fit` goes on to the optimum after one pass over a table of this size."""
-        settings = self.settings()
-        return refinement.climbs(settings, self.family(), n_rows, n_features)
+        settings = self.settings().resolved(False)
+        return self.has_optimum() and refinement.climbs(settings, self.family(), n_rows, n_features)
 
     def has_optimum(self) -> bool:
         """Whether the stream approaches the optimum of a bound, which further passes can reach."""
-        return self.settings().has_optimum
+        return self.settings().has_optimum and not self.drifts()
+
+    def drifts(self) -> bool:
+        """Whether coefficients change, by what is given or by what was learned so far."""
+        if "fit_" in vars(self) and self.fit_.learned:
+            return not self.fit_.stands_still
+        return bool(self.settings().drifts)
 
     def exact_in_one_pass(self) -> bool:
         """Whether one pass is at the optimum, so that others could change nothing."""
@@ -127,12 +136,12 @@ class LinearEstimator(PickledInParts[LinearFit]):
     def _learn_table(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
         """Forget everything and learn from checked rows, by as many passes as the parameters ask for."""
         rows = x, y, checked_weights(sample_weight, x)
-        settings, family = self.settings(), self.family()
+        settings, family = self.settings().resolved(False), self.family()
         with matching_precision(self.dtype):
             if self.method == "klprox":
                 self.fit_ = refinement.solve(settings, family, rows)
             else:
-                self.fit_ = LinearFit.begin(settings, family, x).learn(rows)
+                self.fit_ = LinearFit.begin(settings, family, x, streaming=False).learn(rows)
                 if refinement.climbs(settings, family, *x.shape):
                     self.fit_ = refinement.climb(self.fit_, rows)
         self.fit_ = replace(self.fit_, parameters=self._parameters())
@@ -145,7 +154,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         times = None if time is None else checked_times(time, x.shape[0])
         with matching_precision(self.dtype):
             if "fit_" not in vars(self):
-                before = LinearFit.begin(self.settings(), self.family(), x)
+                before = LinearFit.begin(self.settings(), self.family(), x, streaming=True)
             elif self._has_same_parameters():
                 before = self.fit_.resumed()
             else:
@@ -179,7 +188,8 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     def check_structure(self) -> None:
         """Refuse parameters that differ from those of the fit and that its state depends on."""
-        now = self.fit_.with_stream(settings=self.settings()).structure()
+        settings = self.fit_.resolved(self.settings())
+        now = self.fit_.with_stream(settings=settings).structure()
         check_unchanged(self.fit_.structure(), now)
 
     def _parameters(self) -> tuple[Any, ...]:
@@ -211,10 +221,11 @@ class LinearEstimator(PickledInParts[LinearFit]):
     def _check_climb(self, given: float) -> None:
         if not self.has_optimum():
             raise ValueError(
-                "only a model with forgetting=1, process_noise=0, drift=None, a variational scheme "
-                f"({', '.join(VARIATIONAL)}) and rank other than 0 has an optimum to go on to."
+                "only a model that stands still, with forgetting=1, process_noise=0, drift=None, a "
+                f"variational scheme ({', '.join(VARIATIONAL)}) and rank other than 0 has an optimum to go "
+                "on to."
             )
-        seen = float(self.fit_.current.best.rows)
+        seen = self.fit_.weight
         if not abs(given - seen) <= SAME_WEIGHT * seen:
             raise ValueError(
                 "climb_to_optimum needs all rows that the model has learned from, of a total weight of "
@@ -239,8 +250,23 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return self._fitted("prior_scale_").prior_scale
 
     @property
+    def drift_(self) -> Any:
+        """What a row keeps of the past, that with the most evidence if it was learned; else as given."""
+        return self._fitted("drift_").drift
+
+    @property
+    def learned_settings_(self) -> LearnedSettings:
+        """Weights of prior scales and drifts over time, where a stream has learned them."""
+        found = self._fitted("learned_settings_").learned_settings()
+        if found is None:
+            raise AttributeError(
+                "learned_settings_ is there after partial_fit with prior_scale='auto' or drift='auto'."
+            )
+        return found
+
+    @property
     def state_(self) -> Any:
-        """The state of the stream after its last full block; of a grid of prior scales, all of them."""
+        """The state of the stream after its last full block; where settings are sought, all copies."""
         return self._fitted("state_").state
 
     @property
@@ -334,9 +360,9 @@ class LinearEstimator(PickledInParts[LinearFit]):
         averages could not be trusted, beyond min(1 − 1/log₁₀ n_draws, 0.7); and "usable" between.
         """
         check_is_fitted(self, "fit_")
-        diagnostics.check_judged(self.fit_.settings, n_draws)
+        diagnostics.check_judged(self.fit_, n_draws)
         rows = self.checked_rows(X, y, sample_weight)
-        seen, given = float(self.fit_.current.best.rows), float(rows[2].sum())
+        seen, given = self.fit_.weight, float(rows[2].sum())
         if given > seen * (1 + SAME_WEIGHT) or not given > 0:
             raise ValueError(
                 f"diagnose needs rows that the model has learned from, of a total weight up to {seen:g}; "

@@ -38,6 +38,11 @@ class Family:
         """The grid of prior_scale="auto"."""
         return NOISE_UNITS if self.learns_noise else SCALES
 
+    @property
+    def usual_scale(self) -> float:
+        """The scale in the middle of those that a stream begins with."""
+        return 10.0 if self.learns_noise else 1.0
+
     def is_exact(self, rank: int | None) -> bool:
         """Whether one pass reaches the optimum, so that further passes would change nothing."""
         normal = self.learns_noise or self.noise_scale is not None

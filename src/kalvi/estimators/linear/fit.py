@@ -5,25 +5,37 @@ from functools import cached_property
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 import scipy.sparse as sp
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
-from kalvi.estimators.linear.fit_results import FitResults, LookAhead, Optimum
-from kalvi.estimators.linear.predictions import draw_predictors, predict_rows, predictor_laws
+from kalvi.estimators.linear.fit_results import FitResults, LookAhead, Member, Optimum
+from kalvi.estimators.linear.grids import FIXED, LEARNED, how_sought
+from kalvi.estimators.linear.learned_settings import LearnedSettings, summarise
+from kalvi.estimators.linear.predictions import (
+    average_laws,
+    average_predictions,
+    draw_predictors,
+    predict_rows,
+    predictor_laws,
+)
 from kalvi.estimators.linear.settings import LinearSettings
-from kalvi.estimators.linear.stream import LinearStream, Rows
+from kalvi.estimators.linear.stream import LinearStream, Rows, streams_of, with_streams
 from kalvi.gaussians import Dense, Gaussian, Updatable
 from kalvi.numerics.namespaces import is_jax, on_device, on_host
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.grid import put, stack, take
+from kalvi.rules import side_by_side
 from kalvi.rules.rvga import Streaming
+from kalvi.rules.side_by_side import Copies, Point
 from kalvi.streams import run
 
 MOST_AHEAD = 1024
 """Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
+LEAST_STILL = 0.01
+"""Coefficients stand still if the settings that say so have at least so much weight."""
+LEAST_WEIGHT = 1e-3
+"""Copies of less weight are left out of predictions."""
 
 FIELDS = {
     "state_": "state",
@@ -48,7 +60,7 @@ class LinearFit:
     """
 
     stream: LinearStream
-    state: Any  # Streaming, with a leading axis over the grid when the prior scale is sought
+    state: Any  # Streaming, or Copies where settings are sought
     buffer: streams.Buffer
     parameters: tuple[Any, ...] | None = None  # of the estimator, when they were last checked
     optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
@@ -60,10 +72,14 @@ class LinearFit:
     without_projection: Any = None  # of a file: the same for predictions
 
     @classmethod
-    def begin(cls, settings: LinearSettings, family: Family, x: Any) -> "LinearFit":
+    def begin(
+        cls, settings: LinearSettings, family: Family, x: Any, *, streaming: bool
+    ) -> "LinearFit":
         """A fit that has learned no row; the first will be like those of x."""
         sparse = streams.stays_sparse(x, bool(settings.fit_intercept))
-        stream = LinearStream(settings, family, x.shape[1], settings.seeks_scale, sparse)
+        settings = settings.resolved(streaming)
+        sought = how_sought(settings, streaming)
+        stream = LinearStream(settings, family, x.shape[1], sought, sparse)
         return cls(stream, stream.begin(), streams.Buffer())
 
     def with_stream(self, **changes: Any) -> "LinearFit":
@@ -86,9 +102,13 @@ class LinearFit:
         return self.stream.n_features
 
     @property
-    def on_grid(self) -> bool:
-        """Whether several prior scales are streamed side by side."""
-        return self.stream.on_grid
+    def learned(self) -> bool:
+        """Whether settings are learned on the way."""
+        return self.stream.learned
+
+    def resolved(self, settings: LinearSettings) -> LinearSettings:
+        """Parameters of the estimator as this fit takes them."""
+        return settings.resolved(self.learned)
 
     def structure(self) -> dict[str, Any]:
         """The settings that must not change while a stream goes on."""
@@ -99,14 +119,22 @@ class LinearFit:
                 "block_size": given.block_size,
                 "rows of a block": self.stream.schedule.largest,
             }
-        sought = given.seeks_scale and self.klprox_scale is None
-        return waits | {
-            "rank": given.rank,
-            "fit_intercept": bool(given.fit_intercept),
-            "dtype": np.dtype(given.dtype).name,
-            "prior_scale": "auto" if sought else "given",
-            "sparse": self.stream.sparse,
-        }
+        sought = "" if self.klprox_scale is not None else how_sought(given, self.learned)
+        scale, learned = "auto" if sought == FIXED else "given", {}
+        if sought == LEARNED:
+            scale = "learned" if given.seeks_scale else "given"
+            learned = {"drift": "learned" if given.seeks_drift else "given"}
+        return (
+            learned
+            | waits
+            | {
+                "rank": given.rank,
+                "fit_intercept": bool(given.fit_intercept),
+                "dtype": np.dtype(given.dtype).name,
+                "prior_scale": scale,
+                "sparse": self.stream.sparse,
+            }
+        )
 
     # learning --------------------------------------------------------------------------------------
 
@@ -132,6 +160,7 @@ class LinearFit:
 
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
+        settings = self.resolved(settings)
         fit = self.resumed().with_stream(settings=settings, family=family)
         same = settings.drifts == self.settings.drifts
         go_on = fit.stream.anchored if same else fit.stream.after_change
@@ -147,10 +176,9 @@ class LinearFit:
 
     def resumable(self, state: Any) -> Any:
         """A state whose posterior has the structure that a stream goes on with."""
-        if self.settings.rank is not None or isinstance(state.posterior, Dense):
+        if self.settings.rank is not None:
             return state
-        dense = run.call(_to_dense, state.posterior)
-        return eqx.tree_at(lambda s: s.posterior, state, dense)
+        return with_streams(state, [_in_full(stream) for stream in streams_of(state)])
 
     def widen(self, n_features: int) -> "LinearFit":
         """The fit with so many features in all.
@@ -160,14 +188,21 @@ class LinearFit:
         projection, which counts the features.
         """
         wider = replace(self.stream, n_features=n_features)
-        state, prior = self.resumable(self.state), wider.prior()
+        state = self.resumable(self.state)
         places = self.parameter_indices(np.arange(self.n_features), n_features)
-        embed = _embed_each if self.on_grid else _embed
-        posterior = run.call(embed, state.posterior, prior, places)
-        state = eqx.tree_at(lambda s: s.posterior, state, posterior)
-        if state.drifting is not None:
-            ahead = state.drifting.ahead
-            state = eqx.tree_at(lambda s: s.drifting.ahead, wider.with_anchor(state), ahead)
+        pairs = zip(streams_of(state), wider.points_of(state), strict=True)
+        posteriors = [
+            run.call(_embed, stream.posterior, wider.prior(point), places)
+            for stream, point in pairs
+        ]
+        anchored = streams_of(wider.with_anchor(state))
+        state = with_streams(
+            state,
+            [
+                _widened(*parts)
+                for parts in zip(streams_of(state), posteriors, anchored, strict=True)
+            ],
+        )
         return replace(
             self,
             stream=wider,
@@ -187,13 +222,18 @@ class LinearFit:
 
     def at(self, posterior: Updatable, prior: Any, rows: Rows, optimum: Optimum) -> "LinearFit":
         """The fit at another posterior of its best state: where an ascent over all its rows ended."""
-        state, best, _ = self.current
-        index = self.best_index(state)
+        state, best = self.current.state, self.current.best
+        index, n_rows = self.best_index(state), int(np.sum(rows[2] > 0))
         best = eqx.tree_at(lambda s: s.posterior, best, posterior)
         best = self.family.update_noise(best, prior, rows, bool(self.settings.fit_intercept))
-        if self.on_grid:
-            best = put(state, index, best)
-        return self.with_state(best, int(np.sum(rows[2] > 0)), optimum, index)
+        if not isinstance(state, Copies):
+            return self.with_state(best, n_rows, optimum)
+        if self.learned:
+            best = side_by_side.without_evidence(best)
+            return self.with_state(state.with_streams([best]), n_rows, optimum)
+        others = list(state.streams)
+        others[index] = best
+        return self.with_state(state.with_streams(others), n_rows, optimum, index)
 
     def with_state(
         self, state: Any, n_rows: int, optimum: Optimum | None, member: int | None = None
@@ -217,7 +257,7 @@ class LinearFit:
         """The fit with the waiting rows absorbed as a block."""
         with matching_precision(self.settings.dtype):
             rest = self.buffer.rest(self.stream.schedule, **self.settings.layout)
-            state = self.state if rest is None else run.resume(self.stream.rule, self.state, [rest])
+            state = self.state if rest is None else self.stream.after_batch(self.state, rest)
             return self.results_of(state)
 
     @cached_property
@@ -247,32 +287,35 @@ class LinearFit:
     @property
     def may_look_ahead(self) -> bool:
         """Whether there are so few parameters that waiting rows are absorbed in a full covariance."""
-        return self.state.posterior.mean.shape[-1] <= MOST_AHEAD
+        return streams_of(self.state)[0].posterior.dim <= MOST_AHEAD
 
     @cached_property
     def _ahead(self) -> LookAhead:
         """The state with all waiting rows, from what is known of the first of them."""
         known = self.ahead
         if known is None or known.base is not self.state:
-            known = LookAhead(self.state, 0, self._in_full(self.state))
+            known = LookAhead(self.state, 0, _all_in_full(self.state))
         rows = self.buffer.since(known.count, self.stream.schedule, self.settings.layout)
         if rows is None:
             return known
-        rule = self.stream.rule
         count = known.count + int(np.sum(np.asarray(rows.weight) > 0))
-        return LookAhead(known.base, count, run.call(type(rule).update, rule, known.state, rows))
-
-    def _in_full(self, state: Any) -> Any:
-        """The state with a full covariance; of a grid, each of its members."""
-        q = state.posterior
-        members = [take(q, i) for i in range(q.mean.shape[0])] if self.on_grid else [q]
-        dense = [run.call(_to_dense, member) for member in members]
-        return eqx.tree_at(lambda s: s.posterior, state, stack(dense) if self.on_grid else dense[0])
+        return LookAhead(known.base, count, self.stream.called(known.state, rows))
 
     def results_of(self, state: Any) -> FitResults:
-        """A state, its best member, and the posterior in the user's units."""
-        best = self.best_member(state)
-        return FitResults(state, best, self.in_units(best.posterior, best))
+        """A state, its best copy, and the posteriors in the user's units."""
+        index, found = self.best_index(state), streams_of(state)
+        weights = self.stream.weights(state) if self.member is None else np.ones(1)
+        best = found[index]
+        leading = Member(1.0, best, self.in_units(best.posterior, best))
+        members = [leading]
+        if self.learned:
+            kept = [i for i in np.flatnonzero(weights >= LEAST_WEIGHT) if i != index]
+            total = float(weights[index] + weights[kept].sum())
+            members = [leading._replace(weight=float(weights[index]) / total)]
+            for i in kept:
+                units = self.in_units(found[i].posterior, found[i])
+                members.append(Member(float(weights[i]) / total, found[i], units))
+        return FitResults(state, best, leading.posterior, tuple(members))
 
     def in_units(self, q: Any, state: Streaming) -> Gaussian:
         """A Gaussian of the stream in the user's units."""
@@ -283,20 +326,71 @@ class LinearFit:
         return self.stream.best_index(state) if self.member is None else self.member
 
     def best_member(self, state: Any) -> Streaming:
-        """The member of the grid that results are read from; the state itself if there is no grid."""
-        return take(state, self.best_index(state)) if self.on_grid else state
+        """The copy that results are read from."""
+        return streams_of(state)[self.best_index(state)]
 
     @property
     def log_evidence(self) -> float:
         """The log evidence of the rows."""
+        if self.learned:
+            return self.stream.evidence(self.on_host.state)
         return self.family.evidence(self.on_host.best)
+
+    @property
+    def point(self) -> Point | None:
+        """The settings with the most evidence, if they were sought."""
+        state = self.on_host.state
+        return self.stream.points_of(state)[self.best_index(state)]
 
     @property
     def prior_scale(self) -> Any:
         """The prior scale, the one with the most evidence if it was sought."""
-        if self.on_grid:
-            return float(self.family.scales[self.best_index(self.on_host.state)])
-        return self.klprox_scale if self.settings.seeks_scale else self.settings.prior_scale
+        if self.klprox_scale is not None and self.settings.seeks_scale:
+            return self.klprox_scale
+        return self.stream.scale_at(self.point)
+
+    @property
+    def drift(self) -> Any:
+        """What a row keeps of the past, as learned; else the drift as it was given."""
+        point = self.point
+        return point.keep if self.learned and point is not None else self.settings.drift
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether coefficients do not change, or nothing says so where that is learned."""
+        if not self.learned:
+            return not self.settings.drifts
+        log_weights = self._log_weights()
+        still = [point.keep == 1 for point in self.stream.points]
+        return float(np.sum(np.exp(log_weights[still]))) >= LEAST_STILL
+
+    def learned_settings(self) -> LearnedSettings | None:
+        """What was learned of the settings, turn by turn; None if they were given."""
+        if not self.learned or self.stream.grid is None:
+            return None
+        history = self.on_host.state.history
+        return summarise(self.stream.grid, history, self._log_weights(), self.n_rows, self.point)
+
+    def _log_weights(self) -> np.ndarray:
+        """The log weights of all settings now, among those that were tried."""
+        now = self.stream.counted(self.on_host.state)
+        return side_by_side.among_tried(now.tried, now.log_weights)
+
+    def standing_still(self) -> "LinearFit":
+        """The fit with its best copy alone where settings are learned, whose coefficients stand still."""
+        if not self.learned:
+            return self
+        state, grid = self.current.state, self.stream.grid
+        index = self.best_index(state)
+        state = self.stream.counted(state)
+        point = grid.standing_still(int(state.points[index]))
+        return self.with_state(self.stream.moved(state, index, point), self.n_rows, None)
+
+    @property
+    def weight(self) -> float:
+        """The total weight of the rows; where they fade, their number."""
+        fades = self.learned and self.drift != 1
+        return float(self.n_rows) if fades else float(self.current.best.rows)
 
     def fitted_prior(self) -> Gaussian:
         """The prior with the scale that was found, in the units of the posterior."""
@@ -327,28 +421,49 @@ class LinearFit:
 
     def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and (co)variance of y, and the mean of the linear predictors, for each row."""
-        likelihood = self.family.fitted_likelihood(self.predicting.best, self.settings.dtype)
-        return predict_rows(likelihood, self._law_for(x), x, self.settings.layout)
+        found = []
+        for member, law in self._laws_for(x):
+            likelihood = self.family.fitted_likelihood(member.stream, self.settings.dtype)
+            found.append((member.weight, *predict_rows(likelihood, law, x, self.settings.layout)))
+        return average_predictions(found)
 
     def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the linear predictor of each row; of several, their covariances."""
-        outputs = self.family.likelihood.outputs
-        return predictor_laws(self._law_for(x), outputs, x, self.settings.layout)
+        outputs, layout = self.family.likelihood.outputs, self.settings.layout
+        laws = [
+            (member.weight, *predictor_laws(law, outputs, x, layout))
+            for member, law in self._laws_for(x)
+        ]
+        return average_laws(laws)
 
     def draw_predictors(self, x: Any, n_samples: int, random: np.random.Generator) -> np.ndarray:
         """Joint draws of the linear predictors of the rows."""
-        outputs, q = self.family.likelihood.outputs, self._law_for(x)
-        return draw_predictors(q, outputs, x, n_samples, random, self.settings.layout)
+        outputs, layout, laws = (
+            self.family.likelihood.outputs,
+            self.settings.layout,
+            self._laws_for(x),
+        )
+        if len(laws) == 1:
+            return draw_predictors(laws[0][1], outputs, x, n_samples, random, layout)
+        counts = random.multinomial(n_samples, [member.weight for member, _ in laws])
+        drawn = [
+            draw_predictors(law, outputs, x, int(count), random, layout)
+            for (_, law), count in zip(laws, counts, strict=True)
+            if count
+        ]
+        return random.permutation(np.concatenate(drawn))
 
-    def _law_for(self, x: Any) -> Any:
-        """The posterior that rows are predicted with, prepared once for all sparse ones."""
-        return self._prepared if sp.issparse(x) else self.predicting.posterior
+    def _laws_for(self, x: Any) -> list[tuple[Member, Any]]:
+        """The posteriors that rows are predicted with, prepared once for all sparse ones."""
+        members = self.predicting.members
+        laws = self._prepared if sp.issparse(x) else [member.posterior for member in members]
+        return list(zip(members, laws, strict=True))
 
     @cached_property
-    def _prepared(self) -> Gaussian:
-        q: Any = self.predicting.posterior
+    def _prepared(self) -> list[Gaussian]:
+        posteriors: list[Any] = [member.posterior for member in self.predicting.members]
         with matching_precision(self.settings.dtype):
-            return q.prepared()
+            return [q.prepared() for q in posteriors]
 
 
 def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray, *elapsed: np.ndarray) -> Rows:
@@ -368,8 +483,23 @@ def _embed(posterior: Any, prior: Any, places: Any) -> Any:
     return posterior.embed(prior, places)
 
 
-def _embed_each(posteriors: Any, priors: Any, places: Any) -> Any:
-    return jax.vmap(_embed, in_axes=(0, 0, None))(posteriors, priors, places)
+def _widened(stream: Streaming, posterior: Any, anchored: Streaming) -> Streaming:
+    """A stream with a wider posterior and the anchor that goes with it."""
+    stream = eqx.tree_at(lambda s: s.posterior, stream, posterior)
+    if stream.drifting is None or anchored.drifting is None:
+        return stream
+    return eqx.tree_at(lambda s: s.drifting.anchor, stream, anchored.drifting.anchor)
+
+
+def _in_full(stream: Streaming) -> Streaming:
+    """The stream with a full covariance."""
+    if isinstance(stream.posterior, Dense):
+        return stream
+    return eqx.tree_at(lambda s: s.posterior, stream, run.call(_to_dense, stream.posterior))
+
+
+def _all_in_full(state: Any) -> Any:
+    return with_streams(state, [_in_full(stream) for stream in streams_of(state)])
 
 
 def _widen_buffer(buffer: streams.Buffer, n_features: int) -> streams.Buffer:

@@ -18,9 +18,18 @@ class Optimum(NamedTuple):
 class FitResults(NamedTuple):
     """A state and its posterior, from which results are read."""
 
-    state: Any  # a Streaming, or those of a grid of prior scales
-    best: Streaming  # the one with the most evidence
+    state: Any  # a Streaming, or Copies of it with other settings
+    best: Streaming  # the one with the most weight
     posterior: Gaussian  # its posterior in the user's units
+    members: tuple["Member", ...]  # what predictions are averaged over
+
+
+class Member(NamedTuple):
+    """One of the copies whose predictions are averaged."""
+
+    weight: float
+    stream: Streaming
+    posterior: Gaussian  # in the user's units
 
 
 class LookAhead(NamedTuple):

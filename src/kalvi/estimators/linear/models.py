@@ -79,15 +79,15 @@ class LinearRegression(LinearRegressor):
     """
 
     conjugate = True
+    default_scale = 1000.0
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS | {
         "noise_scale": Constraint(
             "one positive and finite number, or 'auto'",
-            lambda value: np.ndim(value) == 0 and SCALE.allows(value),
+            lambda value: value is not None and np.ndim(value) == 0 and SCALE.allows(value),
             SCALE.remedy,
         ),
     }
 
-    prior_scale: Any = 1000.0
     noise_scale: Any = "auto"
 
     def family(self) -> Family:

@@ -54,6 +54,29 @@ def draw_predictors(
     return drawn if outputs == 1 else drawn.reshape(n_samples, -1, outputs)
 
 
+def average_predictions(found: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The law of y and the mean of the predictors, of a mixture of predictions with these weights."""
+    if len(found) == 1:
+        return found[0][1:]
+    predictors = sum(weight * f for weight, _, _, f in found)
+    return *average_laws([(weight, mean, var) for weight, mean, var, _ in found]), predictors
+
+
+def average_laws(laws: list[tuple]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and (co)variance, of each row, of a mixture of laws with these weights."""
+    if len(laws) == 1:
+        return laws[0][1:]
+    centre = sum(weight * mean for weight, mean, _ in laws)
+    total = np.zeros_like(laws[0][2])
+    for weight, mean, var in laws:
+        away = mean - centre
+        vectors = var.ndim > away.ndim
+        total = total + weight * (
+            var + (away[:, :, None] * away[:, None, :] if vectors else away**2)
+        )
+    return centre, total
+
+
 def _by_blocks(
     function: Callable[..., tuple], parts: tuple, x: Any, outputs: int, layout: dict[str, Any]
 ) -> Any:

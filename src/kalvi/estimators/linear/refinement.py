@@ -25,7 +25,6 @@ from kalvi.numerics.natural_gradient import MEMORY
 from kalvi.predictors import Predictor, linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.base import Batch
-from kalvi.rules.grid import take
 from kalvi.rules.klprox.weights import WeightOptimum, in_function_space, in_weight_space
 from kalvi.rules.revisit import Revisit, RevisitState
 from kalvi.rules.rvga import RVGA, Streaming
@@ -55,9 +54,9 @@ def climbs(settings: LinearSettings, family: Family, n_rows: int, n_features: in
 
 def climb(fit: LinearFit, rows: Rows) -> LinearFit:
     """The fit at the optimum of the bound over all its rows, from where their stream ended."""
-    state, best, _ = fit.current
-    prior = fit.stream.prior()
-    prior = take(prior, fit.best_index(state)) if fit.on_grid else prior
+    fit = fit.standing_still()
+    best = fit.current.best
+    prior = fit.stream.prior(fit.point)
     ascend = _climb_dense if fit.settings.rank is None else _climb_low_rank
     posterior, optimum = ascend(fit, prior, best.posterior, rows)
     return fit.at(posterior, prior, rows, optimum)
@@ -106,6 +105,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
 
     Each ascent but the first begins at the optimum before it.
     """
+    settings = settings.resolved(False)
     scales = list(family.scales) if settings.seeks_scale else [settings.prior_scale]
     n, n_features = rows[0].shape
     outputs = family.likelihood.outputs

@@ -11,14 +11,17 @@ from kalvi.estimators.input_checks import require_consistent
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit import FIELDS, OPTIMUM, LinearFit
 from kalvi.estimators.linear.fit_results import Optimum
+from kalvi.estimators.linear.grids import how_sought
 from kalvi.estimators.linear.settings import LinearSettings
-from kalvi.estimators.linear.stream import LinearStream
+from kalvi.estimators.linear.stream import LinearStream, streams_of
 from kalvi.gaussians import Dense
 from kalvi.rules.rvga import Streaming
+from kalvi.rules.side_by_side import Copies
 from kalvi.streams import Buffer
 
 STRUCTURAL = {"rank", "fit_intercept", "dtype", "prior_scale"}
 """What a file says of the structure of its state."""
+STATES = ("state", "with_waiting", "without_projection")
 
 
 def restore_fit(
@@ -30,10 +33,14 @@ def restore_fit(
     optimum = [parts[name] for name in OPTIMUM if name in parts]
     _check_kinds(model, kept, structure, optimum)
     found = Optimum(*optimum) if len(optimum) > 1 else None
-    grid = settings.seeks_scale and kept["klprox_scale"] is None
+    learned = "drift" in structure  # said of streams that learn their settings
+    settings = settings.resolved(learned)
+    sought = "" if kept["klprox_scale"] is not None else how_sought(settings, learned)
     sparse = bool(structure.get("sparse", False))  # older files do not say
-    stream = LinearStream(settings, family, model.n_features_in_, grid, sparse)
-    for name in ("state", "with_waiting", "without_projection"):  # older files know no drift
+    stream = LinearStream(settings, family, model.n_features_in_, sought, sparse)
+    for name in STATES:
+        kept[name] = kept[name] and _as_copies(model, stream, kept[name])
+    for name in STATES:  # older files know no drift
         kept[name] = kept[name] and stream.anchored(kept[name])
     fit = LinearFit(stream, **kept, optimum=found)
     _check_sizes(model, fit, structure)
@@ -41,7 +48,8 @@ def restore_fit(
 
 
 def _check_kinds(model: Any, kept: dict[str, Any], structure: Any, optimum: list[Any]) -> None:
-    whole = isinstance(kept["state"], Streaming) and isinstance(kept["buffer"], Buffer)
+    states = isinstance(kept["state"], Streaming | Copies)
+    whole = states and isinstance(kept["buffer"], Buffer)
     require_consistent(whole, model, "state_ and buffer_")
     known = isinstance(structure, dict) and set(structure) >= STRUCTURAL
     require_consistent(known, model, "structure_")
@@ -53,7 +61,7 @@ def _check_kinds(model: Any, kept: dict[str, Any], structure: Any, optimum: list
 def _check_sizes(model: Any, fit: LinearFit, structure: dict[str, Any]) -> None:
     state, stored, unprojected = fit.state, fit.with_waiting, fit.without_projection
     dim = (fit.n_features + structure["fit_intercept"]) * fit.family.likelihood.outputs
-    size = state.posterior.mean.shape[-1] == dim
+    size = all(stream.posterior.mean.shape == (dim,) for stream in streams_of(state))
     require_consistent(size, model, "n_features_in_ and state_")
     alike = stored is None or _alike(stored, state)
     require_consistent(alike, model, "state_ and the rows that wait")
@@ -72,8 +80,40 @@ def _check_sizes(model: Any, fit: LinearFit, structure: dict[str, Any]) -> None:
         require_consistent(shapes, model, "the rows that wait")
 
 
+def _as_copies(model: Any, stream: LinearStream, state: Any) -> Any:
+    """The state as copies where settings are sought; older files have those of a grid stacked."""
+    if stream.grid is None:
+        require_consistent(isinstance(state, Streaming), model, "state_ and prior_scale")
+        return state
+    if isinstance(state, Streaming):
+        n = len(stream.points)
+        stacked = not stream.learned and np.ndim(state.log_evidence) == 1
+        require_consistent(
+            stacked and len(state.log_evidence) == n, model, "state_ and prior_scale"
+        )
+        parts = [jax.tree.map(lambda leaf, i=i: leaf[i], state) for i in range(n)]
+        return Copies.begin(stream.grid, parts)
+    n, m = len(stream.points), len(state.streams)
+    points = state.points.shape == (m,) and m > 0
+    points = (
+        points
+        and state.tried.shape == (n,)
+        and bool(np.all((state.points >= 0) & (state.points < n)))
+    )
+    weights = state.log_weights.shape == (n,) and bool(np.all(np.isfinite(state.log_weights)))
+    past = state.history
+    history = past.log_weights.shape == (len(past.rows), n) and past.surprises.ndim == 1
+    whole = points and weights and history and all(isinstance(s, Streaming) for s in state.streams)
+    require_consistent(whole, model, "the copies of state_")
+    return state
+
+
 def _alike_in_full(one: Any, other: Any) -> bool:
     """Whether two states are alike but that the first has a full covariance."""
+    if isinstance(one, Copies) and isinstance(other, Copies):
+        pairs = zip(one.streams, other.streams, strict=False)
+        same = len(one.streams) == len(other.streams)
+        return same and all(_alike_in_full(a, b) for a, b in pairs)
     if not isinstance(one, Streaming) or not isinstance(one.posterior, Dense):
         return False
     q, shape = one.posterior, np.shape(other.posterior.mean)

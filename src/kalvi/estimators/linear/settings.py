@@ -1,6 +1,6 @@
 """The parameters of a linear estimator in the form that a fit uses: priors, blocks and the rule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,10 +26,12 @@ PARAMETERS = """rank : int or None, default None
         diagonal, d (rank + 2) numbers; 0 keeps variances only.
     prior_mean : float or array, default 0
         Prior mean of the coefficients (the intercept's is 0 unless an entry for it comes last).
-    prior_scale : float, array or "auto", default 1 (LinearRegression: 1000)
+    prior_scale : float, array, "auto" or None, default None
         Prior standard deviation of the coefficients; the intercept's is ten times the largest, unless
-        an entry for it comes last. "auto" runs a grid of scales side by side in the same pass and
-        keeps the one with the most evidence, `prior_scale_`.
+        an entry for it comes last. "auto" finds it by the evidence, `prior_scale_`: in `fit`, of a grid
+        of scales that stream side by side; in a stream of `partial_fit`, on the way. None is 1 in `fit`
+        (LinearRegression: 1000), and in a stream where neither a prior nor a drift is given, scale and
+        drift are both learned: prior_scale="auto", drift="auto".
     prior : Gaussian or None
         The prior itself, such as the `posterior_` of another model; it replaces prior_mean and prior_scale.
     method : {"rvga", "klprox"}, default "rvga"
@@ -44,11 +46,13 @@ PARAMETERS = """rank : int or None, default None
         The same as drift=kalvi.drifts.Geometric(forgetting).
     process_noise : float, default 0
         The same as drift=kalvi.drifts.RandomWalk(process_noise).
-    drift : Drift, float in (0, 1] or None
+    drift : Drift, float in (0, 1], "auto" or None
         How the coefficients change from row to row (`kalvi.drifts`). A number is what a row keeps of the
         past, whose memory is then about 1/(1 − drift) rows, while the prior takes the place of what fades
-        and no coefficient gets less certain than it was before the first row. None stands still. With
+        and no coefficient gets less certain than it was before the first row. None and 1 stand still. With
         `partial_fit(..., time=)` it is what a unit of time keeps, or a day where times are dates.
+        "auto" learns it in a stream of `partial_fit`, `drift_`: copies with other settings learn the same
+        rows and are averaged by their evidence, few of them at a time. `fit` has no drift then.
     passes : "auto" or int, default "auto"
         Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
         one steps more towards the optimum of the variational bound, among Gaussians of that rank if
@@ -89,8 +93,8 @@ INTERCEPT_WIDTH = 10.0
 SCALE = Constraint(
     "positive and finite, or 'auto'",
     lambda value: (
-        value == "auto"
-        if isinstance(value, str)
+        value is None or value == "auto"
+        if value is None or isinstance(value, str)
         else np.all(np.isfinite(np.asarray(value, float)) & (np.asarray(value, float) > 0))
     ),
     "It is a standard deviation.",
@@ -102,8 +106,8 @@ CONSTRAINTS = {
     "forgetting": SHARE,
     "process_noise": number("a non-negative number", lambda value: value >= 0),
     "drift": Constraint(
-        "None, a drift of kalvi.drifts or a number in (0, 1]",
-        lambda value: value is None or isinstance(value, Drift) or SHARE.allows(value),
+        "None, 'auto', a drift of kalvi.drifts or a number in (0, 1]",
+        lambda value: value in (None, "auto") or isinstance(value, Drift) or SHARE.allows(value),
     ),
     "dtype": DTYPE,
     "passes": auto(integer(1)),
@@ -138,6 +142,16 @@ class LinearSettings:
     block_size: Any
     dtype: Any
     verbose: Any
+    default_scale: float  # where prior_scale is None and not learned
+
+    def resolved(self, streaming: bool) -> "LinearSettings":
+        """The settings with what is not given: learned in a stream, fixed for a table."""
+        still = self.drift is None and self.forgetting == 1 and self.process_noise == 0
+        if streaming and self.prior_scale is None and self.prior is None and still:
+            return replace(self, prior_scale="auto", drift="auto")
+        drift = None if self.drift == "auto" and not streaming else self.drift
+        scale = self.default_scale if self.prior_scale is None else self.prior_scale
+        return replace(self, prior_scale=scale, drift=drift)
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -150,6 +164,17 @@ class LinearSettings:
         return isinstance(self.prior_scale, str) and self.prior is None
 
     @property
+    def seeks_drift(self) -> bool:
+        """Whether the drift is learned."""
+        return isinstance(self.drift, str)
+
+    @property
+    def fixed_scale(self) -> Any:
+        """The prior scale where it is not sought."""
+        free = self.prior_scale is None or isinstance(self.prior_scale, str)
+        return self.default_scale if free else self.prior_scale
+
+    @property
     def has_optimum(self) -> bool:
         """Whether the stream approximates the optimum of a bound, which further passes can reach."""
         return self.rank != 0 and self.scheme in VARIATIONAL and not self.drifts
@@ -158,7 +183,8 @@ class LinearSettings:
     def drifts(self) -> tuple[Drift, ...]:
         """The drifts of the coefficients from row to row."""
         walk = RandomWalk(self.process_noise) if self.process_noise else None
-        given = (walk, as_drift(self.forgetting), as_drift(self.drift))
+        own = None if self.seeks_drift else as_drift(self.drift)
+        given = (walk, as_drift(self.forgetting), own)
         return tuple(drift for drift in given if drift is not None)
 
     def check_combinations(self, conjugate: bool, noise_scale: Any) -> None:
@@ -177,6 +203,11 @@ class LinearSettings:
             raise ValueError(
                 "method='klprox' needs rank=None, forgetting=1, process_noise=0, drift=None and one of "
                 f"the schemes {schemes}; use method='rvga' for others."
+            )
+        if self.seeks_drift and self.drifts:
+            raise ValueError(
+                "drift='auto' learns how coefficients change; leave forgetting=1 and process_noise=0, or "
+                "give the drift."
             )
         if self.prior is not None and not isinstance(self.prior, Gaussian):
             raise TypeError(

@@ -5,6 +5,7 @@ A pass visits rows at one Gaussian and leaves sums (`rules.visits`); a turn of a
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -28,6 +29,8 @@ from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
 from kalvi.rules.revisit import SumPass
+from kalvi.rules.rvga import Streaming
+from kalvi.rules.side_by_side import Point, pooled
 from kalvi.streams import run
 
 SHAPES = ("classes_", "n_features_in_", "feature_names_in_")
@@ -50,11 +53,12 @@ def merge_fits(
     seen it leaves at the prior. Without them all have the same. The evidence is the sum of the shards',
     each as if it were alone. The same posterior twice is refused unless `again`.
     """
+    fits, point = _at_common_settings(fits)
     first = fits[0]
     whole = first if n_features is None else first.with_stream(n_features=n_features)
     with matching_precision(first.settings.dtype):
-        prior = on_device(whole.stream.prior())
-        states = [on_device(fit.resumable(fit.current.best)) for fit in fits]
+        prior = on_device(whole.stream.prior(point))
+        states = [on_device(_best(fit)) for fit in fits]
         posteriors = [state.posterior for state in states]
         if places is not None:
             posteriors = [
@@ -64,11 +68,50 @@ def merge_fits(
         check(posteriors, prior)
         if not again:
             check_different(posteriors, prior)
-        counts = (eqx.tree_at(lambda s: s.posterior, state, None) for state in states)
+        counts = (eqx.tree_at(_apart, state, (None, None), is_leaf=_is_none) for state in states)
         state = jax.tree.map(lambda *parts: sum(parts), *counts)
         posterior = proper(run.call(combined, tuple(posteriors), prior))
-        state = eqx.tree_at(lambda s: s.posterior, state, posterior, is_leaf=lambda x: x is None)
-    return whole.with_state(state, sum(fit.n_rows for fit in fits), None)
+        state = eqx.tree_at(lambda s: s.posterior, state, posterior, is_leaf=_is_none)
+        n_rows = sum(fit.n_rows for fit in fits)
+        if point is not None:
+            state = pooled([fit.current.state for fit in fits], state, n_rows)
+        state = whole.stream.anchored(state)
+    return whole.with_state(state, n_rows, None)
+
+
+def _best(fit: LinearFit) -> Streaming:
+    """The leading stream of a fit, with the waiting rows."""
+    best = fit.best_member(fit.resumable(fit.current.state))
+    return best
+
+
+def _apart(state: Streaming) -> Any:
+    """What is not a sum over rows."""
+    return state.posterior, state.drifting
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _at_common_settings(fits: Sequence[LinearFit]) -> tuple[Sequence[LinearFit], Point | None]:
+    """The fits with their leading copies alone, all with the settings of most weight in all of them.
+
+    Another scale changes a posterior by what is known; another memory is that of the rows to come.
+    """
+    if not any(fit.learned for fit in fits):
+        return fits, None
+    if not all(fit.learned and fit.stream.points == fits[0].stream.points for fit in fits):
+        raise ValueError("the models to merge must all have learned their settings, or none.")
+    at = [fit.stream.counted(fit.current.state) for fit in fits]
+    chosen = int(np.argmax(sum(state.log_weights for state in at)))
+    moved = [
+        replace(fit, state=fit.stream.moved(state, fit.best_index(fit.current.state), chosen))
+        for fit, state in zip(fits, at, strict=True)
+    ]
+    return [replace(fit, buffer=streams.Buffer(fit.n_rows), ahead=None) for fit in moved], fits[
+        0
+    ].stream.points[chosen]
 
 
 def merge_models(
@@ -93,7 +136,7 @@ def _check_alike(models: Sequence[LinearEstimator]) -> None:
     first = models[0]
     check_mergeable(first)
     for model in models[1:]:
-        if not same_settings(model.get_params(), first.get_params()):
+        if not same_settings(_parameters(model), _parameters(first)):
             raise ValueError(
                 "the models to merge have different parameters; fit them with the same ones."
             )
@@ -103,6 +146,19 @@ def _check_alike(models: Sequence[LinearEstimator]) -> None:
                 f"the models to merge have different classes, {one.tolist()} and {other.tolist()}; "
                 "name all of them in partial_fit(classes=...)."
             )
+
+
+def _parameters(model: LinearEstimator) -> dict[str, Any]:
+    """The parameters with what they stand for where they are not given."""
+    settings = model.fit_.resolved(model.settings())
+    return model.get_params() | {"prior_scale": settings.prior_scale, "drift": settings.drift}
+
+
+def as_for_tables(model: LinearEstimator) -> Any:
+    """A model with the same parameters that learns no settings from a stream."""
+    new: Any = clone(model)
+    settings = model.settings().resolved(False)
+    return new.set_params(prior_scale=settings.prior_scale, drift=settings.drift)
 
 
 def same_settings(a: dict[str, Any], b: dict[str, Any]) -> bool:
@@ -116,10 +172,12 @@ def _plain(value: Any) -> Any:
 
 def check_mergeable(model: LinearEstimator) -> None:
     """Refuse a model whose shards could not be put together."""
-    settings = model.settings()
-    if settings.seeks_scale or settings.drifts:
+    learned = "fit_" in vars(model) and model.fit_.learned
+    settings = model.settings().resolved(learned)
+    if (settings.seeks_scale and not learned) or settings.drifts:
         raise ValueError(
-            "models to merge need a given prior_scale, forgetting=1, process_noise=0 and drift=None."
+            "models to merge need a given prior_scale, forgetting=1, process_noise=0 and drift=None, or "
+            "both learned on the way."
         )
     if model.get_params().get("noise_scale") == "auto":
         raise ValueError(
@@ -133,7 +191,7 @@ def check_mergeable(model: LinearEstimator) -> None:
 def begin_ascent(fit: LinearFit, known: Gaussian | None) -> Ascent:
     """An ascent from the posterior of a fit; from its prior, or from what was `known` before its rows."""
     with matching_precision(fit.settings.dtype):
-        state = on_device(fit.resumable(fit.current.best))
+        state = on_device(_best(fit))
         return state.posterior.ascent(on_device(fit.stream.prior() if known is None else known))
 
 
@@ -165,7 +223,7 @@ def end_ascent(fit: LinearFit, ascent: Ascent) -> LinearFit:
     """The fit with the posterior where the ascent is; its evidence stays that of the stream."""
     with matching_precision(fit.settings.dtype):
         posterior, gap = run.call(_reached, ascent)
-        state = on_device(fit.resumable(fit.current.best))
+        state = on_device(_best(fit))
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
     close = float(gap) <= CLOSE * posterior.dim
     optimum = Optimum(1 + int(ascent.passes), float(ascent.elbo), float(gap), close)

@@ -13,14 +13,15 @@ from tqdm import tqdm
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
+from kalvi.estimators.linear.grids import LEARNED, make_grid
 from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
 from kalvi.estimators.progress import with_progress
 from kalvi.predictors import linear_predictor
-from kalvi.rules import drifts
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules import drifts, side_by_side
+from kalvi.rules.base import Batch
 from kalvi.rules.drifts import Drifting
-from kalvi.rules.grid import SideBySide, stack, take
 from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.rules.side_by_side import Copies, Grid, Point
 from kalvi.streams import engines, run
 
 SINGLE_ROWS = 4
@@ -37,7 +38,7 @@ class LinearStream:
     settings: LinearSettings
     family: Family
     n_features: int
-    on_grid: bool = False  # whether several prior scales are streamed side by side
+    sought: str = ""  # how settings are found (`grids`), if they are not given
     sparse: bool = False  # whether the first rows stayed sparse
 
     @cached_property
@@ -57,55 +58,99 @@ class LinearStream:
         return schedule.at_most(min((drift.longest_block() for drift in given.drifts), default=inf))
 
     @cached_property
-    def rule(self) -> Rule:
-        """The rule, one for all prior scales."""
+    def rule(self) -> RVGA:
+        """The rule; where drift is learned, that of a copy that stands still."""
         given = self.settings
-        rule = RVGA(
+        if self.learned:
+            moving: dict[str, Any] = {"drift": drifts.Geometric(np.ones((), given.dtype))}
+        else:
+            moving = {
+                "forgetting": None if given.forgetting == 1 else given.forgetting,
+                "process_noise": None if given.process_noise == 0 else float(given.process_noise),
+                "drift": given.drift,
+            }
+        return RVGA(
             self.family.likelihood,
             SCHEMES[given.scheme],
-            forgetting=None if given.forgetting == 1 else given.forgetting,
-            process_noise=None if given.process_noise == 0 else float(given.process_noise),
-            drift=given.drift,
             block_size=self.schedule.largest,
             predictor=linear_predictor(self.family.likelihood.outputs),
+            unit_noise=self.learned and self.family.learns_noise,
+            **moving,
         )
-        return SideBySide(rule) if self.on_grid else rule
+
+    # settings --------------------------------------------------------------------------------------
 
     @property
-    def scales(self) -> Any:
-        """The prior scales that are streamed."""
-        return self.family.scales if self.on_grid else [self.settings.prior_scale]
+    def learned(self) -> bool:
+        """Whether settings are learned on the way."""
+        return self.sought == LEARNED
 
     @cached_property
-    def sites(self) -> int:
-        """The number of predictors of a row, counted once for each prior."""
-        return self.family.likelihood.outputs * len(self.scales)
+    def grid(self) -> Grid | None:
+        """The settings that copies of the stream may have."""
+        if not self.sought:
+            return None
+        return make_grid(self.settings, self.family, self.schedule.largest, self.learned)
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """The settings of the grid."""
+        return [] if self.grid is None else self.grid.points
+
+    def rule_of(self, point: Point | None) -> RVGA:
+        """The rule of the copy with these settings."""
+        if point is None or not self.learned:
+            return self.rule
+        keep = np.asarray(point.keep, self.settings.dtype)
+        return eqx.tree_at(lambda rule: rule.drift.keep, self.rule, keep)
+
+    def scale_at(self, point: Point | None) -> Any:
+        """The prior scale of a copy."""
+        sought = point is not None and self.settings.seeks_scale
+        return point.scale if point is not None and sought else self.settings.fixed_scale
+
+    def points_of(self, state: Any) -> list[Point | None]:
+        """The settings of each copy in a state; None for those that are given."""
+        if not isinstance(state, Copies):
+            return [None]
+        return [self.points[i] for i in state.points]
 
     @cached_property
     def n_numbers(self) -> int:
-        """How many numbers a state holds."""
+        """How many numbers the state of a copy holds."""
         dim = self.family.likelihood.outputs * (self.n_features + bool(self.settings.fit_intercept))
         columns = dim if self.settings.rank is None else self.settings.rank + 2
-        return len(self.scales) * dim * columns
+        return dim * columns
 
-    def prior(self) -> Any:
-        """The prior, one for each scale of a grid."""
+    def prior(self, point: Point | None = None) -> Any:
+        """The prior of a copy."""
         outputs = self.family.likelihood.outputs
-        made = [self.settings.make_prior(scale, self.n_features, outputs) for scale in self.scales]
-        return stack(made) if self.on_grid else made[0]
+        return self.settings.make_prior(self.scale_at(point), self.n_features, outputs)
 
     def begin(self) -> Any:
         """The state before the first row."""
-        return self.with_anchor(run.begin(self.rule, self.prior()))
+        if self.grid is None:
+            return self._begin(None)
+        points = [self.points[i] for i in self.grid.beginners]
+        return Copies.begin(self.grid, [self._begin(point) for point in points])
+
+    def _begin(self, point: Point | None) -> Streaming:
+        return self._anchor(run.begin(self.rule_of(point), self.prior(point)), point)
 
     def with_anchor(self, state: Any) -> Any:
         """The state with the prior that coefficients drift to, of which most often variances will do."""
-        return eqx.tree_at(lambda s: s.drifting, state, self._drifting(), is_leaf=_is_none)
+        pairs = zip(streams_of(state), self.points_of(state), strict=True)
+        return with_streams(state, [self._anchor(stream, point) for stream, point in pairs])
+
+    def _anchor(self, stream: Streaming, point: Point | None) -> Streaming:
+        kept = self._drifting(point)
+        return eqx.tree_at(lambda s: s.drifting, stream, kept, is_leaf=_is_none)
 
     def anchored(self, state: Any) -> Any:
         """The state as this stream goes on with it: anchored if it was not, where coefficients drift."""
-        kept = 0 if state.drifting is None else state.drifting.ahead.shape[-1]
-        return state if kept == len(self.settings.drifts) else self.with_anchor(state)
+        drifting = streams_of(state)[0].drifting
+        kept = 0 if drifting is None else drifting.ahead.shape[-1]
+        return state if kept == len(self.rule.drifts()) else self.with_anchor(state)
 
     def after_change(self, state: Any) -> Any:
         """The state as this stream goes on with it where the drift was another one.
@@ -115,55 +160,97 @@ class LinearStream:
         """
         return self.with_anchor(state)
 
-    def _drifting(self) -> Drifting | None:
+    def _drifting(self, point: Point | None) -> Drifting | None:
         given, outputs = self.settings, self.family.likelihood.outputs
-        anchors = (
-            given.make_prior(scale, self.n_features, outputs, variances=True).anchor()
-            for scale in self.scales
-        )
-        kept = [drifts.start(given.drifts, anchor) for anchor in anchors if given.drifts]
-        if not kept:
+        moving = self.rule.drifts()
+        if not moving:
             return None
-        return stack(kept) if self.on_grid else kept[0]
+        scale = self.scale_at(point)
+        prior = given.make_prior(scale, self.n_features, outputs, variances=True)
+        return drifts.start(moving, prior.anchor())
 
     # learning --------------------------------------------------------------------------------------
 
     def learn(self, state: Any, buffer: streams.Buffer, rows: Rows) -> tuple[Any, streams.Buffer]:
         """State and buffer after further rows, all of some weight; the first of a stream are NumPy's."""
-        n, seen = len(rows[1]), buffer.seen + buffer.count
-        first = engines.rows_by_numpy(self.n_numbers, seen, n, self.sites)
-        if first == n and not self.settings.verbose:
-            return self._learn(state, buffer, rows, by_numpy=True)
-        head, tail = _part(rows, slice(first)), _part(rows, slice(first, n))
-        with tqdm(total=n, unit=" rows", unit_scale=True, disable=not self.settings.verbose) as bar:
-            if first:
-                if first < n:
-                    ahead, _ = self._cut(streams.Buffer(seen + first), tail, by_numpy=False)
-                    run.compile_ahead(self.rule, state, islice(ahead, 2))
-                state, buffer = self._learn(state, buffer, head, by_numpy=True, bar=bar)
-            if first < n:
-                state, buffer = self._learn(state, buffer, tail, by_numpy=False, bar=bar)
+        n, verbose = len(rows[1]), bool(self.settings.verbose)
+        if n == 0:
+            return state, buffer
+        given, ahead, done = state, False, 0
+        with tqdm(total=n, unit=" rows", unit_scale=True, disable=not verbose) as bar:
+            while done < n:
+                size = self._rows_at_once(buffer, n - done)
+                by_numpy = self._rows_by_numpy(state, buffer, n - done)
+                size = min(size, by_numpy) if by_numpy else size
+                part = _part(rows, slice(done, done + size))
+                if by_numpy and by_numpy < n - done and not ahead:
+                    self._compile_ahead(state, buffer, _part(rows, slice(done + size, n)))
+                    ahead = True
+                learn = self._learn if state is not given else self._learn_first
+                state, buffer = learn(state, buffer, part, bool(by_numpy), bar)
+                done += size
         return state, buffer
 
+    def _rows_by_numpy(self, state: Any, buffer: streams.Buffer, n: int) -> int:
+        """How many of the next n rows are NumPy's, before the copies change."""
+        copies = len(streams_of(state))
+        sites = self.family.likelihood.outputs * copies
+        seen = buffer.seen + buffer.count
+        return engines.rows_by_numpy(self.n_numbers * copies, seen, n, sites)
+
+    def _rows_at_once(self, buffer: streams.Buffer, n: int) -> int:
+        """How many of n rows there are until the end of the block where the copies change."""
+        if not self.learned:
+            return n
+        turn = side_by_side.next_turn(buffer.seen)
+        end = turn if self.settings.rank is None else buffer.seen
+        while end < turn:
+            end += self.schedule.size(end)
+        return min(end - buffer.seen - buffer.count, n)
+
+    def _compile_ahead(self, state: Any, buffer: streams.Buffer, rows: Rows) -> None:
+        """Begin to compile what learns from these rows."""
+        later = streams.Buffer(buffer.seen)
+        size = min(side_by_side.LAST_DOUBLING, len(rows[1])) if self.learned else len(rows[1])
+        batches, _ = self._cut(later, _part(rows, slice(size)), by_numpy=False)
+        one = streams_of(state)[0]
+        run.compile_ahead(self.rule, one, islice(batches, 2))
+
+    def _learn_first(self, state: Any, *args: Any) -> tuple[Any, streams.Buffer]:
+        """The same, leaving the state that was given as it is."""
+        return self._learn(with_streams(state, run.copied(streams_of(state))), *args)
+
     def _learn(
-        self,
-        state: Any,
-        buffer: streams.Buffer,
-        rows: Rows,
-        *,
-        by_numpy: bool,
-        bar: tqdm | None = None,
+        self, state: Any, buffer: streams.Buffer, rows: Rows, by_numpy: bool, bar: tqdm
     ) -> tuple[Any, streams.Buffer]:
-        """State and buffer after rows that one engine learns from."""
-        seen = buffer.seen
+        """State and buffer after rows that one engine learns from, and the turn if they end with one."""
+        seen, before = buffer.seen, buffer
         batches, buffer = self._cut(buffer, rows, by_numpy)
         if buffer.seen > seen:  # some block is full
-            state, show = engines.placed(state, by_numpy), None
-            if bar is not None and not bar.disable:
+            learned, show = engines.placed(streams_of(state), by_numpy), None
+            if not bar.disable:
                 batches = with_progress(batches, bar, len(rows[1]))
-                show = self._show_loss(bar)
-            state = run.resume(self.rule, state, batches, after_block=show)
+                show = self._show_loss(bar, state)
+            rules = [self.rule_of(point) for point in self.points_of(state)]
+            for batch in batches:
+                learned = _advance(rules, learned, batch)
+                if show is not None:
+                    show(learned)
+            state = with_streams(state, learned)
+            if self.learned and buffer.seen >= side_by_side.next_turn(before.seen):
+                state = self._turn(state, buffer.seen)
         return state, buffer
+
+    def _turn(self, state: Copies, seen: int) -> Copies:
+        """The state with the copies that the next rows deserve."""
+        assert self.grid is not None
+        return side_by_side.turn(self.grid, state, self.gained(state), seen, self._wake)
+
+    def _wake(self, stream: Streaming, here: Point, there: Point) -> Streaming:
+        """The stream with other settings."""
+        numbers = (here.scale / there.scale) ** 2, here.keep, there.keep
+        parts = (np.asarray(number, self.settings.dtype) for number in numbers)
+        return run.call(side_by_side.other_settings, stream, *parts)
 
     def _cut(
         self, buffer: streams.Buffer, rows: Rows, by_numpy: bool
@@ -178,28 +265,86 @@ class LinearStream:
         batches = streams.array_batches(*rows, block_size=size, stacked=True, **layout)
         return batches, streams.Buffer(buffer.seen + n)
 
-    def _show_loss(self, bar: tqdm) -> Callable[[Any], None]:
+    def after_batch(self, state: Any, batch: Batch) -> Any:
+        """The state after a batch, without a turn; the state given is left intact."""
+        rules = [self.rule_of(point) for point in self.points_of(state)]
+        return with_streams(state, _advance(rules, run.copied(streams_of(state)), batch))
+
+    def called(self, state: Any, batch: Batch) -> Any:
+        """The same as one call, for states of another structure than the stream's."""
+        rules = [self.rule_of(point) for point in self.points_of(state)]
+        pairs = zip(rules, streams_of(state), strict=True)
+        return with_streams(state, [run.call(type(r).update, r, s, batch) for r, s in pairs])
+
+    def _show_loss(self, bar: tqdm, state: Any) -> Callable[[Any], None]:
         """A function that shows the present loss beside a progress bar."""
 
-        def show_loss(state: Any) -> None:
-            best = self.best_member(state)
-            loss = -float(best.log_evidence) / max(float(best.rows), 1)
+        def show_loss(learned: Any) -> None:
+            now = with_streams(state, learned)
+            loss = -self.evidence(now) / max(float(self.best_member(now).rows), 1)
             bar.set_postfix(log_loss=f"{loss:.4f}", refresh=False)
 
         return show_loss
 
-    # members of a grid -----------------------------------------------------------------------------
+    # copies ----------------------------------------------------------------------------------------
+
+    def gained(self, state: Copies) -> list[float]:
+        """The log evidence of each copy since the last turn."""
+        if self.learned:
+            return [float(stream.log_evidence) for stream in state.streams]
+        return [self.family.evidence(stream) for stream in state.streams]
+
+    def weights(self, state: Any) -> np.ndarray:
+        """The weight of each copy, most often one alone; they sum to one."""
+        if not isinstance(state, Copies):
+            return np.ones(1)
+        if not self.learned:
+            return (np.arange(len(state.streams)) == np.argmax(self.gained(state))).astype(float)
+        found = side_by_side.judge(state, self.gained(state)).log_weights[state.points]
+        return np.exp(found - side_by_side.log_sum(found))
+
+    def evidence(self, state: Any) -> float:
+        """The log evidence: of the mixture where settings are learned, else of the best copy."""
+        if isinstance(state, Copies) and self.learned:
+            return side_by_side.judge(state, self.gained(state)).log_evidence
+        return self.family.evidence(self.best_member(state))
+
+    def counted(self, state: Copies) -> Copies:
+        """The state with the evidence of its copies since the last turn counted."""
+        return state.judged(side_by_side.judge(state, self.gained(state)))
+
+    def moved(self, state: Copies, index: int, point: int) -> Copies:
+        """The state with one copy alone, which has the settings of another point."""
+        one = state.only(index)
+        stream, here = one.streams[0], int(one.points[0])
+        if here != point:
+            stream = self._wake(stream, self.points[here], self.points[point])
+        points = np.array([point], np.int64)
+        return eqx.tree_at(lambda c: c.points, one, points).with_streams([stream])
 
     def best_index(self, state: Any) -> int:
-        """The number of the member of the grid with the most evidence."""
-        if not self.on_grid:
-            return 0
-        members = [take(state, i) for i in range(len(self.scales))]
-        return int(np.argmax([self.family.evidence(member) for member in members]))
+        """The number of the copy with the most weight."""
+        return int(np.argmax(self.weights(state)))
 
     def best_member(self, state: Any) -> Streaming:
-        """The member of the grid with the most evidence; the state itself if there is no grid."""
-        return take(state, self.best_index(state)) if self.on_grid else state
+        """The copy with the most weight."""
+        return streams_of(state)[self.best_index(state)]
+
+
+def streams_of(state: Any) -> tuple[Streaming, ...]:
+    """The streams in a state: the copies, or the one that there is."""
+    return state.streams if isinstance(state, Copies) else (state,)
+
+
+def with_streams(state: Any, learned: Any) -> Any:
+    """The state with other streams in place of its own."""
+    return state.with_streams(learned) if isinstance(state, Copies) else learned[0]
+
+
+def _advance(rules: list[RVGA], learned: Any, batch: Batch) -> tuple[Streaming, ...]:
+    """The streams after a batch."""
+    pairs = zip(rules, learned, strict=True)
+    return tuple(run.advance(rule, stream, batch) for rule, stream in pairs)
 
 
 def _is_none(value: Any) -> bool:

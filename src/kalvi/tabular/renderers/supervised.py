@@ -45,6 +45,8 @@ class SupervisedRenderer(Renderer):
             said.append(f"progressive log loss {summary['log_loss']:.6f} nats a row")
         if summary.get("reached"):
             said.append(f"posterior: {summary['reached']['text']}")
+        if summary.get("learned_settings"):
+            said += [f"settings: {words}" for words in summary["learned_settings"]["words"]]
         return said
 
     def summary_lines(self, summary: dict[str, Any], most: int, paint: Paint) -> list[str]:

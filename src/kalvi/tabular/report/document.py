@@ -44,6 +44,7 @@ FILTERS = (
     spaced,
     performance.against_baseline,
     performance.calibration,
+    performance.learned_settings,
     performance.learning,
     performance.loss_name,
     performance.speed,

@@ -35,6 +35,20 @@ def learning(summary: Summary) -> Summary | None:
     }
 
 
+def learned_settings(summary: Summary) -> Summary | None:
+    """How probable it was that coefficients change, against rows: a figure, and what was learned."""
+    found = mapping(summary.get("learned_settings"))
+    words = listing(found.get("words"))
+    rows, changing = reals(found.get("rows")), reals(found.get("changing"))
+    if not words:
+        return None
+    figure = None
+    if len(rows) > 1 and len(rows) == len(changing):
+        series = {"coefficients change": changing}
+        figure = figures.learning_curve(rows, series, "probability", "rows")
+    return {"words": words, "figure": figure}
+
+
 def _axis(summary: Summary) -> str:
     """The name of the x axis: rows, or the sum of their weights if they have any."""
     weighted = mapping(summary.get("settings")).get("weight")

@@ -1,0 +1,366 @@
+"""Settings learned on the way: copies of one stream side by side, averaged, pruned and refined.
+
+The settings are a prior scale s and what a row keeps of the past, λ (`drifts.Geometric`); a grid has one
+point g for each pair. Some points have a copy of the stream that learns every row, the others sleep. The
+weights of the points are a Bayesian mixture of *specialists* (Freund et al. 1997): between two turns a copy
+is judged by its evidence e_g = log p(rows | rows before, g), and a point that sleeps is taken to predict as
+those that are awake do,
+
+    e = log Σ_awake w_g exp(e_g) − log Σ_awake w_g,   w_g ← w_g exp(e_g − e) for g awake.
+
+Σ e is the evidence of the mixture, row by row, because Π p = p. At a turn, at fixed numbers of rows,
+
+    fixed share  w ← (1 − α) w + α/G,  α = 1 − (1 − `SHARE`)^(rows since): the best point may change with
+                 time (Herbster & Warmuth 1998), at a price of `SHARE` nats a row
+    pruning      the copies with the most weight stay, if they are within `BEHIND` nats of the leading one
+    refining     free places go to sleeping points beside the leading one, those with the most weight first
+    surprise     after rows that were predicted much worse than usual (`SURPRISED`), to shorter memories
+
+A copy that wakes starts from the leading one's posterior. Under geometric drift the part of the prior in a
+precision is Λ₀ = P/s² itself, whatever the rows were: another scale changes it by what is known, and
+a shorter memory λ' keeps as much of the rows as it would have kept, if they are n as far as remembered:
+
+    Λ ← κ (Λ − P/s²) + P/s'²,   κ = min(1, 1/((1 − λ') n)).
+
+(Where a step was taken ahead of time the prior's part is λ^{-ahead} Λ₀, which is taken away.)
+
+Further copies cost rows: there are as many as `PLACES` says at first, and then two (three after a surprise)
+while further copies have not learned more rows than `CREDIT` + `RATE` · rows in all (and a `RESERVE` after
+a surprise). Everything depends on counts and evidence, nothing on clocks.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from kalvi.numerics.namespaces import Scalar, namespace_of
+from kalvi.rules.drifts import Drifting, Geometric
+from kalvi.rules.rvga import RVGA, Streaming
+
+SHARE = 1e-5
+"""The weight that a row takes from all points and gives to all alike."""
+BEHIND = 7.0
+"""Nats behind the leading copy, before weights are shared, at which another has no place any more."""
+PLACES = ((0, 8), (512, 4), (1024, 2))
+"""From so many rows on, at most so many copies."""
+CREDIT, RATE = 8000, 0.25
+"""Once there are few places, further copies have learned at most CREDIT + RATE · rows in all."""
+RESERVE, RESERVE_RATE = 3000, 0.12
+"""After a surprise, or when another copy has just come to lead, so many rows more: RESERVE + RESERVE_RATE ·
+rows."""
+SURPRISED, RECENT, FEWEST = 4.0, 0.1, 4
+"""Rows between two turns are a surprise if their mean loss is so many deviations above the usual one, an
+average to which they contribute this share, after so many turns."""
+FIRST_TURN, LAST_DOUBLING = 64, 2048
+"""Turns come after so many rows, after twice as many and so on; later after every so many."""
+MOST_HISTORY = 512
+"""So many turns are remembered one by one; then every other of them is forgotten."""
+
+
+class Point(NamedTuple):
+    """A pair of settings."""
+
+    scale: float  # the prior's deviations, in those of the prior that the stream was given
+    keep: float  # what a row keeps of the past
+
+
+class Grid(NamedTuple):
+    """All pairs of prior scales and shares that a row keeps, in order; and those that begin awake."""
+
+    scales: tuple[float, ...]
+    keeps: tuple[float, ...] = (1.0,)
+    first: tuple[int, ...] | None = None  # all, if there are no turns
+    turns: bool = False  # whether copies come and go
+
+    @property
+    def points(self) -> list[Point]:
+        return [Point(*pair) for pair in product(self.scales, self.keeps)]
+
+    @property
+    def beginners(self) -> tuple[int, ...]:
+        """The points that begin awake."""
+        return tuple(range(len(self.points))) if self.first is None else self.first
+
+    def standing_still(self, point: int) -> int:
+        """The point of the same scale that keeps everything."""
+        return point - point % len(self.keeps)
+
+    def beside(self, point: int) -> list[int]:
+        """The neighbours of a point, those with another memory first."""
+        return self._there(point, [(0, 1), (0, -1), (1, 0), (-1, 0)])
+
+    def quicker(self, point: int) -> list[int]:
+        """Points with much shorter memories: those adapt before the leading posterior is forgotten."""
+        return self._there(point, [(0, 2), (0, 4)])
+
+    def _there(self, point: int, steps: list[tuple[int, int]]) -> list[int]:
+        """The points so many steps away, where there are any."""
+        i, j = divmod(point, len(self.keeps))
+        near = [(i + down, j + right) for down, right in steps]
+        return [
+            a * len(self.keeps) + b
+            for a, b in near
+            if 0 <= a < len(self.scales) and 0 <= b < len(self.keeps)
+        ]
+
+
+class History(eqx.Module):
+    """The weights of points tried so far, turn by turn, and the turns that came as a surprise."""
+
+    rows: Int[np.ndarray, " t"]
+    log_weights: Float[np.ndarray, "t g"]
+    surprises: Int[np.ndarray, " c"]  # after how many rows
+
+    @classmethod
+    def begin(cls, points: int) -> "History":
+        """Before any turn."""
+        return cls(np.zeros(0, np.int64), np.zeros((0, points)), np.zeros(0, np.int64))
+
+    def noted(
+        self, rows: int, log_weights: Float[np.ndarray, " g"], *, surprise: bool
+    ) -> "History":
+        """The history with another turn."""
+        thin = 2 if len(self.rows) >= MOST_HISTORY else 1
+        past = np.append(self.rows[::thin], rows)
+        weights = np.vstack([self.log_weights[::thin], log_weights])
+        surprises = np.append(self.surprises, [rows] * surprise).astype(np.int64)
+        return History(past, weights, surprises[-MOST_HISTORY:])
+
+
+class Usual(eqx.Module):
+    """The mean loss of rows between two turns: how many turns, its average and its variance, lately."""
+
+    turns: Int[np.ndarray, ""]
+    mean: Float[np.ndarray, ""]
+    variance: Float[np.ndarray, ""]
+
+    @classmethod
+    def begin(cls) -> "Usual":
+        """Before any turn."""
+        return cls(np.zeros((), np.int64), np.zeros(()), np.zeros(()))
+
+    def surprised(self, loss: float) -> bool:
+        """Whether a loss is unusual."""
+        deviation = float(np.sqrt(self.variance))
+        return int(self.turns) >= FEWEST and loss > float(self.mean) + SURPRISED * deviation
+
+    def after(self, loss: float) -> "Usual":
+        """With another loss."""
+        if not np.isfinite(loss):
+            return self
+        share = max(RECENT, 1 / (int(self.turns) + 1))
+        away = loss - self.mean
+        variance = (1 - share) * (self.variance + share * away**2)
+        numbers = self.turns + 1, self.mean + share * away, variance
+        return Usual(*(np.asarray(number) for number in numbers))
+
+
+class Copies(eqx.Module):
+    """Copies of a stream with other settings, and how probable each setting is."""
+
+    streams: tuple[Streaming, ...]  # their evidence is that since the last turn
+    points: Int[np.ndarray, " m"]  # of the grid, one for each copy
+    tried: Bool[np.ndarray, " g"]  # which points have ever had a copy
+    log_weights: Float[np.ndarray, " g"]  # at the last turn; they sum to one
+    log_evidence: Float[np.ndarray, ""]  # of the mixture, until the last turn
+    turned: Int[np.ndarray, ""]  # rows before the last turn
+    extra: Int[np.ndarray, ""]  # rows that further copies had learned by then
+    usual: Usual
+    history: History
+
+    @classmethod
+    def begin(cls, grid: Grid, streams: Sequence[Streaming]) -> "Copies":
+        """Copies at the beginning, one for each point that begins awake."""
+        g, none = len(grid.points), np.zeros((), np.int64)
+        even = np.full(g, -np.log(g))
+        points = np.array(grid.beginners, np.int64)
+        tried = np.isin(np.arange(g), points)
+        usual = Usual.begin()
+        history = History.begin(g)
+        return cls(tuple(streams), points, tried, even, np.zeros(()), none, none, usual, history)
+
+    def with_streams(self, streams: Sequence[Streaming]) -> "Copies":
+        """The same with other states of the streams."""
+        return eqx.tree_at(lambda c: c.streams, self, tuple(streams), is_leaf=_is_tuple)
+
+    def judged(self, now: "Judged") -> "Copies":
+        """The same with the rows since the last turn counted."""
+        parts = now.log_weights, np.asarray(now.log_evidence)
+        counted = eqx.tree_at(lambda c: (c.log_weights, c.log_evidence), self, parts)
+        return counted.with_streams([without_evidence(stream) for stream in self.streams])
+
+    def only(self, index: int) -> "Copies":
+        """One of the copies; the weights stay."""
+        one = eqx.tree_at(lambda c: c.points, self, self.points[index : index + 1])
+        return one.with_streams(self.streams[index : index + 1])
+
+
+class Judged(NamedTuple):
+    """What the rows since the last turn say: the weights of all points, and the evidence of the mixture."""
+
+    log_weights: Float[np.ndarray, " g"]
+    log_evidence: float
+
+
+def judge(copies: Copies, gained: Sequence[float]) -> Judged:
+    """The weights now that the copies have gained so much log evidence since the last turn."""
+    before = copies.log_weights[copies.points]
+    after = before + np.nan_to_num(np.asarray(gained, float), nan=-np.inf, neginf=-np.inf)
+    total = log_sum(after) - log_sum(before)
+    if not np.isfinite(total):  # no copy can predict: their weights stay as they are
+        return Judged(copies.log_weights, float(copies.log_evidence) + total)
+    now = copies.log_weights.copy()
+    now[copies.points] = np.maximum(after - total, LEAST)
+    return Judged(now - log_sum(now), float(copies.log_evidence) + total)
+
+
+LEAST = -1e4
+"""No log weight is less, so that differences of them are numbers."""
+
+
+def turn(grid: Grid, copies: Copies, gained: Sequence[float], seen: int, wake: Any) -> Copies:
+    """The copies after a turn, `seen` rows after the beginning.
+
+    wake(stream, point, another point) makes a copy with other settings.
+    """
+    judged, log_evidence = judge(copies, gained)
+    since, g = seen - int(copies.turned), len(judged)
+    share = -np.expm1(since * np.log1p(-SHARE))
+    log_weights = np.logaddexp(np.log1p(-share) + judged, np.log(share / g))
+    extra = int(copies.extra) + (len(copies.points) - 1) * since
+    loss = (float(copies.log_evidence) - log_evidence) / max(since, 1)
+    surprise = seen > LAST_DOUBLING and copies.usual.surprised(loss)
+    usual = copies.usual.after(loss) if seen > LAST_DOUBLING else copies.usual
+    behind = np.max(judged[copies.points]) - judged[copies.points]
+    near = [int(p) for p in copies.points[behind < BEHIND]]
+    moved = int(np.argmin(behind)) != 0
+    most = places(seen, extra, surprise=surprise, moved=moved)
+    points = chosen(grid, log_weights, near, most, surprise)
+    leader, awake = copies.streams[_index(copies, points[0])], grid.points
+    streams = []
+    for point in points:
+        if point in copies.points:
+            streams.append(without_evidence(copies.streams[_index(copies, point)]))
+        else:
+            streams.append(without_evidence(wake(leader, awake[points[0]], awake[point])))
+    numbers = (np.asarray(n, np.int64) for n in (seen, extra))
+    return Copies(
+        tuple(streams),
+        np.array(points, np.int64),
+        copies.tried | np.isin(np.arange(g), points),
+        log_weights,
+        np.asarray(log_evidence),
+        *numbers,
+        usual,
+        copies.history.noted(seen, among_tried(copies.tried, log_weights), surprise=surprise),
+    )
+
+
+def chosen(
+    grid: Grid,
+    log_weights: Float[np.ndarray, " g"],
+    awake: list[int],
+    most: int,
+    surprise: bool = False,
+) -> list[int]:
+    """The points that are awake until the next turn, the leading one first, given those not far behind."""
+    points = sorted(awake, key=lambda p: -log_weights[p])[:most]
+    if surprise:
+        points, near = points[:1], grid.quicker(points[0])
+    else:
+        near = sorted(grid.beside(points[0]), key=lambda p: -log_weights[p])
+    free = most - len(points)
+    return points + [p for p in near if p not in points][: max(free, 0)]
+
+
+def among_tried(
+    tried: Bool[np.ndarray, " g"], log_weights: Float[np.ndarray, " g"]
+) -> Float[np.ndarray, " g"]:
+    """The log weights of points among those that have ever had a copy: of others the rows say nothing."""
+    known = np.where(tried, log_weights, -np.inf)
+    return known - log_sum(known)
+
+
+def pooled(parts: Sequence[Copies], stream: Streaming, seen: int) -> Copies:
+    """One stream in place of several over other rows, each counted: what they say of settings adds up."""
+    even = -np.log(len(parts[0].log_weights))
+    weights = sum(part.log_weights for part in parts) - (len(parts) - 1) * even
+    evidence = np.asarray(sum(float(part.log_evidence) for part in parts))
+    extra = np.asarray(sum(int(part.extra) for part in parts), np.int64)
+    first = parts[0]
+    return Copies(
+        (without_evidence(stream),),
+        first.points[:1],
+        np.any([part.tried for part in parts], axis=0),
+        weights - log_sum(weights),
+        evidence,
+        np.asarray(seen, np.int64),
+        extra,
+        Usual.begin(),
+        History.begin(len(weights)),
+    )
+
+
+def places(seen: int, extra: int, *, surprise: bool = False, moved: bool = False) -> int:
+    """How many copies there may be until the next turn, `extra` rows having gone to further ones.
+
+    There is a reserve for times when rows are a surprise, or when another copy has just come to lead.
+    """
+    most = next(n for rows, n in reversed(PLACES) if seen >= rows)
+    if most > PLACES[-1][1]:
+        return most
+    ahead = next_turn(seen) - seen
+    allowed = CREDIT + RATE * (seen + ahead)
+    if surprise or moved:
+        allowed += RESERVE + RESERVE_RATE * (seen + ahead)
+    most += surprise
+    return most if extra + (most - 1) * ahead <= allowed else 1
+
+
+def next_turn(seen: int) -> int:
+    """The number of rows at which the next turn comes."""
+    if seen < LAST_DOUBLING:
+        return max(FIRST_TURN, 1 << int(seen).bit_length())
+    return (seen // LAST_DOUBLING + 1) * LAST_DOUBLING
+
+
+def rule_at(rule: RVGA, keep: float) -> RVGA:
+    """The rule of a copy; all are the same program."""
+    return eqx.tree_at(lambda r: r.drift, rule, Geometric(keep), is_leaf=lambda x: x is None)
+
+
+def other_settings(stream: Streaming, narrower: Scalar, keep: Scalar, other: Scalar) -> Streaming:
+    """A copy whose prior has so many times the precision, and which keeps another share of a row."""
+    assert stream.drifting is not None
+    anchor, ahead = stream.drifting.anchor, stream.drifting.ahead
+    prior_part = Geometric(keep).left(-ahead[0])
+    left = 1 / jnp.maximum((1 - other) * stream.rows, 1)
+    posterior = stream.posterior.fade(left, anchor, narrower - left * prior_part)
+    drifting = Drifting(anchor.rescale(narrower), jnp.zeros_like(ahead))
+    parts = posterior, drifting, left * stream.rows, left * stream.innovations
+    return eqx.tree_at(lambda s: (s.posterior, s.drifting, s.rows, s.innovations), stream, parts)
+
+
+def log_sum(a: Float[np.ndarray, " n"]) -> float:
+    """log Σ exp(a), −∞ if all are."""
+    most = float(np.max(a))
+    return most + float(np.log(np.sum(np.exp(a - most)))) if np.isfinite(most) else most
+
+
+def _is_tuple(value: Any) -> bool:
+    return type(value) is tuple
+
+
+def _index(copies: Copies, point: int) -> int:
+    return int(np.flatnonzero(copies.points == point)[0])
+
+
+def without_evidence(stream: Streaming) -> Streaming:
+    """The stream with no evidence yet; small sums lose no digits to a large one."""
+    none = namespace_of(stream.log_evidence).zeros_like(stream.log_evidence)
+    return eqx.tree_at(lambda s: s.log_evidence, stream, none)
