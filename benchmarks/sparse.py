@@ -22,7 +22,7 @@ from kalvi.numerics.precision import matching_precision
 from kalvi.rules.rvga import RVGA
 from kalvi.streams import Schedule, array_batches, run
 
-RANK, WORDS, ROUNDS = 10, 70, 5
+RANK, WORDS, ROUNDS, ROWS = 10, 70, 5, 8192
 DIMS = (2**16, 2**18, 2**20, 2**22)
 PEER_BLOCKS = (128, 256, 512)
 
@@ -65,7 +65,7 @@ def ours(d: int, block: int | None = None) -> Found:
                 state = run.advance(rule, state, batch)
             jax.block_until_ready(state)
 
-        return _timed(learn, d, chosen)
+        return _timed(learn, d)
 
 
 def theirs(d: int, block: int) -> Found:
@@ -77,19 +77,18 @@ def theirs(d: int, block: int) -> Found:
         for start in range(0, x.shape[0], block):
             state = by_block(state, x[start : start + block], y[start : start + block])
 
-    return _timed(learn, d, block)
+    return _timed(learn, d)
 
 
-def _timed(learn: Callable, d: int, block: int) -> Found:
-    n = max(1024, 4 * block)
-    rounds = [documents(d, n, seed) for seed in range(ROUNDS + 1)]
+def _timed(learn: Callable, d: int) -> Found:
+    rounds = [documents(d, ROWS, seed) for seed in range(ROUNDS + 1)]
     learn(*rounds[0])
     memory.forget_peak()
     before, rates = memory.resident(), []
     for x, y in rounds[1:]:
         began = time.perf_counter()
         learn(x, y)
-        rates.append(n / (time.perf_counter() - began))
+        rates.append(ROWS / (time.perf_counter() - began))
     size = 4e-6 * d * (RANK + 2)
     return Found(np.array(rates), (memory.peak() - before) / size)
 

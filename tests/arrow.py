@@ -142,7 +142,7 @@ class Arrow(Updatable):
 
         return View(x @ self.mean, rows @ rows.T + own @ x.T, absorb)
 
-    def prepared(self) -> "Arrow":
+    def prepared(self, blocks: int = 1) -> "Arrow":
         return self
 
     def unprepared(self) -> "Arrow":

@@ -13,6 +13,7 @@ from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal, Poisson, Probit
 from kalvi.likelihoods.sites import Expected
 from kalvi.likelihoods.vector import MultiNormal, Softmax
+from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import MultiLinear, OffsetLinear, linear_predictor
 from kalvi.rules import recursion
 from kalvi.rules.recursion import Observations, find_sites, find_together
@@ -83,6 +84,31 @@ def test_a_block_is_its_rows_one_by_one(scheme, observed):
     same_state(block, one, rtol=1e-8 if observed.name == "softmax" else 1e-9)
     assert int(one.unsolved) == 0
     assert float(one.rows) == WEIGHTS.sum()
+
+
+def test_panels_of_a_block_are_its_observations_one_by_one(monkeypatch):
+    """Eleven in panels of four, the last of which is filled up, against the recursion as it is written."""
+    monkeypatch.setattr(recursion, "PANEL", 4)
+    rng, n, likelihood = np.random.default_rng(3), 11, Bernoulli()
+    half, mean, y = rng.normal(size=(n, n)), rng.normal(size=n), rng.integers(0, 2, n).astype(float)
+    cov = half @ half.T
+    weight, left = rng.uniform(0, 2, n), rng.uniform(0.5, 1, n)
+    with matching_precision(np.float64):
+        given = (jnp.asarray(a) for a in (mean, cov, y, weight, left))
+        a, k, *observed = given
+        found = find_sites(EKF(), lambda j: likelihood, a, k, Observations(*observed))
+        steps, curvatures, past = np.zeros(n), np.zeros(n), (mean.copy(), cov.copy())
+        for j in range(n):
+            (m, c), column = past, past[1][:, j].copy()
+            np.testing.assert_allclose([found.mean[j], found.cov[j]], [m[j], column[j]], rtol=1e-10)
+            one = (jnp.asarray(a) for a in (y[j], m[j], left[j] * column[j], weight[j]))
+            site = EKF().site(likelihood, *one)
+            steps[j], curvatures[j] = left[j] * site.step, left[j] * site.curvature
+            shrink = curvatures[j] / (1 + curvatures[j] * column[j])
+            past = m + steps[j] * column, c - shrink * np.outer(column, column)
+    np.testing.assert_allclose(found.step, steps, rtol=1e-10)
+    np.testing.assert_allclose(found.curvature, curvatures, rtol=1e-10)
+    np.testing.assert_allclose(mean + cov @ found.coefficient, past[0], rtol=1e-9)
 
 
 def structured(p, kind):

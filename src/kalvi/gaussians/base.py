@@ -168,9 +168,12 @@ class Updatable(Gaussian):
         """The predictors of the rows, with a function that adds xᵀ diag(γ) x to Σ⁻¹ and Σ xᵀ c to μ."""
 
     @abstractmethod
-    def prepared(self) -> "Updatable":
+    def prepared(self, blocks: int = 1) -> "Updatable":
         """The same Gaussian with the sums over all d parameters that sparse rows need; `absorb` updates
-        them."""
+        them.
+
+        About so many blocks follow, and only views and `absorb` until it is `unprepared`.
+        """
 
     @abstractmethod
     def unprepared(self) -> "Updatable":

@@ -126,7 +126,7 @@ class Dense(Updatable):
 
         return View(x @ self.mean, cov, absorb)
 
-    def prepared(self) -> "Dense":
+    def prepared(self, blocks: int = 1) -> "Dense":
         return self
 
     def unprepared(self) -> "Dense":

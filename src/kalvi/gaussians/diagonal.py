@@ -137,7 +137,7 @@ class Diagonal(Updatable):
 
         return View(local @ m, (local * v[None, :]) @ local.T, absorb)
 
-    def prepared(self) -> "Diagonal":
+    def prepared(self, blocks: int = 1) -> "Diagonal":
         return self
 
     def unprepared(self) -> "Diagonal":

@@ -41,6 +41,9 @@ from kalvi.numerics.sparse_rows import SparseRows
 
 CANCELLED = 0.1
 """The share of the digits of a variance that a subtraction may lose."""
+LATE_WIDTH, MOST_LATE = 2**15, 32
+"""With at least so many parameters, a sweep over all of them comes once in so many blocks of sparse rows.
+With fewer, a sweep costs less than the account of late updates."""
 
 
 class LowRankPrecision(Updatable):
@@ -58,12 +61,12 @@ class LowRankPrecision(Updatable):
     mean: Float[Array, " d"]
     precision: LowRankPlusDiagonal
     projection: Projection
-    inner: Float[AnyArray, "p p"] | None = None  # Wᵀ Ψ⁻¹ W, if it is `prepared`
+    pending: low_rank_sparse.Pending | None = None  # if it is `prepared`
 
     def __init__(self, mean, factor, diag, projection: Projection | None = None):
         self.mean, self.precision = checks.low_rank_parts(mean, factor, diag, "LowRankPrecision")
         self.projection = Eigen() if projection is None else projection
-        self.inner = None
+        self.pending = None
 
     @classmethod
     def from_parts(
@@ -76,7 +79,7 @@ class LowRankPrecision(Updatable):
         """A Gaussian of parts that are known to be valid, as arrays of JAX or NumPy as they come."""
         precision = LowRankPlusDiagonal(diag, factor)
         projection = Eigen() if projection is None else projection
-        return unchecked(cls, mean=mean, precision=precision, projection=projection, inner=None)
+        return unchecked(cls, mean=mean, precision=precision, projection=projection, pending=None)
 
     @classmethod
     def scattered(
@@ -226,46 +229,55 @@ class LowRankPrecision(Updatable):
         if not self._takes_sparse():
             return self.view(x.toarray())
         projection: Any = self.projection
-        whole, shrink = self._parts(), projection.shrink
+        shrink, pending = projection.shrink, self.prepared().pending
+        assert pending is not None
+        whole = low_rank_sparse.Parts.of(self.mean, self.precision)
         with in_double():
-            seen = low_rank_sparse.look(whole, self._inner(), x)
+            seen = low_rank_sparse.look(whole, pending, x)
             mean, cov = (a.astype(self.mean.dtype) for a in low_rank_sparse.marginal(seen))
 
         def absorb(coefficients: PerRow, curvature: Curvature) -> "LowRankPrecision":
             with in_double():
-                scale = scale_of(curvature)
-                new, inner = low_rank_sparse.absorb(whole, seen, x, coefficients, scale, shrink)
-            return self.with_parts(*new).with_inner(inner)
+                given = x, coefficients, scale_of(curvature), shrink
+                return self._holding(*low_rank_sparse.absorb(whole, pending, seen, *given))
 
         return View(mean, cov, absorb)
 
     def _sparse_moments(self, x: SparseRows) -> tuple[PerRow, PerRow]:
         """The mean and variance of each predictor of sparse rows."""
+        settled = self.unprepared()
+        whole = low_rank_sparse.Parts.of(settled.mean, settled.precision)
         with in_double():
-            found = low_rank_sparse.variances(self._parts(), self._inner(), x)
+            found = low_rank_sparse.variances(whole, low_rank_sparse.inner_products(whole), x)
             return found[0].astype(self.mean.dtype), found[1].astype(self.mean.dtype)
 
     def _takes_sparse(self) -> bool:
         """Whether the projection works on sparse rows; the other projections need them dense."""
         return isinstance(self.projection, Eigen) and not self.projection.polish
 
-    def _parts(self) -> low_rank_sparse.Parts:
-        return low_rank_sparse.Parts(self.mean, self.precision.factor, self.precision.diag)
-
-    def _inner(self) -> Float[AnyArray, "p p"]:
-        """Wᵀ Ψ⁻¹ W, kept or computed by a sweep."""
-        return low_rank_sparse.inner_products(self.precision) if self.inner is None else self.inner
-
-    def prepared(self) -> "LowRankPrecision":
-        return self.with_inner(self._inner()) if self._takes_sparse() else self
+    def prepared(self, blocks: int = 1) -> "LowRankPrecision":
+        if self.pending is not None or not self._takes_sparse():
+            return self
+        blocks = min(blocks, MOST_LATE) if self.dim >= LATE_WIDTH and self.rank else 1
+        whole = low_rank_sparse.Parts.of(self.mean, self.precision)
+        return self._holding(whole, low_rank_sparse.Pending.begin(whole, blocks))
 
     def unprepared(self) -> "LowRankPrecision":
-        return self.with_inner(None)
+        if self.pending is None:
+            return self
+        whole = low_rank_sparse.Parts.of(self.mean, self.precision)
+        if not self.pending.at_once:
+            with in_double():
+                whole, _ = low_rank_sparse.settle(whole, self.pending)
+        return self._holding(whole, None)
 
-    def with_inner(self, inner: Float[AnyArray, "p p"] | None) -> "LowRankPrecision":
-        """The same Gaussian with these inner products, or with none."""
-        parts = {"precision": self.precision, "projection": self.projection, "inner": inner}
-        return unchecked(LowRankPrecision, mean=self.mean, **parts)
+    def _holding(
+        self, parts: low_rank_sparse.Parts, pending: low_rank_sparse.Pending | None
+    ) -> "LowRankPrecision":
+        """The same structure of these parts."""
+        kept = {"projection": self.projection, "pending": pending}
+        precision = LowRankPlusDiagonal(parts.diag, parts.factor)
+        return unchecked(LowRankPrecision, mean=parts.mean, precision=precision, **kept)
 
     def _pull(
         self, x: Block, coefficients: PerRow, pull: Float[Array, " p"], gram: projections.Gram

@@ -1,46 +1,140 @@
-"""Blocks of sparse rows for a low-rank precision, without any array of size b × d.
+"""Blocks of sparse rows for a precision of low rank: nothing of size b × d is ever made.
 
-S are the m active columns of the block, G = Wᵀ Ψ⁻¹ W. The block needs W, ψ and μ only at S:
+S are the m active columns of the block, G = Wᵀ Ψ⁻¹ W. All that the block needs of W, ψ and μ is at S:
 
     A = X Ψ⁻¹ W,   B = X Ψ⁻¹ Xᵀ,   C = (I + G)⁻¹ Aᵀ,   X Σ Xᵀ = B − A C,   Σ Xᵀ c = Ψ⁻¹ (Xᵀ c − W C c),
 
 and so is the Gram matrix of Z = [W, Xᵀ √γ], [[G, Aᵀ √γ], [√γ A, √γ B √γ]], whose leading eigenvectors
 [top; bottom] project (`projections`). Rows of W outside S are only multiplied by p × p matrices,
 
-    Wᵢ ← Wᵢ top √(1 − f),   ψᵢ ← ψᵢ + |Wᵢ L|²,   L Lᵀ = D Dᵀ + top f topᵀ,   μᵢ ← μᵢ − Wᵢ C c/ψᵢ,
+    Wᵢ ← Wᵢ T,   ψᵢ ← ψᵢ + Wᵢ N Wᵢᵀ,   μᵢ ← μᵢ − Wᵢ C c/ψᵢ,   T = top √(1 − f),   N = D Dᵀ + top f topᵀ,
 
-where D are the first p rows of the dropped eigenvectors. One sweep over d does this and computes G for the
-next block. The m rows of S are computed separately and replace those of the sweep.
+where D are the first p rows of the dropped eigenvectors. A sweep over d does this after every block, or
+only after several. Their products and sums
 
-The differences cancel if factors are strong, so small matrices and active rows are in float64, whatever the
-precision of the state is. So is the part of G from the active rows. The part from the other rows is summed
-in the state's precision; it is also a term of X Σ Xᵀ, so its rounding is relative to the result.
+    Q ← Q T,   M ← M + Q N Qᵀ,   u ← u + Q C c                                         (`Pending.table`)
+
+then update a row that none of them touched: when a block touches it, or in the sweep after the last block.
+A block then costs what its numbers do, whatever d. Each row has the number of blocks that it is updated for
+(`Pending.seen`), and each such number has its own Q, M and u.
+
+Late updates of W and μ are exact, and so is G = Σ Wᵢᵀ Wᵢ/ψᵢ for the present ψ: T multiplies the part of
+the rows outside S, the part of S is replaced. Only ψᵢ lacks Wᵢ M Wᵢᵀ until its update. If that is at most a
+share ε of ψᵢ, variances are larger by a factor of at most 1 + ε, and never smaller.
+
+The differences cancel if factors are strong, so small matrices, active rows and G are in float64, whatever
+the precision of the state.
 """
 
-from typing import NamedTuple
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, UInt
 
 from kalvi.numerics import linalg, projections
-from kalvi.numerics.linalg import LowRankPlusDiagonal
+from kalvi.numerics.linalg import LowRankPlusDiagonal, scale_rows
 from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.precision import in_double
 from kalvi.numerics.sparse_rows import SparseRows, put_rows
 
 
 class Parts(NamedTuple):
-    """The mean, factor and diag of a Gaussian, or of its active rows."""
+    """The mean, factor and diag of a Gaussian, or of some of its rows."""
 
     mean: Float[AnyArray, " d"]
     factor: Float[AnyArray, "d p"]
     diag: Float[AnyArray, " d"]
 
+    @classmethod
+    def of(cls, mean: Float[AnyArray, " d"], precision: LowRankPlusDiagonal) -> "Parts":
+        return cls(mean, precision.factor, precision.diag)
+
     def put(self, x: SparseRows, new: "Parts") -> "Parts":
         """The same parts with other active rows."""
-        pairs = zip(self, new, strict=True)
-        return Parts(*(put_rows(a, x.columns, b.astype(a.dtype)) for a, b in pairs))
+        return Parts(*(put_rows(a, x.columns, b) for a, b in zip(self, new, strict=True)))
+
+    def doubled(self) -> "Parts":
+        """In float64."""
+        return Parts(*(a.astype(np.float64) for a in self))
+
+    def inner_products(self, share: Float[AnyArray, " d"] | float = 1.0) -> Float[AnyArray, "p p"]:
+        """G, with each row counted by its share."""
+        return linalg.inner(self.factor, scale_rows(share / self.diag, self.factor))
+
+
+def inner_products(whole: Parts) -> Float[AnyArray, "p p"]:
+    """G of all rows in float64, by a sweep."""
+
+    def visit(total, read, wide, _, fresh):
+        return total + read.doubled().inner_products(fresh), ()
+
+    with in_double():
+        (d, p), xp = whole.factor.shape, namespace_of(whole.factor)
+        return linalg.sweep(visit, xp.zeros((p, p)), whole, xp.zeros((0, d), whole.diag.dtype))[0]
+
+
+class Pending(NamedTuple):
+    """G, and the updates of rows of W that blocks of sparse rows did not touch."""
+
+    inner: Float[AnyArray, "p p"]
+    seen: UInt[AnyArray, " d"]  # the number of blocks that a row is updated for
+    table: Float[AnyArray, "k p q"]  # [Q, M, u] of the blocks after the first so many
+    count: Int[AnyArray, ""]  # blocks since the last sweep
+
+    @classmethod
+    def begin(cls, whole: Parts, blocks: int) -> "Pending":
+        """Room for so many blocks from one sweep to the next."""
+        (d, p), xp = whole.factor.shape, namespace_of(whole.factor)
+        with in_double():
+            table = xp.stack([_nothing(xp, p)] * (blocks + 1))
+            zeros = xp.zeros(d, np.uint8), table, xp.zeros((), np.int32)
+            return cls(inner_products(whole), *zeros)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a sweep follows every block."""
+        return len(self.table) == 2
+
+    def after(self, step: "_Step", inner: Float[Array, "p p"], columns: Array) -> "Pending":
+        """After a block that touched these columns."""
+        p, count = len(inner), self.count + 1
+        turn = self.table[:, :, :p]
+        spread = self.table[:, :, p:-1] + turn @ step.spread @ jnp.swapaxes(turn, 1, 2)
+        pull = self.table[:, :, -1:] + turn @ step.pull[:, None]
+        table = jnp.concatenate([turn @ step.turn, spread, pull], axis=2)
+        new = (jnp.arange(len(table)) == count)[:, None, None]
+        seen = put_rows(self.seen, columns, jnp.full(len(columns), count, np.uint8))
+        return Pending(inner, seen, jnp.where(new, _nothing(jnp, p), table), count)
+
+
+class _Step(NamedTuple):
+    """What a block does to rows of W that it does not touch."""
+
+    turn: Float[Array, "p p"]  # T
+    spread: Float[Array, "p p"]  # N
+    pull: Float[Array, " p"]  # C c
+
+    @classmethod
+    def of(cls, start: projections.Leading, pull: Float[Array, " p"]) -> "_Step":
+        top, dropped = start.kept[: len(pull)], start.dropped[: len(pull)]
+        spread = dropped @ dropped.T + (top * start.shared[None, :]) @ top.T
+        return cls(top * jnp.sqrt(1 - start.shared)[None, :], spread, pull)
+
+
+def _nothing(xp: Any, p: int) -> Float[AnyArray, "p q"]:
+    """[Q, M, u] of no block."""
+    return xp.concatenate([xp.eye(p), xp.zeros((p, p + 1))], axis=1)
+
+
+def _by_row(
+    w: Float[AnyArray, "n p"], seen: UInt[AnyArray, " n"], table: Float[AnyArray, "k p q"]
+) -> Float[AnyArray, "n q"]:
+    """Each row of W times its own matrix, as a sum over p that XLA makes one loop."""
+    return reduce(add, (w[:, k, None] * table[:, k][seen] for k in range(w.shape[1])))
 
 
 class SparseView(NamedTuple):
@@ -52,29 +146,25 @@ class SparseView(NamedTuple):
     own: Float[AnyArray, "b b"]  # B
     loading: Float[AnyArray, "p b"]  # C
     inner: Float[AnyArray, "p p"]  # G
+    others: Float[AnyArray, "p p"]  # its share of the rows that are not active
 
 
-def inner_products(precision: LowRankPlusDiagonal) -> Float[AnyArray, "p p"]:
-    """G = Wᵀ Ψ⁻¹ W in float64, by a sweep."""
-
-    def visit(total, read, wide, _, fresh):
-        w, diag = read
-        return total + linalg.inner(w, linalg.scale_rows(fresh / diag, w)).astype(total.dtype), ()
-
-    with in_double():
-        (d, p), xp = precision.factor.shape, namespace_of(precision.factor)
-        read, nothing = (precision.factor, precision.diag), xp.zeros((0, d), precision.diag.dtype)
-        return linalg.sweep(visit, xp.zeros((p, p), np.float64), read, nothing)[0]
-
-
-def look(whole: Parts, inner: Float[AnyArray, "p p"], x: SparseRows) -> SparseView:
-    """The products of a block of sparse rows with a Gaussian."""
-    active = Parts(*(x.on_active(a).astype(np.float64) for a in whole))
+def look(whole: Parts, pending: Pending, x: SparseRows) -> SparseView:
+    """The block at a Gaussian with its active rows updated."""
+    active = Parts(*(x.on_active(a) for a in whole)).doubled()
+    others = inner = pending.inner
+    if not pending.at_once:
+        old, p = active, active.factor.shape[1]
+        found = _by_row(active.factor, x.on_active(pending.seen), pending.table)
+        owed = (found[:, p:-1] * active.factor).sum(axis=1).clip(0)
+        active = Parts(active.mean - found[:, -1] / old.diag, found[:, :p], old.diag + owed)
+        others = inner - active._replace(diag=old.diag).inner_products()
+        inner = others + active.inner_products()
     rows = x.over_active()
     rows = rows.with_values(rows.values.astype(np.float64))
-    mixed = rows @ linalg.scale_rows(1 / active.diag, active.factor)
+    mixed = rows @ scale_rows(1 / active.diag, active.factor)
     own = (rows * (1 / active.diag)[None, :]) @ rows.T
-    return SparseView(rows, active, mixed, own, _loading(inner, mixed), inner)
+    return SparseView(rows, active, mixed, own, _loading(inner, mixed), inner, others)
 
 
 def marginal(view: SparseView) -> tuple[Float[AnyArray, " b"], Float[AnyArray, "b b"]]:
@@ -86,10 +176,10 @@ def variances(
     whole: Parts, inner: Float[AnyArray, "p p"], x: SparseRows
 ) -> tuple[Float[AnyArray, " b"], Float[AnyArray, " b"]]:
     """Mean and variance of each predictor."""
-    active = Parts(*(x.on_active(a).astype(np.float64) for a in whole))
+    active = Parts(*(x.on_active(a) for a in whole)).doubled()
     rows = x.over_active()
     rows = rows.with_values(rows.values.astype(np.float64))
-    mixed = rows @ linalg.scale_rows(1 / active.diag, active.factor)
+    mixed = rows @ scale_rows(1 / active.diag, active.factor)
     spread = (mixed.T * _loading(inner, mixed)).sum(axis=0)
     return rows @ active.mean, rows**2 @ (1 / active.diag) - spread
 
@@ -103,22 +193,55 @@ def _loading(
 
 def absorb(
     whole: Parts,
+    pending: Pending,
     view: SparseView,
     x: SparseRows,
     coefficients: Float[Array, " b"],
     scale: projections.Scale,
     shrink: bool,
-) -> tuple[Parts, Float[Array, "p p"]]:
-    """The parts after the block has been absorbed, and their inner products."""
+) -> tuple[Parts, Pending]:
+    """The parts after the block, and what is pending."""
     coefficients, scale = coefficients.astype(np.float64), scale.astype(np.float64)
     d, p = whole.factor.shape
     gram = projections.Gram(view.inner, view.mixed.T, view.own)
     start = projections.leading(projections.scaled_gram(gram, scale), p, d, shrink)
     pull = view.loading @ coefficients
     active = _absorb_active(view, coefficients, pull, scale, start)
-    others, inner = _absorb_others(whole, x, pull, start)
-    inner = inner + linalg.inner(active.factor, linalg.scale_rows(1 / active.diag, active.factor))
-    return others.put(x, active), inner
+    active = Parts(*(new.astype(old.dtype) for new, old in zip(active, whole, strict=True)))
+    step = _Step.of(start, pull)
+    inner = step.turn.T @ view.others @ step.turn + active.doubled().inner_products()
+    both = whole.put(x, active), pending.after(step, inner, x.columns)
+    if pending.at_once:
+        return settle(*both)
+    # a loop, and not a branch, because XLA writes over what a loop carries
+    full = len(pending.table) - 1
+    return jax.lax.while_loop(lambda both: both[1].count == full, lambda both: settle(*both), both)
+
+
+def settle(whole: Parts, pending: Pending) -> tuple[Parts, Pending]:
+    """Update all rows for all blocks, by a sweep."""
+    dtype, (d, p) = whole.factor.dtype, whole.factor.shape
+    root = linalg.semidefinite_root(pending.table[:, :, p:-1])
+    pieces = pending.table[:, :, :p], root, pending.table[:, :, -1:]
+    table = jnp.concatenate(pieces, axis=2).astype(dtype)
+
+    def visit(total, seen, wide, written, fresh):
+        mean, w, diag = written
+        if pending.at_once:
+            found = w @ table[0]
+            behind = (seen == 0)[:, None]
+            found = jnp.where(behind, found, jnp.pad(w, ((0, 0), (0, p + 1))))
+        else:
+            found = _by_row(w, seen, table)
+        owed = jnp.sum(found[:, p:-1] ** 2, axis=1)
+        new = Parts(mean - found[:, -1] / diag, found[:, :p], diag + owed)
+        return total + new.doubled().inner_products(fresh), new
+
+    nothing = jnp.zeros((0, d), dtype)
+    inner, whole = linalg.sweep(visit, jnp.zeros((p, p)), pending.seen, nothing, whole)
+    fresh = jnp.zeros_like(pending.seen), jnp.zeros_like(pending.count)
+    start = jnp.broadcast_to(_nothing(jnp, p), pending.table.shape)
+    return whole, Pending(inner, fresh[0], start, fresh[1])
 
 
 def _absorb_active(
@@ -142,32 +265,3 @@ def _absorb_active(
         kept * jnp.sqrt(1 - start.shared)[None, :],
         diag + dropped + kept**2 @ start.shared,
     )
-
-
-def _absorb_others(
-    whole: Parts, x: SparseRows, pull: Float[Array, " p"], start: projections.Leading
-) -> tuple[Parts, Float[Array, "p p"]]:
-    """The rows that the block does not touch, and their part of the inner products.
-
-    Active rows are updated as if the block did not touch them, and left out of the inner products.
-    """
-    dtype, (d, p) = whole.factor.dtype, whole.factor.shape
-    top, dropped = start.kept[:p], start.dropped[:p]
-    turn = top * jnp.sqrt(1 - start.shared)[None, :]
-    spread = dropped @ dropped.T + (top * start.shared[None, :]) @ top.T
-    root = linalg.semidefinite_root(spread)
-    small = jnp.concatenate([turn, root, pull[:, None]], axis=1).astype(dtype)
-
-    def visit(total, read, wide, written, fresh):
-        mean, w, diag = written
-        product = w @ small  # a single product, because each reads all of W
-        factor = product[:, :p]
-        mean = mean - product[:, -1] / diag
-        diag = diag + jnp.sum(product[:, p:-1] ** 2, axis=1)
-        own = linalg.inner(factor, linalg.scale_rows(fresh * read / diag, factor))
-        return total + own.astype(total.dtype), Parts(mean, factor, diag)
-
-    untouched = put_rows(jnp.ones(d, dtype), x.columns, jnp.zeros(len(x.columns), dtype))
-    nothing = jnp.zeros((0, d), dtype)
-    inner, parts = linalg.sweep(visit, jnp.zeros((p, p)), untouched, nothing, whole)
-    return parts, inner

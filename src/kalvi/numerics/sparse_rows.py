@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of
 
@@ -42,7 +42,7 @@ class Sizes(tuple[int, int, int]):
 class Pattern:
     """Rows of a CSR matrix, and the positions of their entries among the active columns, on the host."""
 
-    def __init__(self, x: Any, intercept: bool):
+    def __init__(self, x: Any, intercept: bool, memory: np.ndarray | None = None):
         self.n, self.width = x.shape[0], x.shape[1] + intercept
         counts = np.diff(x.indptr)
         self.values, self.rows = x.data, np.repeat(np.arange(self.n, dtype=np.int32), counts)
@@ -51,8 +51,11 @@ class Pattern:
             self.values = np.append(self.values, np.ones(self.n, x.dtype))
             self.rows = np.append(self.rows, np.arange(self.n, dtype=np.int32))
             indices = np.append(indices, np.full(self.n, x.shape[1], indices.dtype))
-        active, places, counts = np.unique(indices, return_inverse=True, return_counts=True)
-        order = np.argsort(counts == 1, kind="stable")
+        active, places = _distinct(
+            indices, np.empty(self.width, np.int32) if memory is None else memory
+        )
+        counts = np.bincount(places, minlength=len(active))
+        order = np.append(np.flatnonzero(counts > 1), np.flatnonzero(counts == 1))
         position = np.empty_like(order)
         position[order] = np.arange(len(order))
         self.columns, self.places = active[order], position[places]
@@ -130,7 +133,7 @@ class SparseRows(eqx.Module):
         shape = self.shape[0], m
         return SparseRows(self.values, self.rows, self.places, every, shape, self.shared)
 
-    def on_active(self, v: Float[AnyArray, "d *k"]) -> Float[AnyArray, "m *k"]:
+    def on_active(self, v: Num[AnyArray, "d *k"]) -> Num[AnyArray, "m *k"]:
         """The rows of v at the active columns."""
         return v[self.columns]
 
@@ -231,6 +234,18 @@ class TransposedRows(eqx.Module):
         return put_rows(empty, x.columns, found)
 
 
+def _distinct(indices: np.ndarray, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct indices, and the place of each index among them, without sorting.
+
+    `memory` has a number for every index there can be; what it holds does not matter.
+    """
+    every = np.arange(len(indices), dtype=memory.dtype)
+    memory[indices] = every
+    active = indices[memory[indices] == every]
+    memory[active] = every[: len(active)]
+    return active, memory[indices]
+
+
 if TYPE_CHECKING:  # type checkers would make every formula distinguish the two
     Rows = Any
 else:
@@ -253,8 +268,8 @@ def as_matrix(x: Rows) -> Float[AnyArray, "b d"]:
 
 
 def put_rows(
-    whole: Float[AnyArray, "d *k"], columns: Int[AnyArray, " m"], new: Float[AnyArray, "m *k"]
-) -> Float[AnyArray, "d *k"]:
+    whole: Num[AnyArray, "d *k"], columns: Int[AnyArray, " m"], new: Num[AnyArray, "m *k"]
+) -> Num[AnyArray, "d *k"]:
     """An array with new rows at some places, which are all different."""
     if is_jax(whole, new):
         return whole.at[columns].set(new, unique_indices=True)

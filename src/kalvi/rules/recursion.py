@@ -15,8 +15,8 @@ K[j, j],
     S = Γ (I + V Γ)⁻¹ = Q Qᵀ,   (I + N) c = ξ,   N[i, j] = Sᵢ kᵢ[j]ᵀ = Qᵢ Uᵢ[j]ᵀ,   Uᵢ = kᵢ Qᵢ,
 
 where N is strictly upper block triangular. K is never rewritten: column j is computed from K₀[:, j] and the
-columns before it (left-looking). Nothing here depends on the rows themselves, or on means being linear in
-θ.
+columns before it (left-looking), a panel of many observations at once. Nothing here depends
+on the rows themselves, or on means being linear in θ.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.sites import shrinkage
 from kalvi.numerics import linalg
 from kalvi.numerics.loops import compact_loop
-from kalvi.numerics.platforms import platform
+from kalvi.numerics.platforms import is_traced_for_numpy, platform
 from kalvi.numerics.rows import group_covariances
 from kalvi.rules.schemes import Scheme
 
@@ -41,6 +41,8 @@ PerRow = Float[Array, " n"]
 SETTLED, MOST_ROUNDS = 16.0, 40
 """Sites found together have converged when no predictor's mean or variance moves by more than so many ulps
 of its first value; after so many rounds they are found one after the other."""
+PANEL = 32
+"""A CPU runs the loop over so many observations as one task."""
 ROUNDING = 100.0
 """Negative eigenvalues of a curvature count as rounding up to so many ulps of its largest."""
 
@@ -202,7 +204,43 @@ def _find_numbers(
     cov: Float[Array, "n n"],
     observed: Observations,
 ) -> BlockSites:
-    """The sites of observations with one predictor each."""
+    """The sites of observations with one predictor each, one panel of observations after the other.
+
+    The earlier columns are subtracted from the panel's rows of K. When its sites are known, its columns
+    follow from those rows by M k = K, M = I + triu(s kᵀ, 1)ᵀ.
+    """
+    n, find = len(mean), partial(_find_panel, scheme, likelihood_of)
+    if n <= PANEL or is_traced_for_numpy():
+        columns, rows = find(jnp.arange(n), mean, cov, observed)
+        return _joined_sites(columns, rows)
+    mean, cov, observed = _filled(-n % PANEL, mean, cov, observed)
+
+    def visit(first, carry):
+        columns, rows = carry
+        here = first * PANEL + jnp.arange(PANEL)
+        past = _part(columns, first, axis=1)
+        m = _part(mean, first) + linalg.times_vector(past.T, rows[:, 1])
+        rest = _part(cov, first) - (past * rows[:, :1]).T @ columns
+        part = Observations(*(_part(each, first) for each in observed))
+        own, found = find(jnp.minimum(here, n - 1), m, _part(rest, first, axis=1), part)
+        turn = _upper(own, found[:, 0])
+        new = jsl.solve_triangular(turn, rest, trans=1)
+        return _with_part(columns, new, first), _with_part(rows, found, first)
+
+    empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
+    columns, rows = jax.lax.fori_loop(0, len(mean) // PANEL, visit, empty)
+    return _joined_sites(columns[:n, :n], rows[:n])
+
+
+def _find_panel(
+    scheme: Scheme,
+    likelihood_of: Callable[[Any], Likelihood],
+    places: Int[Array, " n"],
+    mean: PerRow,
+    cov: Float[Array, "n n"],
+    observed: Observations,
+) -> tuple[Float[Array, "n n"], Float[Array, "n r"]]:
+    """The columns kⱼ of observations at these places of the block, and numbers of each in a row."""
 
     def visit(j, carry):
         columns, rows = carry
@@ -211,7 +249,7 @@ def _find_numbers(
         m = _entry(mean, j) + linalg.times_vector(rows[:, 1], past)
         v = jnp.maximum(_entry(column, j), 0)
         label, weight, share = (_entry(each, j) for each in observed)
-        site = scheme.site(likelihood_of(j), label, m, share * v, weight)
+        site = scheme.site(likelihood_of(places[j]), label, m, share * v, weight)
         step, curvature = share * site.step, share * jnp.maximum(site.curvature, 0)
         shrink = _shrink(curvature, v)
         flags = site.solved.astype(m.dtype), (site.curvature < 0).astype(m.dtype)
@@ -219,10 +257,31 @@ def _find_numbers(
         return _with_entry(columns, column, j), _with_entry(rows, row, j)
 
     empty = jnp.zeros_like(cov), jnp.zeros((len(mean), 7), mean.dtype)
-    columns, rows = compact_loop(len(mean), visit, empty)
+    return compact_loop(len(mean), visit, empty)
+
+
+def _joined_sites(columns: Float[Array, "n n"], rows: Float[Array, "n r"]) -> BlockSites:
     shrink, step, curvature, m, v, solved, clipped = rows.T
     coefficient = jsl.solve_triangular(_upper(columns, shrink), step)
     return BlockSites(m, v, step, coefficient, curvature, solved, clipped)
+
+
+def _filled(
+    more: int, mean: PerRow, cov: Float[Array, "n n"], observed: Observations
+) -> tuple[Float[Array, " m"], Float[Array, "m m"], Observations]:
+    """With so many observations more, of weight 0."""
+    longer = [jnp.pad(each, (0, more)) for each in (mean, *observed)]
+    return longer[0], jnp.pad(cov, (0, more)), Observations(*longer[1:])
+
+
+def _part(a: Float[Array, "n *k"], i: Any, axis: int = 0) -> Float[Array, "..."]:
+    """The entries of panel i."""
+    return jax.lax.dynamic_slice_in_dim(a, i * PANEL, PANEL, axis)
+
+
+def _with_part(a: Float[Array, "n k"], part: Float[Array, "m k"], i: Any) -> Float[Array, "n k"]:
+    """The rows with others in place of panel i."""
+    return jax.lax.dynamic_update_slice_in_dim(a, part, i * PANEL, 0)
 
 
 def _entry(a: Float[Array, "n *k"], j: Any, axis: int = 0) -> Float[Array, "*m"]:

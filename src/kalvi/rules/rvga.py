@@ -162,7 +162,8 @@ class RVGA(StreamRule[Streaming]):
         draws = self._draw(key, rows.weight.shape, state.posterior.mean.dtype)
         blocks = RowBlock(*rows, jnp.ones_like(rows.weight), draws)
         if isinstance(rows.x, SparseRows):
-            state = _replace_posterior(state, state.posterior.prepared())
+            alone = 1 if self.drifts() else len(rows.weight)
+            state = _replace_posterior(state, state.posterior.prepared(alone))
         if len(rows.weight) == 1:
             state = self._absorb(state, jax.tree.map(lambda a: a[0], blocks))
         else:

@@ -42,6 +42,7 @@ class SparseBlocks:
     def __init__(self, intercept: bool, dtype: Any):
         self.intercept, self.dtype = intercept, dtype
         self.sizes: dict[int, Sizes] = {}
+        self._memory = np.zeros(0, np.int32)  # a number for each column, for `Pattern`
 
     def expect(self, x: Any, block: int) -> None:
         """Make room for any `block` successive rows of a table, if they are like most of its rows."""
@@ -56,7 +57,11 @@ class SparseBlocks:
         """The rows in blocks of `block`, padded to `size` rows in all; stacked if there are several
         blocks."""
         cuts = range(0, max(size, 1), max(block, 1))
-        patterns = [Pattern(canonical(x[i : i + block]), self.intercept) for i in cuts]
+        width = x.shape[1] + self.intercept
+        if len(self._memory) != width:
+            self._memory = np.empty(width, np.int32)
+        rows = (canonical(x[i : i + block]) for i in cuts)
+        patterns = [Pattern(part, self.intercept, self._memory) for part in rows]
         for pattern in patterns:
             self._grow(block, pattern.sizes)
         made = [pattern.filled(block, self.sizes[block], self.dtype) for pattern in patterns]
