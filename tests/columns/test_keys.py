@@ -8,6 +8,7 @@ from sklearn.preprocessing import normalize
 
 from kalvi.columns.encoder import Encoder, EncoderSettings
 from kalvi.columns.keys import Words
+from kalvi.readers.column_types import NAMED
 
 TEXTS = ["Good, good value", "bad value: too BAD", "naïve 2 cents", "", None, "good"]
 
@@ -76,3 +77,20 @@ def test_no_text_at_all():
     found = Words().read(pa.chunked_array([pa.array([], pa.string())]))
     assert (len(found.rows), found.keys, found.n) == (0, [], 0)
     assert Words().read(pa.chunked_array([["!!", "--"]])).keys == []
+
+
+def named(*rows):
+    entries = [[{"name": name, "value": value} for name, value in row.items()] for row in rows]
+    return pa.table({"x": pa.array(entries, NAMED)})
+
+
+def test_named_numbers_have_slots_and_new_names_the_doubt_of_the_prior():
+    rows = named({"a": 2.0, "b": -1.0}, {}, {"b": 0.5})
+    encoder = Encoder.begin({"x": "named"}, rows, EncoderSettings())
+    x = dense(encoder.encode(rows, str, learn=True).x)
+    a, b, new = (encoder.names().index(name) for name in ("x: a", "x: b", "x=(new level)"))
+    np.testing.assert_array_equal(x[:, [a, b]], [[2, -1], [0, 0], [0, 0.5]])
+    found = encoder.encode(named({"a": 1.0, "c": 3.0, "d": 4.0}), str, learn=False)
+    assert dense(found.x)[0, [a, b, new]].tolist() == [1, 0, 5]
+    assert found.new_keys == {"x": {"(new features)": 2}}
+    assert encoder.describe()[0]["features"] == 2

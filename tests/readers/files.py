@@ -128,6 +128,13 @@ def sparse(n=40, seed=0):
     return x, rng.integers(0, 2, n).astype(float)
 
 
+VOWPAL = b"""1 2 'first|words the a:2 cat
+-1 |words:0.5 the the |n age:3e1
+0.5 0 tag| 7:1 nothing
+|words cat
+"""
+
+
 def libsvm_bytes(n=40, seed=0):
     out = io.BytesIO()
     x, y = sparse(n, seed)

@@ -23,7 +23,7 @@ def test_no_ending_means_two_formats():
 
 def test_formats_in_words():
     assert formats.list_formats() == (
-        "CSV, TSV, JSON lines, libsvm, Arrow streams (also .gz, .zst, .bz2), "
+        "CSV, TSV, JSON lines, libsvm, Vowpal Wabbit's text, Arrow streams (also .gz, .zst, .bz2), "
         "Feather, Parquet or NumPy's .npz"
     )
 

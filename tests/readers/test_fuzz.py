@@ -19,6 +19,7 @@ FORMATS |= {
     "jsonl.bz2": lambda: files.pack(files.json_bytes(files.table(30)), ".bz2"),
     "rich.parquet": lambda: files.parquet_bytes(files.rich_table(30)),
     "rich.feather": lambda: files.feather_bytes(files.rich_table(30)),
+    "vw": lambda: files.VOWPAL,
     "libsvm": lambda: files.libsvm_bytes(30),
     "npz": lambda: files.npz_bytes(30),
     "sparse.npz": lambda: files.sparse_npz_bytes(30),

@@ -15,14 +15,20 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from kalvi.columns.keyed import KeyedColumn
-from kalvi.columns.keys import Indices, Key, KeyedRows, Keys, Levels, Words
+from kalvi.columns.keys import Indices, Key, KeyedRows, Keys, Levels, Names, Words
 from kalvi.columns.numbers import ColumnMoments, NumberColumns
 from kalvi.columns.slots import HashedSlots, OwnSlots, Slots
+from kalvi.readers.column_types import NAMED
 from kalvi.readers.files import BadData, RowLocator
 
 FREE = "(free)"
 KINDS = {"double": "number", "bool": "flag", "string": "category"}
-KEYS: dict[str, Keys] = {"category": Levels(), "text": Words(), "sparse": Indices()}
+KEYS: dict[str, Keys] = {
+    "category": Levels(),
+    "text": Words(),
+    "sparse": Indices(),
+    "named": Names(),
+}
 """How columns of these types are read; columns of other types are numbers."""
 DENSE_WIDTH = 128
 """The most columns of x that is always a dense array; wider rows with keys are sparse."""
@@ -280,4 +286,6 @@ def _kind(field: pa.Field) -> str:
         return "time"
     if pa.types.is_fixed_size_list(kind):
         return "vector"
+    if kind == NAMED:
+        return "named"
     return "sparse" if pa.types.is_list(kind) else KINDS[str(kind)]

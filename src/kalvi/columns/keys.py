@@ -1,9 +1,8 @@
-"""The keys in a column: levels of a category, words of a text, or indices of a sparse row.
+"""The keys in a column: levels of a category, words of a text, indices of a sparse row, or names.
 
-A row has a number for each of its keys: 1 for its level, the value that a sparse row gives for an index,
-and 1/√K for each of the K different words of a text, so that the prior variance of a text is that of a
-level. Words are runs of letters and digits; case is ignored. In a category or a text, a missing entry is a
-key too.
+A row has a number for each of its keys: 1 for its level, the given value for an index or a name, and 1/√K
+for each of the K different words of a text, so that the prior variance of a text is that of a level. Words
+are runs of letters and digits; case is ignored. In a category or a text, a missing entry is a key too.
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -16,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalvi.readers.column_types import SPARSE, TEXT
+from kalvi.readers.column_types import NAMED, SPARSE, TEXT
 
 MISSING = "(missing)"
-NEW_WORDS, NEW_INDICES = "(new words)", "(new indices)"
+NEW_WORDS, NEW_INDICES, NEW_FEATURES = "(new words)", "(new indices)", "(new features)"
 BETWEEN_WORDS = r"[^\p{L}\p{N}]+"
 COMMONEST = 5
 """The number of keys that the description of a column names."""
@@ -50,6 +49,7 @@ class Keys(eqx.Module):
 
     kind: eqx.AbstractClassVar[str]  # the type of the column in descriptions of a model
     noun: eqx.AbstractClassVar[str]  # the name of the number of keys in descriptions
+    type: eqx.AbstractClassVar[pa.DataType]  # of the column in a table
     textual: ClassVar[bool] = True  # whether keys are texts, not indices
     exclusive: ClassVar[bool] = False  # whether a row has exactly one key
 
@@ -65,11 +65,6 @@ class Keys(eqx.Module):
     def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         """The number of rows with new keys, by their names for people; `new` is a mask of the keys."""
 
-    @property
-    def type(self) -> pa.DataType:
-        """The type of the column in a table."""
-        return TEXT if self.textual else SPARSE
-
     def describe(self, keys: tuple[Key, ...], counts: np.ndarray) -> dict[str, Any]:
         """The number of keys and, if they are texts, the commonest with the number of rows of each."""
         if not self.textual:
@@ -83,6 +78,7 @@ class Levels(Keys):
 
     kind: ClassVar[str] = "category"
     noun: ClassVar[str] = "levels"
+    type: ClassVar[pa.DataType] = TEXT
     exclusive: ClassVar[bool] = True
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
@@ -102,6 +98,7 @@ class Words(Keys):
 
     kind: ClassVar[str] = "text"
     noun: ClassVar[str] = "words"
+    type: ClassVar[pa.DataType] = TEXT
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
         text = pc.utf8_lower(column.cast(TEXT)).combine_chunks()
@@ -128,16 +125,11 @@ class Indices(Keys):
 
     kind: ClassVar[str] = "sparse"
     noun: ClassVar[str] = "width"
+    type: ClassVar[pa.DataType] = SPARSE
     textual: ClassVar[bool] = False
 
     def read(self, column: pa.ChunkedArray) -> KeyedRows:
-        whole = column.combine_chunks()
-        lengths = whole.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        flat = whole.flatten()
-        codes, indices = _encode(flat.field("index"))
-        values = flat.field("value").to_numpy(zero_copy_only=False).astype(float)
-        rows = np.repeat(np.arange(len(column)), lengths)
-        return KeyedRows(len(column), rows, codes, values, indices)
+        return _read_pairs(column, "index")
 
     def label(self, name: str, key: Key) -> str:
         return f"{name}[{key}]"
@@ -145,6 +137,34 @@ class Indices(Keys):
     def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
         n = int(new[rows.codes].sum())
         return {NEW_INDICES: n} if n else {}
+
+
+class Names(Keys):
+    """Named numbers: an entry is a list of names and values, which are not standardised."""
+
+    kind: ClassVar[str] = "named"
+    noun: ClassVar[str] = "features"
+    type: ClassVar[pa.DataType] = NAMED
+
+    def read(self, column: pa.ChunkedArray) -> KeyedRows:
+        return _read_pairs(column, "name")
+
+    def label(self, name: str, key: Key) -> str:
+        return f"{name}: {key}"
+
+    def count_new(self, rows: KeyedRows, new: np.ndarray) -> dict[str, int]:
+        n = int(new[rows.codes].sum())
+        return {NEW_FEATURES: n} if n else {}
+
+
+def _read_pairs(column: pa.ChunkedArray, key: str) -> KeyedRows:
+    """The triplets of lists of a key and a value."""
+    whole = column.combine_chunks()
+    lengths = whole.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    flat = whole.flatten()
+    codes, keys = _encode(flat.field(key))
+    values = flat.field("value").to_numpy(zero_copy_only=False).astype(float)
+    return KeyedRows(len(column), np.repeat(np.arange(len(column)), lengths), codes, values, keys)
 
 
 def _encode(entries: pa.Array) -> tuple[np.ndarray, list[Any]]:

@@ -1,8 +1,8 @@
 """The types that columns have after reading, and the conversion from the types that files declare.
 
 A column is a number (float64; NaN counts as missing), a flag (bool), text (string), a time (timestamp in
-microseconds; UTC if the file names a zone), a vector (fixed_size_list of float64) or a sparse row (list of
-index and value).
+microseconds; UTC if the file names a zone), a vector (fixed_size_list of float64), a sparse row (list of
+index and value) or named numbers (list of name and value).
 """
 # pyarrow.compute makes its functions at run time
 # pyright: reportAttributeAccessIssue=false
@@ -21,6 +21,7 @@ TEXT = pa.string()
 TIME = pa.timestamp("us")
 ZONED = pa.timestamp("us", tz="UTC")
 SPARSE = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))
+NAMED = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
 
 YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 """The beginning of the year 1 and the end of 9999, in microseconds from 1970; Python has no other dates."""
@@ -36,7 +37,8 @@ def describe_type(column_type: pa.DataType) -> str:
     if pa.types.is_fixed_size_list(column_type):
         return f"a vector of {counted(column_type.list_size, 'number')}"
     words = {NUMBER: "a number", FLAG: "true or false", TEXT: "text", TIME: "a time"}
-    return words.get(column_type, "a sparse row" if column_type == SPARSE else str(column_type))
+    words |= {SPARSE: "a sparse row", NAMED: "named numbers"}
+    return words.get(column_type, str(column_type))
 
 
 def type_after_reading(declared: pa.DataType) -> pa.DataType | None:
@@ -66,8 +68,11 @@ def _list_type(declared: pa.DataType) -> pa.DataType | None:
     if _is_number(entry):
         return pa.list_(pa.float64())
     pair = types.is_struct(entry) and [entry.field(i).name for i in range(entry.num_fields)]
-    numbers = pair == ["index", "value"] and all(_is_number(entry.field(i).type) for i in (0, 1))
-    return SPARSE if numbers else None
+    if pair not in (["index", "value"], ["name", "value"]) or not _is_number(entry.field(1).type):
+        return None
+    if is_text(entry.field(0).type):
+        return NAMED if pair[0] == "name" else None
+    return SPARSE if pair[0] == "index" and _is_number(entry.field(0).type) else None
 
 
 def _is_number(declared: pa.DataType) -> bool:
@@ -105,7 +110,7 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def cast(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.ChunkedArray:
     """Convert a column that is not text; raises an exception if an entry has no value of the type."""
-    if pa.types.is_fixed_size_list(column_type) or column_type == SPARSE:
+    if pa.types.is_fixed_size_list(column_type) or column_type in (SPARSE, NAMED):
         return _cast_lists(column, column_type)
     if column_type == NUMBER:
         return _without_nan(_numbers(column))
@@ -156,7 +161,8 @@ def _cast_lists(column: pa.ChunkedArray, column_type: pa.DataType) -> pa.Chunked
     else:
         raise ValueError("not a list of numbers")
     flat = pc.list_flatten(column)
-    parts = [flat] if column_type != SPARSE else [flat, *(pc.struct_field(flat, i) for i in (0, 1))]
+    paired = column_type in (SPARSE, NAMED)
+    parts = [flat, *(pc.struct_field(flat, i) for i in (0, 1))] if paired else [flat]
     if any(part.null_count for part in parts):
         raise ValueError("a missing entry in a list")
     return column

@@ -28,6 +28,7 @@ FORMATS = {
     "tsv": Format("TSV", (".tsv", ".tab")),
     "jsonl": Format("JSON lines", (".jsonl", ".ndjson", ".json")),
     "libsvm": Format("libsvm", (".libsvm", ".svmlight", ".svm")),
+    "vw": Format("Vowpal Wabbit's text", (".vw",)),
     "arrow": Format("Arrow streams", (".arrow", ".ipc", ".arrows"), b"\xff\xff\xff\xff"),
     "feather": Format("Feather", (".feather",), b"ARROW1", compressible=False),
     "parquet": Format("Parquet", (".parquet", ".pq"), b"PAR1", compressible=False),

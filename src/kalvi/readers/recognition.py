@@ -13,12 +13,14 @@ from kalvi.readers.libsvm import Libsvm
 from kalvi.readers.npz import Npz
 from kalvi.readers.reader import Reader
 from kalvi.readers.text_blocks import BOM
+from kalvi.readers.vowpal_wabbit import VowpalWabbit
 
 READERS: dict[str, Callable[[], Reader]] = {
     "csv": Delimited,
     "tsv": lambda: Delimited("\t"),
     "jsonl": JsonLines,
     "libsvm": Libsvm,
+    "vw": VowpalWabbit,
     "arrow": ArrowStream,
     "feather": ArrowFile,
     "parquet": Parquet,
@@ -26,6 +28,7 @@ READERS: dict[str, Callable[[], Reader]] = {
 }
 """The readers, by the names in `formats.FORMATS`."""
 ARROW = ("arrow", "feather")
+VOWPAL_LINE = re.compile(rb"(-?[\d.]+(\s+[\d.]+)?\s+)?('\S*)?\|\S*\s+[^|,]*(\|[^,]*)?\r?\Z")
 SPARSE_LINE = re.compile(rb"\s*\S+(\s+(qid|\d+):\S+)+\s*(#.*)?\r?\Z")
 
 
@@ -59,4 +62,6 @@ def _format_of_text(head: bytes) -> str:
         return "jsonl"
     if SPARSE_LINE.match(line):
         return "libsvm"
+    if VOWPAL_LINE.match(line):
+        return "vw"
     return "tsv" if b"\t" in line and b"," not in line else "csv"

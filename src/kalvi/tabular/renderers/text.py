@@ -43,10 +43,14 @@ def column_line(name: str, said: str) -> str:
     return f"  {name[:28]:<28} {said}"
 
 
+NOUNS = {"category": "level", "text": "word", "named": "feature"}
+"""The names of the keys of columns that have some."""
+
+
 def column_text(column: dict[str, Any]) -> str:
     """A short description of a column: its type, its levels or distribution, and what is missing."""
     missing = f", {column['missing']:,} missing" if column.get("missing") else ""
-    kind, noun = column["kind"], {"category": "level", "text": "word"}.get(column["kind"])
+    kind, noun = column["kind"], NOUNS.get(column["kind"])
     if noun is not None:
         if column["hashed"]:
             return f"{kind}, hashed into {2 ** column['bits']:,} places{missing}"

@@ -133,7 +133,7 @@ def _column(c: Summary, total: float) -> list[Child]:
 def _values(c: Summary) -> Child:
     """A summary of the entries of a column."""
     said, hashed = _of_numbers(c), ", hashed" if c.get("hashed") else ""
-    for key in ("words", "levels"):
+    for key in ("words", "levels", "features"):
         if c.get(key) is not None:
             said.append(count(c[key], key[:-1]) + hashed)
     if c.get("width") is not None:
