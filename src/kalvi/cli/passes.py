@@ -10,7 +10,7 @@ from kalvi.readers.source import Source
 from kalvi.tabular import learn
 from kalvi.tabular.learn import Job
 from kalvi.tabular.prefetch import Interrupted
-from kalvi.tabular.renderers import Renderer, renderer_of
+from kalvi.tabular.renderers import renderer_of
 from kalvi.tabular.renderers.text import reason
 from kalvi.tabular.table_model import RowModel
 
@@ -64,7 +64,7 @@ def check_runs(out: Path, force: bool) -> None:
         )
 
 
-def _learn(model: RowModel, source: Source, job: Job, renderer: Renderer, quiet: bool) -> RowModel:
+def _learn(model: RowModel, source: Source, job: Job, renderer: Any, quiet: bool) -> RowModel:
     """Make the pass, with a progress bar."""
     with console.row_bar(quiet, source.n_rows, job.done) as bar:
 

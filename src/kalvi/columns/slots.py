@@ -9,7 +9,6 @@ such keys are ignored.
 # pyright: reportAttributeAccessIssue=false
 
 import hashlib
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,61 +23,7 @@ from kalvi.columns.keys import Key, Keys
 Label = Callable[[Key], str]
 
 
-class Slots(eqx.Module):
-    """Assigns slots to the keys of one column."""
-
-    unknown: eqx.AbstractVar[int | None]
-
-    @abstractmethod
-    def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
-        """The slot of each key, −1 where it has none."""
-
-    @abstractmethod
-    def with_slots_for(self, keys: Sequence[Key], first: int) -> "Slots":
-        """A copy with slots from `first` on for new keys, in their order."""
-
-    @abstractmethod
-    def count(self) -> int | None:
-        """The number of keys with a slot of their own; None if slots are never added."""
-
-    @abstractmethod
-    def by_key(self) -> dict[Any, int]:
-        """The slot of each key; the unknown slot is that of None."""
-
-    @abstractmethod
-    def labels(self, label: Label) -> dict[int, str]:
-        """The name of each slot."""
-
-    @abstractmethod
-    def rows_by_key(self) -> tuple[Sequence[Key], np.ndarray]:
-        """The keys whose rows are counted, and the number of rows with each."""
-
-    @abstractmethod
-    def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """The slots of keys whose rows are counted, and the share of the rows with each."""
-
-    @abstractmethod
-    def describe(self, keys: Keys) -> dict[str, Any]:
-        """A summary of the keys for people; `keys` says how they were read."""
-
-    @abstractmethod
-    def with_counts(self, keys: Sequence[Key], counts: np.ndarray) -> "Slots":
-        """A copy that counts further rows: `counts` of them with each of these keys."""
-
-    @abstractmethod
-    def without_counts(self) -> "Slots":
-        """A copy that has counted no row."""
-
-    @abstractmethod
-    def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
-        """Rules for slots from a file: pairs of what is checked and the outcome.
-
-        `textual` says whether the keys are texts; the first `front` slots belong to numbers, and the model
-        hashes keys to `bits` bits, if at all.
-        """
-
-
-class OwnSlots(Slots):
+class OwnSlots(eqx.Module):
     """A slot for each key, in the order in which they were first seen."""
 
     keys: tuple[str, ...] | tuple[int, ...]
@@ -93,9 +38,11 @@ class OwnSlots(Slots):
         return cls(keys=(), slots=none, counts=none, unknown=unknown)
 
     def find(self, keys: Sequence[Key], label: Label) -> np.ndarray:
+        """The slot of each key, −1 where it has none."""
         return np.append(self.slots, -1)[self._positions(keys)]
 
     def with_slots_for(self, keys: Sequence[Key], first: int) -> "OwnSlots":
+        """A copy with slots from `first` on for new keys, in their order."""
         new: Any = tuple(keys[int(i)] for i in np.flatnonzero(self._positions(keys) < 0))
         if not new:
             return self
@@ -107,33 +54,46 @@ class OwnSlots(Slots):
         )
 
     def count(self) -> int | None:
+        """The number of keys with a slot of their own; None if slots are never added."""
         return len(self.keys)
 
     def by_key(self) -> dict[Any, int]:
+        """The slot of each key; the unknown slot is that of None."""
         found = dict(zip(self.keys, self.slots.tolist(), strict=True))
         return found if self.unknown is None else {**found, None: self.unknown}
 
     def labels(self, label: Label) -> dict[int, str]:
+        """The name of each slot."""
         return {slot: label(key) for key, slot in self.by_key().items() if key is not None}
 
     def rows_by_key(self) -> tuple[Sequence[Key], np.ndarray]:
+        """The keys whose rows are counted, and the number of rows with each."""
         return self.keys, self.counts
 
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slots of keys whose rows are counted, and the share of the rows with each."""
         return self.slots, self.counts / max(self.counts.sum(), 1)
 
     def describe(self, keys: Keys) -> dict[str, Any]:
+        """A summary of the keys for people; `keys` says how they were read."""
         return {**keys.describe(self.keys, self.counts), "hashed": False}
 
     def with_counts(self, keys: Sequence[Key], counts: np.ndarray) -> "OwnSlots":
+        """A copy that counts further rows: `counts` of them with each of these keys."""
         total, at = self.counts.copy(), self._positions(keys)
         total[at[at >= 0]] += counts[at >= 0]
         return replace(self, counts=total)
 
     def without_counts(self) -> "OwnSlots":
+        """A copy that has counted no row."""
         return replace(self, counts=np.zeros_like(self.counts))
 
     def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
+        """Rules for slots from a file: pairs of what is checked and the outcome.
+
+        `textual` says whether the keys are texts; the first `front` slots belong to numbers, and the model
+        hashes keys to `bits` bits, if at all.
+        """
         n, key = len(self.keys), str if textual else int
         yield "its levels", all(type(own) is key for own in self.keys) and bits is None
         yield "its levels", len(set(self.keys)) == n
@@ -154,7 +114,7 @@ class OwnSlots(Slots):
         return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(int)
 
 
-class HashedSlots(Slots):
+class HashedSlots(eqx.Module):
     """Slots from `start` on that the keys of all hashed columns share; rows are not counted by key."""
 
     bits: int
@@ -193,6 +153,10 @@ class HashedSlots(Slots):
 
     def rules(self, textual: bool, front: int, bits: int | None) -> Iterator[tuple[str, bool]]:
         yield "its hash", self.bits == bits and self.start == front and self.unknown is None
+
+
+Slots = OwnSlots | HashedSlots
+"""Slots of the keys of one column."""
 
 
 def hash_text(text: str, bits: int) -> int:

@@ -5,7 +5,6 @@ the hyperparameters, and serve predictions. Matrices of rows are padded with zer
 tables of nearly the same length share what is compiled.
 """
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
@@ -34,34 +33,79 @@ def padded_size(n: int) -> int:
     return -(-n // step) * step
 
 
-class Covariance(ABC):
-    """A kernel, and its hyperparameters as a vector of logarithms."""
+class KalviKernel:
+    """A kernel of the library; derivatives by automatic differentiation."""
 
-    kernel: Any
-    dtype: Any
-    theta: np.ndarray
-    bounds: np.ndarray  # (p, 2)
-    names: list[str]
+    def __init__(self, kernel: kernels.Kernel, dtype: Any):
+        self.dtype = dtype
+        # NumPy arrays, so that unpickling does not depend on JAX's global precision
+        self.kernel = jax.tree.map(lambda a: np.asarray(a, dtype), kernel)
+        self.theta = np.asarray(kernels.flatten(self.kernel)[0], np.float64)
+        self.bounds = np.column_stack([self.theta - REACH, self.theta + REACH])
+        self.names = kernels.names(kernel)
 
-    @abstractmethod
-    def at(self, theta: np.ndarray) -> "Covariance":
+    def at(self, theta: np.ndarray) -> "KalviKernel":
         """The same kernel with other hyperparameters."""
+        rebuild = kernels.flatten(self.kernel)[1]
+        new = KalviKernel(rebuild(np.asarray(theta, self.dtype)), self.dtype)
+        new.bounds = self.bounds
+        return new
 
-    @abstractmethod
     def gram(self, x: np.ndarray, size: int) -> AnyArray:
         """The covariance matrix of the rows, padded with zeros."""
+        return run.call(_gram, self.kernel, *_padded(x, size, self.dtype))
 
-    @abstractmethod
     def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
         """∂/∂theta of a bound whose derivative with respect to the padded matrix is `slope`."""
+        rows, mask = _padded(x, len(slope), self.dtype)
+        slopes = run.call(_pull, self.kernel, rows, mask, slope)
+        return kernels.log_slopes(self.kernel, slopes)
 
-    @abstractmethod
     def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
         """The covariances of new points x with the rows, padded with zeros."""
+        new = _placed(x, size, self.dtype)
+        return run.call(_cross, self.kernel, new, *_padded(rows, size, self.dtype))
 
-    @abstractmethod
     def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
         """The variance at each new point, for rows padded to a size."""
+        return run.call(_diagonal, self.kernel, _placed(x, size, self.dtype))
+
+
+class SklearnKernel:
+    """A kernel of scikit-learn, with its derivatives of (n, n, p) numbers."""
+
+    def __init__(self, kernel: sklearn_kernels.Kernel, dtype: Any):
+        self.kernel, self.dtype = kernel, dtype
+        self.theta, self.bounds = np.asarray(kernel.theta), np.asarray(kernel.bounds).reshape(-1, 2)
+        free = [h for h in kernel.hyperparameters if not h.fixed]
+        self.names = [
+            h.name if h.n_elements == 1 else f"{h.name}[{k}]"
+            for h in free
+            for k in range(h.n_elements)
+        ]
+
+    def at(self, theta: np.ndarray) -> "SklearnKernel":
+        return SklearnKernel(self.kernel.clone_with_theta(theta), self.dtype)
+
+    def gram(self, x: np.ndarray, size: int) -> AnyArray:
+        missing = size - len(x)
+        gram = np.pad(self.kernel(x), [(0, missing), (0, missing)])
+        return _placed(gram, size, self.dtype)
+
+    def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
+        _, slopes = self.kernel(x, eval_gradient=True)
+        return np.einsum("ij,ijp->p", np.asarray(slope)[: len(x), : len(x)], slopes)
+
+    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
+        cross = np.pad(self.kernel(x, rows), [(0, 0), (0, size - len(rows))])
+        return _placed(cross, size, self.dtype)
+
+    def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
+        return _placed(self.kernel.diag(x), size, self.dtype)
+
+
+Covariance = KalviKernel | SklearnKernel
+"""A kernel, and its hyperparameters as a vector of logarithms."""
 
 
 def make_covariance(kernel: Any, dtype: Any) -> Covariance:
@@ -99,72 +143,6 @@ def check_covariance(cov: Covariance, x: np.ndarray) -> None:
             + " In float32 distances between far rows are rounded: dtype='float64' may do."
             * (np.dtype(cov.dtype) == np.float32)
         )
-
-
-class KalviKernel(Covariance):
-    """A kernel of the library; derivatives by automatic differentiation."""
-
-    def __init__(self, kernel: kernels.Kernel, dtype: Any):
-        self.dtype = dtype
-        # NumPy arrays, so that unpickling does not depend on JAX's global precision
-        self.kernel = jax.tree.map(lambda a: np.asarray(a, dtype), kernel)
-        self.theta = np.asarray(kernels.flatten(self.kernel)[0], np.float64)
-        self.bounds = np.column_stack([self.theta - REACH, self.theta + REACH])
-        self.names = kernels.names(kernel)
-
-    def at(self, theta: np.ndarray) -> "KalviKernel":
-        rebuild = kernels.flatten(self.kernel)[1]
-        new = KalviKernel(rebuild(np.asarray(theta, self.dtype)), self.dtype)
-        new.bounds = self.bounds
-        return new
-
-    def gram(self, x: np.ndarray, size: int) -> AnyArray:
-        return run.call(_gram, self.kernel, *_padded(x, size, self.dtype))
-
-    def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
-        rows, mask = _padded(x, len(slope), self.dtype)
-        slopes = run.call(_pull, self.kernel, rows, mask, slope)
-        return kernels.log_slopes(self.kernel, slopes)
-
-    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
-        new = _placed(x, size, self.dtype)
-        return run.call(_cross, self.kernel, new, *_padded(rows, size, self.dtype))
-
-    def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
-        return run.call(_diagonal, self.kernel, _placed(x, size, self.dtype))
-
-
-class SklearnKernel(Covariance):
-    """A kernel of scikit-learn, with its derivatives of (n, n, p) numbers."""
-
-    def __init__(self, kernel: sklearn_kernels.Kernel, dtype: Any):
-        self.kernel, self.dtype = kernel, dtype
-        self.theta, self.bounds = np.asarray(kernel.theta), np.asarray(kernel.bounds).reshape(-1, 2)
-        free = [h for h in kernel.hyperparameters if not h.fixed]
-        self.names = [
-            h.name if h.n_elements == 1 else f"{h.name}[{k}]"
-            for h in free
-            for k in range(h.n_elements)
-        ]
-
-    def at(self, theta: np.ndarray) -> "SklearnKernel":
-        return SklearnKernel(self.kernel.clone_with_theta(theta), self.dtype)
-
-    def gram(self, x: np.ndarray, size: int) -> AnyArray:
-        missing = size - len(x)
-        gram = np.pad(self.kernel(x), [(0, missing), (0, missing)])
-        return _placed(gram, size, self.dtype)
-
-    def pull(self, x: np.ndarray, slope: AnyArray) -> np.ndarray:
-        _, slopes = self.kernel(x, eval_gradient=True)
-        return np.einsum("ij,ijp->p", np.asarray(slope)[: len(x), : len(x)], slopes)
-
-    def cross(self, x: np.ndarray, rows: np.ndarray, size: int) -> AnyArray:
-        cross = np.pad(self.kernel(x, rows), [(0, 0), (0, size - len(rows))])
-        return _placed(cross, size, self.dtype)
-
-    def diagonal(self, x: np.ndarray, size: int) -> AnyArray:
-        return _placed(self.kernel.diag(x), size, self.dtype)
 
 
 def _padded(x: np.ndarray, size: int, dtype: Any) -> tuple[AnyArray, AnyArray]:

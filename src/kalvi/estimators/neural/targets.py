@@ -1,6 +1,5 @@
 """The targets of a network, numbers or classes, and its predictions in their units."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,34 +36,8 @@ class Units(NamedTuple):
         return (columns - self.mean) / self.scale
 
 
-class Targets(ABC):
-    """The targets that a network learns to predict."""
-
-    @property
-    @abstractmethod
-    def outputs(self) -> int:
-        """The number of outputs of the network."""
-
-    @abstractmethod
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """y in the form that the likelihood takes."""
-
-    @abstractmethod
-    def likelihood(self, noise_scale: Any) -> Any:
-        """The likelihood that training begins with."""
-
-    @abstractmethod
-    def restore(self, mean: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> Parts:
-        """The predictions of a network in the user's units."""
-
-    @abstractmethod
-    def parts(self) -> dict[str, Any]:
-        """The parts of the targets for a file or a pickle, without the classes that an estimator
-        publishes."""
-
-
 @dataclass(frozen=True, eq=False)
-class NumberTargets(Targets):
+class NumberTargets:
     """Numbers, in one column or several."""
 
     units: Units
@@ -77,25 +50,31 @@ class NumberTargets(Targets):
 
     @property
     def outputs(self) -> int:
+        """The number of outputs of the network."""
         return self.columns or 1
 
     def encode(self, y: np.ndarray) -> np.ndarray:
+        """y in the form that the likelihood takes."""
         y = self.units.standardise(y)
         return y[:, 0] if self.columns == 1 else y
 
     def likelihood(self, noise_scale: Any) -> Any:
+        """The likelihood that training begins with."""
         noise = np.full(self.outputs, FIRST_NOISE)
         if noise_scale != "auto":
             noise = np.broadcast_to((float(noise_scale) / self.units.scale) ** 2, noise.shape)
         return Normal(noise[0]) if self.outputs == 1 else MultiNormal(noise)
 
     def restore(self, mean: np.ndarray, epistemic: np.ndarray, aleatoric: np.ndarray) -> Parts:
+        """The predictions of a network in the user's units."""
         parts = (mean, epistemic, aleatoric)
         mean, *variances = (part[:, 0] if self.columns is None else part for part in parts)
         epistemic, aleatoric = (part * self.units.scale**2 for part in variances)
         return mean * self.units.scale + self.units.mean, epistemic, aleatoric
 
     def parts(self) -> dict[str, Any]:
+        """The parts of the targets for a file or a pickle, without the classes that an estimator
+        publishes."""
         return {"y_mean_": self.units.mean, "y_scale_": self.units.scale, "_columns": self.columns}
 
     @classmethod
@@ -110,7 +89,7 @@ class NumberTargets(Targets):
 
 
 @dataclass(frozen=True, eq=False)
-class ClassTargets(Targets):
+class ClassTargets:
     """Labels: two are modelled by one log-odds, more by a softmax."""
 
     classes: np.ndarray
@@ -140,3 +119,7 @@ class ClassTargets(Targets):
 
     def parts(self) -> dict[str, Any]:
         return {}
+
+
+Targets = NumberTargets | ClassTargets
+"""What a network learns to predict."""

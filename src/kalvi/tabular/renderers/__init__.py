@@ -8,15 +8,14 @@ from typing import Any
 
 from kalvi.tabular.renderers.binary_matrix import MatrixRenderer
 from kalvi.tabular.renderers.factor_analysis import FactorRenderer
-from kalvi.tabular.renderers.renderer import Renderer
 from kalvi.tabular.renderers.supervised import SupervisedRenderer
 
 SUPERVISED = SupervisedRenderer()
-RENDERERS: dict[str, Renderer] = {"factor": FactorRenderer(), "silk": MatrixRenderer()}
+RENDERERS: dict[str, Any] = {"factor": FactorRenderer(), "silk": MatrixRenderer()}
 
 
-def renderer_of(model: str) -> Renderer:
-    """The renderer for a kind of model, by its name."""
+def renderer_of(model: str) -> Any:
+    """The renderer for a kind of model, by its name; that of a matrix knows no passes."""
     return RENDERERS.get(model, SUPERVISED)
 
 

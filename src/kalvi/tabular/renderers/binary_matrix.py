@@ -3,20 +3,11 @@
 from typing import Any
 
 from kalvi.readers.errors import counted
-from kalvi.readers.source import Source
-from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.renderer import Renderer
 from kalvi.tabular.renderers.text import Facts, Paint, fact_lines, note_lines
 
 
-class MatrixRenderer(Renderer):
+class MatrixRenderer:
     """Text about the factors of a matrix, which is learned in one piece."""
-
-    def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
-        return []
-
-    def progress(self, record: Record) -> str:
-        return ""
 
     def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
         return [

@@ -5,7 +5,6 @@ from typing import Any
 from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.renderer import Renderer
 from kalvi.tabular.renderers.text import (
     SHOWN,
     Facts,
@@ -22,7 +21,7 @@ STRONGEST = 6
 """The most columns that are named for a factor."""
 
 
-class FactorRenderer(Renderer):
+class FactorRenderer:
     """Text about a factor analysis."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:

@@ -5,7 +5,6 @@ from typing import Any
 from kalvi.readers.errors import counted
 from kalvi.readers.source import Source
 from kalvi.tabular.record import Record
-from kalvi.tabular.renderers.renderer import Renderer
 from kalvi.tabular.renderers.text import (
     NAMES,
     SHOWN,
@@ -21,10 +20,11 @@ from kalvi.tabular.renderers.text import (
 )
 
 
-class SupervisedRenderer(Renderer):
+class SupervisedRenderer:
     """Text about linear models, Gaussian processes and neural networks."""
 
     def column_lines(self, outline: dict[str, Any], source: Source) -> list[str]:
+        """Lines before a pass: the types found in the first rows, and how each column is used."""
         target, classes = outline["target"], outline["classes"] or []
         more = " ..." if len(classes) > 6 else ""
         named = f" ({', '.join(classes[:6])}{more})" if classes else ""
@@ -33,10 +33,12 @@ class SupervisedRenderer(Renderer):
         return [*input_lines(outline, source), column_line(target, said)]
 
     def progress(self, record: Record) -> str:
+        """Text beside the progress bar during a pass: how good predictions are so far."""
         rows, total = record.curve
         return f"log loss {-total[-1] / rows[-1]:.4f}" if len(rows) else ""
 
     def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
+        """A few lines after a pass: what was learned."""
         n, rows = summary["parameters"], counted(summary["rows"], "row")
         size = f"{counted(n, 'parameter')}, " if n else ""
         name = f"{NAMES[summary['model']]} of {summary['target']}"
@@ -50,6 +52,7 @@ class SupervisedRenderer(Renderer):
         return said
 
     def summary_lines(self, summary: dict[str, Any], most: int, paint: Paint) -> list[str]:
+        """All lines about a model, with at most `most` effects; `paint` colours the verdict on a fit."""
         columns = summary["columns"][:SHOWN]
         return [
             f"{summary['name']}: {NAMES[summary['model']]} of {summary['target']}",
