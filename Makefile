@@ -21,10 +21,9 @@ all: check test docs
 demo: .venv/all.stamp
 	@$(BIN)/kalvi demo --force
 
-# tests compile far more than they compute: light optimisation saves a quarter of their time, XLA's older
-# way to emit loops half of the rest, and one module in place of many and no costly passes a tenth
-test: export XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
-	--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
+# tests compile far more than they compute: light optimisation saves a quarter of their time, and XLA's
+# older way to emit loops half of the rest
+test: export XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 test: .venv/dev.stamp
 	$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
 
