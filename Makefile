@@ -55,7 +55,8 @@ format: .venv/dev.stamp
 bench: .venv-bench/bench.stamp
 	.venv-bench/bin/python -m benchmarks $(ARGS)
 
-# every figure and table at full size, the shortest first; after a stop it goes on where it was
+# every figure and table at full size, the shortest first; after a stop it goes on where it was;
+# ARGS="--processes 8" makes eight parts of a figure at a time
 reproduce: .venv/papers.stamp
 	$(BIN)/python -m papers all --resume $(ARGS)
 
