@@ -238,7 +238,7 @@ def _least(scores: Scores, name: str, method: str) -> float:
 def figure_1(quick: bool) -> Result:
     """Loss and seconds over the grid of one split of USPS, and the probabilities of EP and Proximal."""
     each = parts.each(swept, [(USPS, 0, method, 0, quick) for method in METHODS])
-    found = dict(zip(METHODS, each, strict=True))
+    found: dict[str, Swept] = dict(zip(METHODS, each, strict=True))
     grid = QUICK if quick else SETS[USPS].grid
     table = [
         {

@@ -124,7 +124,7 @@ def _descend(rate, state, x, y, reach):
         move, memory = adagrad.update(slope, memory)
         return theta + move, memory
 
-    return jax.lax.fori_loop(*reach, step, state)
+    return jax.lax.fori_loop(reach[0], reach[1], step, state)
 
 
 def _lbfgs(objective: Objective) -> tuple[Course, float]:

@@ -8,7 +8,7 @@ effective draws of a gradient are measured over `DRAWS` draws after the adaptati
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import blackjax
 import jax
@@ -64,17 +64,19 @@ def chain(setting: Setting, how: str, seed: int, sizes: tuple[int, int, int]) ->
         keys = jr.split(jr.key(seed), 3)
         if how == RVGA_START:
             q = run.fit(RVGA(Bernoulli(), block_size=BLOCK), prior, [batch]).posterior
+            assert isinstance(q, Dense)
             begin = q.sample(keys[0], 1)[0]
             adapted = jax.jit(partial(_step_size, density, steps))(keys[1], begin, q.cov)
         else:
             mode = run.call(laplace, Bernoulli(), prior, batch).posterior.mean
-            adapt = blackjax.window_adaptation(
-                blackjax.nuts, density, is_mass_matrix_diagonal=how == DIAGONAL,
-                target_acceptance_rate=ACCEPTANCE,
-            )  # fmt: skip
-            (last, parameters), info = jax.jit(partial(adapt.run, num_steps=window))(keys[1], mode)
+            diagonal = {"is_mass_matrix_diagonal": how == DIAGONAL}
+            goal = {"target_acceptance_rate": ACCEPTANCE}
+            adapt = cast(
+                Any, blackjax.window_adaptation(blackjax.nuts, density, **diagonal, **goal)
+            )
+            adapted, info = jax.jit(partial(adapt.run, num_steps=window))(keys[1], mode)
             spent = jnp.sum(info.info.num_integration_steps)
-            adapted = last.position, parameters, spent
+            adapted = adapted[0].position, adapted[1], spent
         return _sampled(density, adapted, keys[2], draws, one_pass=how == RVGA_START)
 
 
@@ -105,7 +107,7 @@ def _sampled(density, adapted, key, draws: int, one_pass: bool) -> Run:
 
     @jax.jit
     def sample(position, parameters, key):
-        kernel = blackjax.nuts(density, **parameters)
+        kernel = cast(Any, blackjax.nuts(density, **parameters))
 
         def step(state, key):
             state, info = kernel.step(key, state)
