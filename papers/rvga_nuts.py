@@ -69,10 +69,11 @@ def chain(setting: Setting, how: str, seed: int, sizes: tuple[int, int, int]) ->
             adapted = jax.jit(partial(_step_size, density, steps))(keys[1], begin, q.cov)
         else:
             mode = run.call(laplace, Bernoulli(), prior, batch).posterior.mean
-            diagonal = {"is_mass_matrix_diagonal": how == DIAGONAL}
-            goal = {"target_acceptance_rate": ACCEPTANCE}
-            adapt = cast(
-                Any, blackjax.window_adaptation(blackjax.nuts, density, **diagonal, **goal)
+            adapt: Any = cast(Any, blackjax.window_adaptation)(
+                blackjax.nuts,
+                density,
+                is_mass_matrix_diagonal=how == DIAGONAL,
+                target_acceptance_rate=ACCEPTANCE,
             )
             adapted, info = jax.jit(partial(adapt.run, num_steps=window))(keys[1], mode)
             spent = jnp.sum(info.info.num_integration_steps)
