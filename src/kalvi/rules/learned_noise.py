@@ -1,7 +1,7 @@
 """The variance of normal noise, learned along a stream.
 
-It is the average of the squared residuals after each block, (y − E f)² + Var f, taken with steps
-(t + 1)^{−0.6} for t blocks.
+It is an average of the squared residuals after each block, (y − E f)² + Var f, with steps (t + 1)^{−0.6}
+after t blocks.
 
 Where the noise is instead the unit of y and of the prior (`student_evidence`), its variance has the
 improper prior dσ²/σ² and is integrated out: the conjugate normal–inverse-gamma model. With n rows before
@@ -31,13 +31,14 @@ of large numbers would lose all digits in float32."""
 
 
 class LearnedNoise(eqx.Module):
-    """The variance of the noise of each output, and the blocks that it was learned from."""
+    """The noise variance of each output, and the number of blocks from which it was learned."""
 
     variance: Float[Array, " c"]
     blocks: Int[Array, ""]
 
     def after(self, squares: Float[Array, " c"], some: Bool[Array, ""]) -> "LearnedNoise":
-        """The estimate after a block with this average of squared residuals; the same if it has no row."""
+        """The estimate after a block with this average of squared residuals; unchanged if the block has no
+        row."""
         step = jnp.where(some, (self.blocks + 2.0) ** -POWER, 0).astype(squares.dtype)
         return LearnedNoise(
             self.variance + step * (squares - self.variance), self.blocks + some.astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""What `RVGA` refuses: settings that do not go together, and labels of another shape than needed."""
+"""Checks of `RVGA`: settings that contradict each other, and labels of the wrong shape, are refused."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SMALLEST = {"look_ahead": 0, "directions": 1, "samples": 1, "block_size": 1}
 
 
 def check_settings(rule: Any) -> None:
-    """Refuse an `RVGA` whose settings do not go together."""
+    """Refuse an `RVGA` with settings that contradict each other."""
     for name, smallest in SMALLEST.items():
         value = getattr(rule, name)
         if value is not None and value < smallest:
@@ -45,7 +45,7 @@ def check_settings(rule: Any) -> None:
 
 
 def check_labels(likelihood: Likelihood, y: Float[Array, "n *o"]) -> None:
-    """Refuse labels of another shape than the likelihood has."""
+    """Refuse labels of a shape that the likelihood does not have."""
     needed = likelihood.label_shape
     if needed is not None and y.shape[1:] != needed:
         each = f"{needed[0]} numbers" if needed else "one number"

@@ -1,10 +1,10 @@
-"""Draws of a linear model's coefficients, and how good its Gaussian is.
+"""Draws of a linear model's coefficients, and a diagnosis of its Gaussian.
 
 The true posterior is prior · Π p(yᵢ | xᵢᵀθ)^wᵢ up to a constant, so draws θ of the Gaussian q have
 
     log r(θ) = log prior(θ) + Σ wᵢ log p(yᵢ | xᵢᵀθ) − log q(θ),
 
-and `psis` says from these ratios how far q is from it.
+and `psis` judges the distance of q from the posterior by these ratios.
 """
 
 from collections.abc import Iterator
@@ -30,16 +30,16 @@ from kalvi.rules.base import Batch, weigh_rows
 from kalvi.streams import run
 
 ROWS, NUMBERS = 256, 2**24
-"""Ratios are summed over blocks of so many rows, for draws of at most so many numbers at once."""
+"""The number of rows in a block over which ratios are summed, and the most numbers in draws at once."""
 
 
 def draw_key(random_state: Any) -> PRNGKeyArray:
-    """A key for draws, from whatever scikit-learn takes as a random state."""
+    """A key for draws, from any random state that scikit-learn takes."""
     return jr.key(seed_of(random_state))
 
 
 def check_judged(fit: LinearFit, n_draws: int) -> None:
-    """Refuse to judge a model that forgets, and too few draws."""
+    """Refuse a diagnosis of a model that forgets, or with too few draws."""
     if not fit.stands_still:
         raise ValueError(
             "diagnose needs forgetting=1, process_noise=0 and drift=None; a model that forgets has no "
@@ -50,7 +50,7 @@ def check_judged(fit: LinearFit, n_draws: int) -> None:
 
 
 def diagnose(fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray) -> Diagnosis:
-    """How good the posterior of a fit is, given the rows that it has learned."""
+    """The diagnosis of a fit's posterior, given the rows that it has learned."""
     ratios = log_ratios(fit, rows, n_draws, key)
     shift = mean_shifts(fit.posterior, psis(ratios).log_weights, key)
     return diagnosis(ratios, int(np.sum(rows[2] > 0)), shift)
@@ -59,7 +59,7 @@ def diagnose(fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray) -> Dia
 def log_ratios(
     fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray
 ) -> Float[np.ndarray, " s"]:
-    """log r of draws of a fit's posterior, in float64 and in as many pieces as memory asks for."""
+    """log r of draws of a fit's posterior, in float64, in pieces that fit in memory."""
     likelihood = fit.family.fitted_likelihood(fit.predicting.best, fit.settings.dtype)
     predictor = linear_predictor(likelihood.outputs)
     layout: dict[str, Any] = {**fit.settings.layout, "dtype": np.float64}
@@ -77,9 +77,9 @@ def log_ratios(
 def mean_shifts(
     posterior: Gaussian, log_weights: Float[np.ndarray, " s"], key: PRNGKeyArray
 ) -> Float[np.ndarray, " d"]:
-    """How far weighting the draws of `log_ratios` moves each mean, in standard deviations.
+    """The moves of the means when the draws of `log_ratios` are weighted, in standard deviations.
 
-    They are compared with the mean of the same draws, so that equal weights give zero, whatever was drawn.
+    They are relative to the mean of the same draws, so that equal weights give zero.
     """
     extra, done = np.exp(log_weights) - 1 / len(log_weights), 0
     with matching_precision(np.float64):
@@ -92,7 +92,7 @@ def mean_shifts(
 
 
 def learned_alone(model: Any, x: Any, y: Any, sample_weight: Any) -> Any:
-    """A model with the same parameters that knows these rows alone, learned in one pass."""
+    """A model with the same parameters that has learned only these rows, in one pass."""
     fresh: Any = clone(model)
     if model.fit_.learned:
         fresh.set_params(drift=None)
@@ -103,7 +103,7 @@ def learned_alone(model: Any, x: Any, y: Any, sample_weight: Any) -> Any:
 
 
 def _draws(posterior: Gaussian, n_draws: int, key: PRNGKeyArray) -> Iterator[Float[Array, "s d"]]:
-    """Draws of a posterior, in as many pieces as memory asks for."""
+    """Draws of a posterior, in pieces that fit in memory."""
     size = int(np.clip(NUMBERS // posterior.dim, 1, n_draws))
     for number, first in enumerate(range(0, n_draws, size)):
         yield posterior.sample(jr.fold_in(key, number), min(size, n_draws - first))

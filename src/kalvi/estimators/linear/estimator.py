@@ -1,4 +1,4 @@
-"""What the linear estimators share: parameters and rows are checked, a fit is made and published."""
+"""The common part of the linear estimators: checks of parameters and rows, and published results."""
 
 from abc import abstractmethod
 from dataclasses import fields, replace
@@ -37,12 +37,12 @@ from kalvi.gaussians import Gaussian
 from kalvi.numerics.precision import matching_precision
 
 SAME_WEIGHT = 1e-6
-"""Total weights that differ by less than this share are those of the same rows."""
+"""Total weights that differ by less than this share count as equal."""
 
 
 @parametrised
 class LinearEstimator(PickledInParts[LinearFit]):
-    """A Gaussian posterior over linear coefficients, learned from rows as they come."""
+    """A Gaussian posterior over linear coefficients, learned from a stream of rows."""
 
     constraints: ClassVar[dict[str, Constraint]] = CONSTRAINTS
     conjugate: ClassVar[bool] = False
@@ -69,7 +69,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @abstractmethod
     def family(self) -> Family:
-        """The likelihood of this model's y, and the noise that is learned beside the coefficients."""
+        """The likelihood of this model's y, and the noise that is learned with the coefficients."""
 
     def settings(self) -> LinearSettings:
         """The parameters as a fit uses them."""
@@ -77,16 +77,16 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @abstractmethod
     def _targets(self, y: np.ndarray) -> np.ndarray:
-        """y as the likelihood takes it, if the model can observe it."""
+        """y in the form that the likelihood takes; invalid values are refused."""
 
     # learning --------------------------------------------------------------------------------------
 
     @all_or_nothing
     def climb_to_optimum(self, X, y, sample_weight=None) -> Any:
-        """Go on from what was streamed to the optimum of the variational bound over the same rows.
+        """Continue from the stream to the optimum of the variational bound over the same rows.
 
-        The rows must be all that the model has learned from, such as those of several calls of
-        `partial_fit`; the result is that of `fit` on them. `passes` limits the passes, if it is a number.
+        The rows must be all that the model has learned, such as those of several calls of `partial_fit`;
+        the result is that of `fit` on them. If `passes` is a number, it limits the passes.
         """
         check_is_fitted(self, "fit_")
         rows = self.checked_rows(X, y, sample_weight)
@@ -102,7 +102,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @all_or_nothing
     def widen(self, n_features: int) -> "LinearEstimator":
-        """More features, `n_features` in all: as if they had been there before, zero in every row."""
+        """Add features, to `n_features` in all, as if they had been zero in every row so far."""
         check_is_fitted(self, "fit_")
         if n_features < self.n_features_in_ or self.prior is not None:
             raise ValueError(
@@ -115,12 +115,12 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return self
 
     def revisits(self, n_rows: int, n_features: int) -> bool:
-        """Whether `fit` goes on to the optimum after one pass over a table of this size."""
+        """Whether `fit` continues to the optimum after one pass over a table of this size."""
         settings = self.settings().resolved(False)
         return self.has_optimum() and refinement.climbs(settings, self.family(), n_rows, n_features)
 
     def has_optimum(self) -> bool:
-        """Whether the stream approaches the optimum of a bound, which further passes can reach."""
+        """Whether the stream approximates the optimum of a bound, which further passes can reach."""
         return self.settings().has_optimum and not self.drifts()
 
     def drifts(self) -> bool:
@@ -130,11 +130,11 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return bool(self.settings().drifts)
 
     def exact_in_one_pass(self) -> bool:
-        """Whether one pass is at the optimum, so that others could change nothing."""
+        """Whether one pass reaches the optimum, so that further passes would change nothing."""
         return self.has_optimum() and self.conjugate and self.rank is None
 
     def _learn_table(self, x: Any, y: np.ndarray, sample_weight: Any) -> Any:
-        """Forget everything and learn from checked rows, by as many passes as the parameters ask for."""
+        """Forget everything and learn from checked rows, in as many passes as the parameters say."""
         rows = x, y, checked_weights(sample_weight, x)
         settings, family = self.settings().resolved(False), self.family()
         with matching_precision(self.dtype):
@@ -149,7 +149,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return self
 
     def _learn_more(self, x: Any, y: np.ndarray, sample_weight: Any, time: Any = None) -> Any:
-        """Go on with the stream, or begin one, with checked rows."""
+        """Continue the stream, or begin one, with checked rows."""
         rows = x, y, checked_weights(sample_weight, x)
         times = None if time is None else checked_times(time, x.shape[0])
         with matching_precision(self.dtype):
@@ -168,7 +168,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return self
 
     def warn_of_problems(self) -> None:
-        """Warn of what the user must know of the fit, the waiting rows included."""
+        """Warn about problems of the fit, including those of the waiting rows."""
         found = self.fit_.optimum
         if found is not None and self.passes == "auto" and not found.converged:
             _warn(
@@ -181,7 +181,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
     # checks ----------------------------------------------------------------------------------------
 
     def check_settings(self) -> None:
-        """Refuse parameters that mean nothing, whatever the rows."""
+        """Refuse parameters that are invalid for any rows."""
         given = self.get_params()
         check_parameters(given, self.constraints)
         self.settings().check_combinations(self.conjugate, given.get("noise_scale"))
@@ -193,22 +193,22 @@ class LinearEstimator(PickledInParts[LinearFit]):
         check_unchanged(self.fit_.structure(), now)
 
     def _parameters(self) -> tuple[Any, ...]:
-        """The parameters as they are set."""
+        """The current parameters."""
         values = vars(self)
         return tuple(values[name] for name in parameter_names(type(self)))
 
     def _has_same_parameters(self) -> bool:
-        """Whether the parameters are the very objects that were checked for the present fit."""
+        """Whether the parameters are the same objects that were checked for the current fit."""
         before = self.fit_.parameters if "fit_" in vars(self) else None
         return before is not None and all(map(is_, before, self._parameters()))
 
     def checked_rows(self, X, y, sample_weight=None) -> Rows:
-        """Rows for a fitted model as its likelihood takes them, refused like those of `partial_fit`."""
+        """Rows for a fitted model in the form that its likelihood takes, checked as in `partial_fit`."""
         x, y = self._check_rows(X, y, reset=False)
         return x, self._targets(y), checked_weights(sample_weight, x)
 
     def _check_rows(self, x, y, *, reset: bool) -> tuple[Any, np.ndarray]:
-        """X and y as scikit-learn wants them; parameters are checked first."""
+        """X and y, checked by scikit-learn, after the parameters are checked."""
         if reset or not self._has_same_parameters():
             self.check_settings()
             if "fit_" in vars(self) and not reset:
@@ -236,7 +236,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @property
     def posterior_(self) -> Gaussian:
-        """Over the coefficients, the intercept last when there is one."""
+        """The posterior of the coefficients, with the intercept last if there is one."""
         return self._fitted("posterior_").posterior
 
     @property
@@ -246,7 +246,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @property
     def prior_scale_(self) -> Any:
-        """The prior scale, the one with the most evidence if it was chosen."""
+        """The prior scale; the one with the most evidence if it was "auto"."""
         return self._fitted("prior_scale_").prior_scale
 
     @property
@@ -271,7 +271,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @property
     def buffer_(self) -> Any:
-        """The rows that wait for their block to fill."""
+        """The rows that wait until their block is full."""
         return self._fitted("buffer_").buffer
 
     @property
@@ -287,12 +287,12 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @property
     def elbo_gap_(self) -> float:
-        """How far the bound is from its optimum, in nats, after more than one pass."""
+        """An estimate of the distance of the bound from its optimum, in nats, after more than one pass."""
         return self._optimum("elbo_gap_").gap
 
     @property
     def converged_(self) -> bool:
-        """Whether the passes came to the optimum of the bound."""
+        """Whether the passes reached the optimum of the bound."""
         return self._optimum("converged_").converged
 
     def _optimum(self, name: str) -> Optimum:
@@ -302,13 +302,13 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return found
 
     def _predict(self, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean and variance of y, and the mean of the linear predictor, for each row."""
+        """The mean and variance of y and the mean of the linear predictor, for each row."""
         if "fit_" not in vars(self):
             check_is_fitted(self, "fit_")
         return self.fit_.predict(self._rows_to_predict(x))
 
     def _rows_to_predict(self, x) -> Any:
-        """Rows that were checked, or need no check."""
+        """Rows to predict, checked if necessary."""
         if not self._has_same_parameters():
             self.check_structure()
         if need_no_check(self, x, dtype=self.dtype):
@@ -319,17 +319,18 @@ class LinearEstimator(PickledInParts[LinearFit]):
     # draws -----------------------------------------------------------------------------------------
 
     def sample_posterior(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws of the coefficients, the intercept last when there is one, one a row."""
+        """Draws of the coefficients, one in each row, with the intercept last if there is one."""
         check_is_fitted(self, "fit_")
         key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
         return np.asarray(self.posterior_.sample(key, n_samples))
 
     def sample_predictors(self, X, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Joint draws of the linear predictors of the rows of X: one draw a row, one row of X a column.
+        """Joint draws of the linear predictors of the rows of X, an array of shape (n_samples, rows).
 
-        They have the law of products of X with draws of the coefficients, which are not drawn: with sparse
-        rows and a rank the cost does not depend on the number of features. Thompson sampling takes the
-        candidate with the largest. Of three classes or more the last axis has those of each class.
+        They have the same distribution as products of X with draws of the coefficients, but the
+        coefficients are not drawn: with sparse rows and a rank the cost does not depend on the number of
+        features. Thompson sampling takes the candidate with the largest value. For three classes or more a
+        last axis has one value for each class.
         """
         check_is_fitted(self, "fit_")
         rows = self._rows_to_predict(X)
@@ -338,10 +339,10 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return self.fit_.draw_predictors(rows, n_samples, random)
 
     def to_arviz(self, n_draws: int = 1000, random_state: Any = None) -> Any:
-        """Draws of the coefficients as ArviZ takes them, by the names of the columns.
+        """Draws of the coefficients for ArviZ, by the names of the columns.
 
-        The variable is "coef"; its coordinates are the columns of X, "intercept" the last, and for three
-        classes or more each of them after the class and a colon. Needs `pip install 'kalvi[arviz]'`.
+        The variable is "coef". Its coordinates are the columns of X and then "intercept"; for three classes
+        or more each is preceded by the class and a colon. Needs `pip install 'kalvi[arviz]'`.
         """
         check_is_fitted(self, "fit_")
         key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
@@ -350,14 +351,15 @@ class LinearEstimator(PickledInParts[LinearFit]):
     def diagnose(
         self, X, y, sample_weight=None, n_draws: int = 1000, random_state: Any = None
     ) -> Diagnosis:
-        """How good the Gaussian is, by importance ratios of the true posterior to it.
+        """How good the Gaussian is, judged by the importance ratios of the true posterior.
 
-        The rows must be those the model has learned from, or a sample of them: then a model with the same
-        parameters learns from the sample alone, by `partial_fit`, and is judged in place of this one.
-        Where prior_scale or noise_scale were "auto", the posterior meant is that given the values learned.
-        The verdict is "good" below a Pareto k of 0.5, or where weighting the draws costs less than a tenth
-        of them, if the weighted means are within 0.2 deviations of the Gaussian's; "poor" where weighted
-        averages could not be trusted, beyond min(1 − 1/log₁₀ n_draws, 0.7); and "usable" between.
+        The rows must be those that the model has learned, or a sample of them; in this case a model with
+        the same parameters learns only the sample, by `partial_fit`, and is judged in place of this one. If
+        prior_scale or noise_scale is "auto", the true posterior is that given the learned values. The
+        verdict is "good" for a Pareto k below 0.5, or if weighting costs less than a tenth of the draws,
+        provided that the weighted means are within 0.2 deviations of the Gaussian's. It is "poor" if
+        weighted averages cannot be trusted, for k above min(1 − 1/log₁₀ n_draws, 0.7), and otherwise
+        "usable".
         """
         check_is_fitted(self, "fit_")
         diagnostics.check_judged(self.fit_, n_draws)
@@ -385,13 +387,13 @@ class LinearEstimator(PickledInParts[LinearFit]):
     # files -----------------------------------------------------------------------------------------
 
     def _fit_of(self, parts: dict[str, Any]) -> LinearFit:
-        """Make a fit of its parts; the arrays stay NumPy's until more rows are learned."""
+        """Make a fit from its parts; arrays stay NumPy arrays until more rows are learned."""
         self._check_restored()
         self.check_settings()
         return restore_fit(self, parts, self.settings(), self.family())
 
     def _check_restored(self) -> None:
-        """Refuse labels that no fit has left."""
+        """Refuse labels that no fit can have."""
         labels = np.asarray(vars(self).get("classes_", [0, 1]))
         require_consistent(labels.ndim == 1 and len(labels) > 1, self, "classes_")
         require_consistent(bool(np.all(labels[:-1] < labels[1:])), self, "the order of classes_")

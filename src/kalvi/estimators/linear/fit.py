@@ -1,4 +1,4 @@
-"""A fit of a linear model: the state of its stream, rows that wait, the posterior in the user's units."""
+"""A fit of a linear model: the state of its stream, waiting rows, the posterior in the user's units."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +31,7 @@ from kalvi.rules.side_by_side import Copies, Point
 from kalvi.streams import run
 
 MOST_AHEAD = 1024
-"""Up to so many parameters rows that wait for their block are absorbed in a full covariance."""
+"""Up to so many parameters, waiting rows are absorbed in a full covariance."""
 LEAST_STILL = 0.01
 """Coefficients stand still if the settings that say so have at least so much weight."""
 LEAST_WEIGHT = 1e-3
@@ -46,7 +46,7 @@ FIELDS = {
     "_after_waiting": "with_waiting",
     "_unprojected": "without_projection",
 }
-"""Fields of a fit by the names that they have in files."""
+"""The fields of a fit, by their names in files."""
 OPTIMUM = ("n_passes_", "elbo_", "elbo_gap_", "converged_")
 PARTS = (*FIELDS, *OPTIMUM, "structure_")
 """The names of all parts in files."""
@@ -54,7 +54,7 @@ PARTS = (*FIELDS, *OPTIMUM, "structure_")
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """A linear model that has learned some rows; methods that learn give another fit.
+    """A linear model that has learned some rows; methods that learn return another fit.
 
     Results are computed when they are first read, and kept.
     """
@@ -64,18 +64,18 @@ class LinearFit:
     buffer: streams.Buffer
     parameters: tuple[Any, ...] | None = None  # of the estimator, when they were last checked
     optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
-    member: int | None = None  # of the grid, if an ascent has gone on with it
+    member: int | None = None  # of the grid, if an ascent has continued with it
     klprox_scale: Any = None  # the prior scale of a fit that began at the optimum
-    clock: float | None = None  # the time of the last row, where rows have times
-    ahead: LookAhead | None = None  # what is known of the waiting rows
+    clock: float | None = None  # the time of the last row, if rows have times
+    ahead: LookAhead | None = None  # the state with some waiting rows
     with_waiting: Any = None  # of a file: the state after the waiting rows
-    without_projection: Any = None  # of a file: the same for predictions
+    without_projection: Any = None  # of a file: that state for predictions
 
     @classmethod
     def begin(
         cls, settings: LinearSettings, family: Family, x: Any, *, streaming: bool
     ) -> "LinearFit":
-        """A fit that has learned no row; the first will be like those of x."""
+        """A fit without rows; x shows the form of the first ones."""
         sparse = streams.stays_sparse(x, bool(settings.fit_intercept))
         settings = settings.resolved(streaming)
         sought = how_sought(settings, streaming)
@@ -93,12 +93,12 @@ class LinearFit:
 
     @property
     def family(self) -> Family:
-        """The likelihood of y, and the noise that is learned beside the coefficients."""
+        """The likelihood of y, and the noise that is learned with the coefficients."""
         return self.stream.family
 
     @property
     def n_features(self) -> int:
-        """How many features there are, without the intercept."""
+        """The number of features, without the intercept."""
         return self.stream.n_features
 
     @property
@@ -111,7 +111,7 @@ class LinearFit:
         return settings.resolved(self.learned)
 
     def structure(self) -> dict[str, Any]:
-        """The settings that must not change while a stream goes on."""
+        """The settings that must not change during a stream."""
         given = self.settings
         waits: dict[str, Any] = {}
         if given.rank is not None:
@@ -139,7 +139,7 @@ class LinearFit:
     # learning --------------------------------------------------------------------------------------
 
     def learn(self, rows: Rows, times: np.ndarray | None = None) -> "LinearFit":
-        """The fit after further rows; those that fill no block of a low rank wait."""
+        """The fit after further rows; with a low rank, rows that do not fill a block wait."""
         clock = self.clock
         if times is not None:
             times = times[rows[2] > 0]
@@ -175,7 +175,7 @@ class LinearFit:
         return replace(self, state=state, ahead=known)
 
     def resumable(self, state: Any) -> Any:
-        """A state whose posterior has the structure that a stream goes on with."""
+        """A state whose posterior has the structure of the stream."""
         if self.settings.rank is not None:
             return state
         return with_streams(state, [_in_full(stream) for stream in streams_of(state)])
@@ -183,9 +183,9 @@ class LinearFit:
     def widen(self, n_features: int) -> "LinearFit":
         """The fit with so many features in all.
 
-        A feature that was zero in every row leaves its coefficient at the prior, independent of all others:
-        the result is what learning from the wider rows would have given, with a low rank up to its
-        projection, which counts the features.
+        The coefficient of a feature that was zero in every row keeps its prior, independent of all others.
+        So the result is that of learning the wider rows, with a low rank up to its projection, which
+        depends on the number of features.
         """
         wider = replace(self.stream, n_features=n_features)
         state = self.resumable(self.state)
@@ -221,7 +221,7 @@ class LinearFit:
         return np.concatenate([own + width * k for k in outputs])
 
     def at(self, posterior: Updatable, prior: Any, rows: Rows, optimum: Optimum) -> "LinearFit":
-        """The fit at another posterior of its best state: where an ascent over all its rows ended."""
+        """The fit with another posterior in its best state, at the end of an ascent over all its rows."""
         state, best = self.current.state, self.current.best
         index, n_rows = self.best_index(state), int(np.sum(rows[2] > 0))
         best = eqx.tree_at(lambda s: s.posterior, best, posterior)
@@ -238,7 +238,7 @@ class LinearFit:
     def with_state(
         self, state: Any, n_rows: int, optimum: Optimum | None, member: int | None = None
     ) -> "LinearFit":
-        """A fit with this state, of which no row waits."""
+        """A fit with this state, without waiting rows."""
         return replace(
             self,
             state=state,
@@ -262,13 +262,13 @@ class LinearFit:
 
     @cached_property
     def posterior(self) -> Gaussian:
-        """The posterior in the user's units, with JAX's arrays."""
+        """The posterior in the user's units, with JAX arrays."""
         with matching_precision(self.settings.dtype):
             return on_device(self.current.posterior)
 
     @cached_property
     def on_host(self) -> FitResults:
-        """The results as NumPy arrays; JAX's if they are on an accelerator."""
+        """The results as NumPy arrays, or JAX arrays if they are on an accelerator."""
         state = self.state if self.buffer.waiting is None else self.with_waiting
         if state is None or is_jax(state):
             state = on_host(self.current.state)
@@ -276,7 +276,7 @@ class LinearFit:
 
     @cached_property
     def predicting(self) -> FitResults:
-        """The results from which predictions are made: `on_host`, but rows that wait are not projected."""
+        """The results for predictions: as `on_host`, but waiting rows are not projected."""
         if self.buffer.waiting is None or not self.may_look_ahead:
             return self.on_host
         if self.without_projection is not None:
@@ -286,12 +286,12 @@ class LinearFit:
 
     @property
     def may_look_ahead(self) -> bool:
-        """Whether there are so few parameters that waiting rows are absorbed in a full covariance."""
+        """Whether parameters are so few that waiting rows are absorbed in a full covariance."""
         return streams_of(self.state)[0].posterior.dim <= MOST_AHEAD
 
     @cached_property
     def _ahead(self) -> LookAhead:
-        """The state with all waiting rows, from what is known of the first of them."""
+        """The state with all waiting rows, computed from the state with the first of them."""
         known = self.ahead
         if known is None or known.base is not self.state:
             known = LookAhead(self.state, 0, _all_in_full(self.state))
@@ -322,7 +322,7 @@ class LinearFit:
         return self.family.in_units(q, state, self.settings.dtype)
 
     def best_index(self, state: Any) -> int:
-        """The number of the member of the grid that results are read from."""
+        """The index of the grid's member that gives the results."""
         return self.stream.best_index(state) if self.member is None else self.member
 
     def best_member(self, state: Any) -> Streaming:
@@ -344,7 +344,7 @@ class LinearFit:
 
     @property
     def prior_scale(self) -> Any:
-        """The prior scale, the one with the most evidence if it was sought."""
+        """The prior scale; the one with the most evidence if it was "auto"."""
         if self.klprox_scale is not None and self.settings.seeks_scale:
             return self.klprox_scale
         return self.stream.scale_at(self.point)
@@ -404,13 +404,14 @@ class LinearFit:
         return self.buffer.seen + self.buffer.count
 
     def problems(self) -> list[str]:
-        """Sentences on what the user must know of the stream."""
+        """Warnings about the stream, as sentences."""
         return self.family.problems(self.best_member(self.state))
 
     def parts(self) -> dict[str, Any]:
-        """A fit as a file or a pickle has it: settings and family are those of the estimator."""
+        """The parts of a fit for a file or a pickle, without settings and family, which the estimator
+        has."""
         parts = {name: getattr(self, field) for name, field in FIELDS.items()}
-        if self.buffer.waiting is not None:  # a loaded fit need not absorb them again
+        if self.buffer.waiting is not None:  # so that a loaded fit need not absorb them again
             parts["_after_waiting"] = self.on_host.state
             parts["_unprojected"] = self.predicting.state if self.may_look_ahead else None
         numbers = (1,) if self.optimum is None else self.optimum
@@ -420,7 +421,7 @@ class LinearFit:
     # predictions -----------------------------------------------------------------------------------
 
     def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean and (co)variance of y, and the mean of the linear predictors, for each row."""
+        """The mean and (co)variance of y and the mean of the linear predictors, for each row."""
         found = []
         for member, law in self._laws_for(x):
             likelihood = self.family.fitted_likelihood(member.stream, self.settings.dtype)
@@ -428,7 +429,7 @@ class LinearFit:
         return average_predictions(found)
 
     def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the linear predictor of each row; of several, their covariances."""
+        """The mean and variance of the linear predictor of each row, or the covariance of several."""
         outputs, layout = self.family.likelihood.outputs, self.settings.layout
         laws = [
             (member.weight, *predictor_laws(law, outputs, x, layout))
@@ -467,7 +468,7 @@ class LinearFit:
 
 
 def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray, *elapsed: np.ndarray) -> Rows:
-    """The rows that have a weight: others must not fill a block."""
+    """The rows with a weight above 0; the others must not fill a block."""
     rows = x, y, weight, *elapsed
     if np.all(weight > 0):
         return rows

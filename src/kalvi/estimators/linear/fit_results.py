@@ -1,4 +1,4 @@
-"""What results of a linear fit are read from: where an ascent ended, and states with their posteriors."""
+"""The end of an ascent, and states with their posteriors, from which the results of a fit are read."""
 
 from typing import Any, NamedTuple
 
@@ -7,11 +7,11 @@ from kalvi.rules.rvga import Streaming
 
 
 class Optimum(NamedTuple):
-    """Where an ascent of the variational bound ended."""
+    """The end of an ascent of the variational bound."""
 
     passes: int
     elbo: float
-    gap: float  # squared natural-gradient norm; of a low rank, what the last pass gained, or rounding
+    gap: float  # squared natural-gradient norm; for a low rank, the last gain or rounding
     converged: bool
 
 
@@ -33,13 +33,13 @@ class Member(NamedTuple):
 
 
 class LookAhead(NamedTuple):
-    """A state of low rank with its first waiting rows absorbed, in a full covariance.
+    """A low-rank state with its first waiting rows absorbed in a full covariance.
 
-    A block of rows is projected onto the rank when it is full. Until then predictions are made from what
-    its rows say without the projection: each is absorbed once, where projecting them anew with every
-    prediction would cost as much as the whole block.
+    A block of rows is projected onto the rank when it is full. Until then predictions use its rows without
+    the projection. Each row is absorbed once; a new projection for every prediction would cost as much as
+    the whole block.
     """
 
     base: Any  # the state after the last full block
-    count: int  # rows absorbed since
+    count: int  # the number of rows absorbed since
     state: Any

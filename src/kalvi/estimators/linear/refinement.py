@@ -1,6 +1,6 @@
-"""From one pass over the rows to the optimum of the variational bound, where the rows are at hand.
+"""Further passes over the rows, to the optimum of the variational bound.
 
-`climb` goes on from the posterior of a stream; `solve` begins at the prior, without a stream
+`climb` continues from the posterior of a stream; `solve` begins at the prior, without a stream
 (method="klprox").
 """
 
@@ -32,19 +32,19 @@ from kalvi.rules.vga import VGA, vga
 from kalvi.streams import engines, run
 
 REVISIT_BYTES = 2**31
-"""Tables larger than this are passed over once by passes="auto"."""
+"""passes="auto" makes one pass over tables that are larger than this, in bytes."""
 MOST_PASSES, MOST_LOW_RANK = 2000, 100
-"""Where a climb without a limit of its own stops, even if the bound still rises."""
+"""The most passes of an ascent if the user sets no limit."""
 TOLERANCE = 1e-3
-"""Nats that a pass over the rows must gain for a low-rank posterior to go on."""
+"""A low-rank ascent continues while a pass gains more than this, in nats."""
 VISITED_ROWS, VISITED_NUMBERS = 1024, 2**25
-"""Rows are visited in blocks of at most so many, and so many numbers in them."""
+"""The most rows in a visited block, and the most numbers."""
 GAP = 1e-12
-"""Squared natural-gradient norm, in nats, at which the ascent of method="klprox" stops."""
+"""The squared natural-gradient norm, in nats, at which the ascent of method="klprox" stops."""
 
 
 def climbs(settings: LinearSettings, family: Family, n_rows: int, n_features: int) -> bool:
-    """Whether `fit` goes on to the optimum after one pass over a table of this size."""
+    """Whether `fit` continues to the optimum after one pass over a table of this size."""
     square = (family.likelihood.outputs * n_features) ** 2 if settings.rank is None else 0
     numbers = n_rows * n_features + 3 * MEMORY * square
     small = numbers * np.dtype(settings.dtype).itemsize <= REVISIT_BYTES
@@ -53,7 +53,7 @@ def climbs(settings: LinearSettings, family: Family, n_rows: int, n_features: in
 
 
 def climb(fit: LinearFit, rows: Rows) -> LinearFit:
-    """The fit at the optimum of the bound over all its rows, from where their stream ended."""
+    """The fit at the optimum of the bound over all its rows, starting from their stream."""
     fit = fit.standing_still()
     best = fit.current.best
     prior = fit.stream.prior(fit.point)
@@ -63,7 +63,7 @@ def climb(fit: LinearFit, rows: Rows) -> LinearFit:
 
 
 def _climb_dense(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple[Any, Optimum]:
-    """The best Gaussian with a full covariance; the first pass only looks at where the stream ended."""
+    """The best Gaussian with a full covariance; the first pass only evaluates the end of the stream."""
     batch = streams.whole_batch(*rows, **fit.settings.layout)
     most = np.int32(fit.settings.pass_limit or MOST_PASSES)
     likelihood = fit.family.likelihood
@@ -96,14 +96,14 @@ def _climb_low_rank(fit: LinearFit, prior: Any, start: Any, rows: Rows) -> tuple
 
 
 def visited_rows(dim: int) -> int:
-    """How many rows are visited at once."""
+    """The number of rows that are visited at once."""
     return int(np.clip(VISITED_NUMBERS // dim, 1, VISITED_ROWS))
 
 
 def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
-    """The fit at the optimum, for the prior scale with the most evidence if it is sought.
+    """The fit at the optimum, for the prior scale with the most evidence if it is "auto".
 
-    Each ascent but the first begins at the optimum before it.
+    Each ascent except the first begins at the previous optimum.
     """
     settings = settings.resolved(False)
     scales = list(family.scales) if settings.seeks_scale else [settings.prior_scale]
@@ -122,10 +122,10 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
         prior = settings.make_prior(scale, n_features, outputs, variances=True)
         parts = engines.placed((prior, batch, start), by_numpy)
         found: WeightOptimum = run.call(ascend, family.likelihood, *parts, most)
-        posterior: Any = found.posterior  # without the factors of rows that only fill the batch up
+        posterior: Any = found.posterior  # without the factors of padding rows
         start = posterior.compact()
         state = _solved_state(empty, prior, start, found.elbo, rows)
-        evidence = family.evidence(state)  # with a learned noise, integrated over it
+        evidence = family.evidence(state)  # integrated over the noise if it is learned
         if best is None or evidence > most_evidence:
             most_evidence = evidence
             optimum = _optimum(found)._replace(elbo=evidence)
@@ -136,7 +136,7 @@ def solve(settings: LinearSettings, family: Family, rows: Rows) -> LinearFit:
 
 
 def _solved_state(fit: LinearFit, prior: Any, posterior: Any, elbo: Any, rows: Rows) -> Streaming:
-    """The state that a stream would have left; its evidence is the bound."""
+    """The state that a stream would have at this posterior; its evidence is the bound."""
     total = np.asarray(rows[2].sum(), elbo.dtype)
     likelihood = fit.family.likelihood
     rule = RVGA(likelihood, predictor=linear_predictor(likelihood.outputs))
@@ -159,7 +159,7 @@ def _begin_ascent(rule: Revisit, prior: Any, start: Any) -> RevisitState:
 
 
 def _progress(ascent: Ascent) -> tuple[Any, ...]:
-    """Whether to go on; passes, bound, gap, and whether the ascent has converged."""
+    """Whether to continue; the passes, the bound, the gap, and whether the ascent has converged."""
     goes_on, converged = ascent.should_continue(TOLERANCE), ascent.converged(TOLERANCE)
     return goes_on, ascent.passes, ascent.elbo, ascent.remaining(), converged
 

@@ -1,4 +1,4 @@
-"""Linear fits in files and pickles: a fit as its parts, and the fit that checked parts belong to."""
+"""Linear fits from files and pickles: checks of the parts, and the fit made from them."""
 
 from numbers import Real
 from typing import Any
@@ -20,14 +20,14 @@ from kalvi.rules.side_by_side import Copies
 from kalvi.streams import Buffer
 
 STRUCTURAL = {"rank", "fit_intercept", "dtype", "prior_scale"}
-"""What a file says of the structure of its state."""
+"""The entries of a file about the structure of its state."""
 STATES = ("state", "with_waiting", "without_projection")
 
 
 def restore_fit(
     model: Any, parts: dict[str, Any], settings: LinearSettings, family: Family
 ) -> LinearFit:
-    """The fit that these are parts of; what no fit has left is refused."""
+    """The fit with these parts; parts that no fit can have are refused."""
     structure: Any = parts.get("structure_")
     kept: dict[str, Any] = {field: parts.get(name) for name, field in FIELDS.items()}
     optimum = [parts[name] for name in OPTIMUM if name in parts]
@@ -36,11 +36,11 @@ def restore_fit(
     learned = "drift" in structure  # said of streams that learn their settings
     settings = settings.resolved(learned)
     sought = "" if kept["klprox_scale"] is not None else how_sought(settings, learned)
-    sparse = bool(structure.get("sparse", False))  # older files do not say
+    sparse = bool(structure.get("sparse", False))  # missing in older files
     stream = LinearStream(settings, family, model.n_features_in_, sought, sparse)
     for name in STATES:
         kept[name] = kept[name] and _as_copies(model, stream, kept[name])
-    for name in STATES:  # older files know no drift
+    for name in STATES:  # older files have no drift
         kept[name] = kept[name] and stream.anchored(kept[name])
     fit = LinearFit(stream, **kept, optimum=found)
     _check_sizes(model, fit, structure)
@@ -109,7 +109,7 @@ def _as_copies(model: Any, stream: LinearStream, state: Any) -> Any:
 
 
 def _alike_in_full(one: Any, other: Any) -> bool:
-    """Whether two states are alike but that the first has a full covariance."""
+    """Whether two states are alike except that the first has a full covariance."""
     if isinstance(one, Copies) and isinstance(other, Copies):
         pairs = zip(one.streams, other.streams, strict=False)
         same = len(one.streams) == len(other.streams)

@@ -1,7 +1,7 @@
-"""Fits of parts of the rows as one, and further passes of a fit over rows that lie in many places.
+"""Merging fits of parts of the rows, and further passes of a fit over rows in many places.
 
-A pass visits rows at one Gaussian and leaves sums (`rules.visits`); a turn of an ascent
-(`gaussians.ascents`) makes the next Gaussian of them. RowSums are NumPy arrays, because they travel.
+A pass evaluates rows at one Gaussian and gives sums (`rules.visits`); a turn of an ascent
+(`gaussians.ascents`) makes the next Gaussian from them. RowSums are NumPy arrays, because they travel.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ from kalvi.rules.side_by_side import Point, pooled
 from kalvi.streams import run
 
 SHAPES = ("classes_", "n_features_in_", "feature_names_in_")
-"""What rows are checked against."""
+"""The attributes against which rows are checked."""
 CLOSE = 0.1
-"""Nats of the gap a parameter that need no warning. Half of it is the distance to the optimum: means are
-0.3 standard deviations off on average, and an interval of 95 % still covers 94."""
+"""The largest gap without a warning, in nats a parameter. Half of the gap is the distance to the optimum:
+at this limit means are 0.3 standard deviations off on average, and a 95 % interval still covers 94 %."""
 
 
 def merge_fits(
@@ -47,11 +47,11 @@ def merge_fits(
     *,
     again: bool = False,
 ) -> LinearFit:
-    """One fit from those of shards that began with the same prior and forgot nothing.
+    """One fit from the fits of shards, which began with the same prior and did not forget.
 
-    `places` says for each shard where its features are among the `n_features` of all; what a shard has not
-    seen it leaves at the prior. Without them all have the same. The evidence is the sum of the shards',
-    each as if it were alone. The same posterior twice is refused unless `again`.
+    `places` has for each shard the positions of its features among the `n_features` of all; coefficients
+    that a shard has not seen keep their prior. Without `places` all have the same features. The evidence is
+    the sum over the shards, each on its own. The same posterior twice is refused unless `again`.
     """
     fits, point = _at_common_settings(fits)
     first = fits[0]
@@ -121,7 +121,7 @@ def merge_models(
     *,
     again: bool = False,
 ) -> Any:
-    """One model from those of shards; see `merge_fits`."""
+    """One model from the models of shards; see `merge_fits`."""
     first: Any = models[0]
     _check_alike(models)
     names = ("classes_",) if places is not None else ("classes_", "feature_names_in_")
@@ -162,7 +162,7 @@ def as_for_tables(model: LinearEstimator) -> Any:
 
 
 def same_settings(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Whether two sets of parameters are equal; arrays and Gaussians among them by their numbers."""
+    """Whether two sets of parameters are equal; arrays and Gaussians are compared by their numbers."""
     return a.keys() == b.keys() and all(eqx.tree_equal(_plain(a[k]), _plain(b[k])) for k in a)
 
 
@@ -171,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_mergeable(model: LinearEstimator) -> None:
-    """Refuse a model whose shards could not be put together."""
+    """Refuse a model whose shards cannot be merged."""
     learned = "fit_" in vars(model) and model.fit_.learned
     settings = model.settings().resolved(learned)
     if (settings.seeks_scale and not learned) or settings.drifts:
@@ -189,21 +189,22 @@ def check_mergeable(model: LinearEstimator) -> None:
 
 
 def begin_ascent(fit: LinearFit, known: Gaussian | None) -> Ascent:
-    """An ascent from the posterior of a fit; from its prior, or from what was `known` before its rows."""
+    """An ascent from the posterior of a fit; its prior is that of the fit, or the posterior `known` before
+    its rows."""
     with matching_precision(fit.settings.dtype):
         state = on_device(_best(fit))
         return state.posterior.ascent(on_device(fit.stream.prior() if known is None else known))
 
 
 def without_fit(model: LinearEstimator) -> Any:
-    """A model that knows what its rows look like and has learned nothing."""
+    """A model that knows the form of its rows and has learned nothing."""
     new: Any = clone(model)
     new.__dict__.update({name: vars(model)[name] for name in SHAPES if name in vars(model)})
     return new
 
 
 def add_up(model: LinearEstimator, visited: Updatable, sums: RowSums, rows: Rows) -> RowSums:
-    """The sums with those of further rows that the model has checked."""
+    """The sums with further rows added, which the model checks."""
     settings, likelihood = model.settings(), model.family().likelihood
     with matching_precision(settings.dtype):
         size = visited_rows(visited.dim)
@@ -220,7 +221,7 @@ def turn(ascent: Ascent, sums: RowSums, dtype: Any) -> Ascent:
 
 
 def end_ascent(fit: LinearFit, ascent: Ascent) -> LinearFit:
-    """The fit with the posterior where the ascent is; its evidence stays that of the stream."""
+    """The fit with the posterior of the ascent; its evidence stays that of the stream."""
     with matching_precision(fit.settings.dtype):
         posterior, gap = run.call(_reached, ascent)
         state = on_device(_best(fit))

@@ -1,4 +1,4 @@
-"""The stream of a linear model: its rule, prior and blocks, and which engine learns from which rows."""
+"""The stream of a linear model: its rule, its prior, its blocks, and the engine for its rows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,15 +25,16 @@ from kalvi.rules.side_by_side import Copies, Grid, Point
 from kalvi.streams import engines, run
 
 SINGLE_ROWS = 4
-"""NumPy learns from so few rows of a full covariance one by one: that costs less than a padded block."""
+"""With a full covariance NumPy learns up to so many rows one by one, which costs less than a padded
+block."""
 
 Rows = tuple[Any, ...]
-"""x, y and the weights of some rows, checked, and the time before each where times are uneven."""
+"""Checked rows: x, y, weights and, if times are uneven, the time before each."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearStream:
-    """How a linear model with these settings streams."""
+    """The stream of a linear model with these settings."""
 
     settings: LinearSettings
     family: Family
@@ -43,7 +44,7 @@ class LinearStream:
 
     @cached_property
     def schedule(self) -> streams.Schedule:
-        """The number of rows in each block: what the user asked for, or what suits the parameters."""
+        """The number of rows in each block: the user's choice, or one that suits the parameters."""
         given, outputs = self.settings, self.family.likelihood.outputs
         if given.block_size != "auto":
             return streams.Schedule(int(given.block_size), growing=False)
@@ -138,7 +139,7 @@ class LinearStream:
         return self._anchor(run.begin(self.rule_of(point), self.prior(point)), point)
 
     def with_anchor(self, state: Any) -> Any:
-        """The state with the prior that coefficients drift to, of which most often variances will do."""
+        """The state with the prior to which coefficients drift; usually its variances are enough."""
         pairs = zip(streams_of(state), self.points_of(state), strict=True)
         return with_streams(state, [self._anchor(stream, point) for stream, point in pairs])
 
@@ -147,16 +148,16 @@ class LinearStream:
         return eqx.tree_at(lambda s: s.drifting, stream, kept, is_leaf=_is_none)
 
     def anchored(self, state: Any) -> Any:
-        """The state as this stream goes on with it: anchored if it was not, where coefficients drift."""
+        """The state for continuing this stream, with an anchor if coefficients drift."""
         drifting = streams_of(state)[0].drifting
         kept = 0 if drifting is None else drifting.ahead.shape[-1]
         return state if kept == len(self.rule.drifts()) else self.with_anchor(state)
 
     def after_change(self, state: Any) -> Any:
-        """The state as this stream goes on with it where the drift was another one.
+        """The state for continuing this stream after a change of the drift.
 
-        A step that the other drift took ahead counts for nothing: the prior's part of the precision is
-        too large then, never too small, and comes back.
+        Steps that the old drift took ahead are ignored: the prior's part of the precision is then too large
+        for a while, but never too small.
         """
         return self.with_anchor(state)
 
@@ -172,7 +173,8 @@ class LinearStream:
     # learning --------------------------------------------------------------------------------------
 
     def learn(self, state: Any, buffer: streams.Buffer, rows: Rows) -> tuple[Any, streams.Buffer]:
-        """State and buffer after further rows, all of some weight; the first of a stream are NumPy's."""
+        """The state and the buffer after further rows with weights above 0; NumPy learns the first of a
+        stream."""
         n, verbose = len(rows[1]), bool(self.settings.verbose)
         if n == 0:
             return state, buffer
@@ -226,7 +228,7 @@ class LinearStream:
         """State and buffer after rows that one engine learns from, and the turn if they end with one."""
         seen, before = buffer.seen, buffer
         batches, buffer = self._cut(buffer, rows, by_numpy)
-        if buffer.seen > seen:  # some block is full
+        if buffer.seen > seen:  # at least one block is full
             learned, show = engines.placed(streams_of(state), by_numpy), None
             if not bar.disable:
                 batches = with_progress(batches, bar, len(rows[1]))
@@ -255,11 +257,11 @@ class LinearStream:
     def _cut(
         self, buffer: streams.Buffer, rows: Rows, by_numpy: bool
     ) -> tuple[Iterator[Batch], streams.Buffer]:
-        """The batches that one engine learns from, and the buffer after them."""
+        """The batches for one engine, and the buffer after them."""
         layout = {**self.settings.layout, "chunks": not by_numpy}
         if self.settings.rank is not None:
             return buffer.push(rows, self.schedule, **layout)
-        # a full covariance needs no whole blocks, so no row waits
+        # a full covariance does not need full blocks, so no row waits
         n = len(rows[1])
         size = 1 if by_numpy and n <= SINGLE_ROWS else self.schedule.largest
         batches = streams.array_batches(*rows, block_size=size, stacked=True, **layout)
@@ -277,7 +279,7 @@ class LinearStream:
         return with_streams(state, [run.call(type(r).update, r, s, batch) for r, s in pairs])
 
     def _show_loss(self, bar: tqdm, state: Any) -> Callable[[Any], None]:
-        """A function that shows the present loss beside a progress bar."""
+        """A function that shows the current loss next to a progress bar."""
 
         def show_loss(learned: Any) -> None:
             now = with_streams(state, learned)
