@@ -41,14 +41,7 @@ TABLE = click.Path(path_type=Path)
 @parameters.FORMAT
 @parameters.JSON
 @parameters.QUIET
-def silk(
-    matrix: tuple[str, ...],
-    out: Path | None,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
-) -> None:
+def silk(matrix: tuple[str, ...], out: Path | None, force: bool, **options: Any) -> None:
     """Find smooth factors of the rows and columns of MATRIX, whose entries are 0, 1 or missing.
 
     Factors vary smoothly along the names of rows and columns if these are numbers or dates, otherwise along
@@ -71,15 +64,16 @@ def silk(
             from kalvi.tabular import learn
             from kalvi.tabular.renderers import renderer_of
         passes.check_runs(out, force)
-        model = _fit_matrix(matrix, options, verbose=not (quiet or as_json))
+        silent = options["quiet"] or options["as_json"]
+        model = _fit_matrix(matrix, options, verbose=not silent)
         for path, kind in tables.items():
             _write(model, path, kind)
         learn.save_model(out, model)
         about = model.describe(out.name)
     written_to = {kind: str(path) for path, kind in tables.items()} | {"out": str(out)}
-    if as_json:
+    if options["as_json"]:
         console.print_json(about | written_to)
-    elif not quiet:
+    elif not silent:
         console.print_lines(renderer_of(model.model).fitted_lines(about))
         console.print_notes(about["warnings"])
         click.echo(f"wrote {', '.join(written_to.values())}")

@@ -181,7 +181,7 @@ class PoissonRegressionModel(LinearModel):
         return new_estimator(PoissonRegression, _ranked(width, parameters))
 
     def prediction(self, x: Any) -> Prediction:
-        mean, variance = self.estimator.fit_.predictors(x)
+        mean, variance = self.estimator.fit_.predictive.predictors(x)
         std = np.sqrt(variance)
         with np.errstate(over="ignore"):  # a rate that is too large is infinite
             rate = np.exp(mean + variance / 2)
@@ -216,7 +216,7 @@ class LogisticRegressionModel(LinearModel):
         p = self.estimator.predict_proba(x)
 
         def spread(level: float) -> intervals.Spread:
-            mean, variance = self.estimator.fit_.predictors(x)
+            mean, variance = self.estimator.fit_.predictive.predictors(x)
             if p.shape[1] > 2:
                 return intervals.classes(mean, variance, level)
             return intervals.probability(mean, np.sqrt(variance), level)

@@ -29,6 +29,8 @@ from kalvi.predictors import Predictor, linear_predictor
 from kalvi.rules.base import Batch, weigh_rows
 from kalvi.streams import run
 
+SAME_WEIGHT = 1e-6
+"""Total weights that differ by less than this share count as equal."""
 ROWS, NUMBERS = 256, 2**24
 """The number of rows in a block over which ratios are summed, and the most numbers in draws at once."""
 
@@ -47,6 +49,27 @@ def check_judged(fit: LinearFit, n_draws: int) -> None:
         )
     if n_draws < FEWEST:
         raise ValueError(f"n_draws must be at least {FEWEST}; got {n_draws}.")
+
+
+def are_a_sample(fit: LinearFit, rows: Rows) -> bool:
+    """Whether these are only some of the rows of the fit; more rows than those are refused."""
+    seen, given = fit.weight, float(rows[2].sum())
+    if given > seen * (1 + SAME_WEIGHT) or not given > 0:
+        raise ValueError(
+            f"diagnose needs rows that the model has learned from, of a total weight up to {seen:g}; "
+            f"got {given:g}."
+        )
+    return given < seen * (1 - SAME_WEIGHT)
+
+
+def coefficient_names(model: Any) -> list[str]:
+    """The names of the coefficients: those of the columns, after the class if there are several."""
+    given = getattr(model, "feature_names_in_", range(model.n_features_in_))
+    names = [name if isinstance(name, str) else f"x{name}" for name in given]
+    names += ["intercept"] * bool(model.fit_.settings.fit_intercept)
+    if model.fit_.family.likelihood.outputs == 1:
+        return names
+    return [f"{label}: {name}" for label in model.classes_ for name in names]
 
 
 def diagnose(fit: LinearFit, rows: Rows, n_draws: int, key: PRNGKeyArray) -> Diagnosis:

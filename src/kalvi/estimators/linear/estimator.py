@@ -31,13 +31,11 @@ from kalvi.estimators.linear.learned_settings import LearnedSettings
 from kalvi.estimators.linear.restoring import restore_fit
 from kalvi.estimators.linear.settings import CONSTRAINTS, VARIATIONAL, LinearSettings
 from kalvi.estimators.linear.stream import Rows
+from kalvi.estimators.linear.widening import widen
 from kalvi.estimators.pickling import PickledInParts
 from kalvi.evaluation.psis import Diagnosis
 from kalvi.gaussians import Gaussian
 from kalvi.numerics.precision import matching_precision
-
-SAME_WEIGHT = 1e-6
-"""Total weights that differ by less than this share count as equal."""
 
 
 @parametrised
@@ -110,7 +108,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
                 f"got n_features={n_features}, prior={self.prior!r}."
             )
         with matching_precision(self.dtype):
-            self.fit_ = self.fit_.widen(n_features)
+            self.fit_ = widen(self.fit_, n_features)
         self.n_features_in_ = n_features
         return self
 
@@ -226,7 +224,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
                 "on to."
             )
         seen = self.fit_.weight
-        if not abs(given - seen) <= SAME_WEIGHT * seen:
+        if not abs(given - seen) <= diagnostics.SAME_WEIGHT * seen:
             raise ValueError(
                 "climb_to_optimum needs all rows that the model has learned from, of a total weight of "
                 f"{seen:g}; got {given:g}."
@@ -305,7 +303,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         """The mean and variance of y and the mean of the linear predictor, for each row."""
         if "fit_" not in vars(self):
             check_is_fitted(self, "fit_")
-        return self.fit_.predict(self._rows_to_predict(x))
+        return self.fit_.predictive.predict(self._rows_to_predict(x))
 
     def _rows_to_predict(self, x) -> Any:
         """Rows to predict, checked if necessary."""
@@ -336,7 +334,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         rows = self._rows_to_predict(X)
         seed = self.random_state if random_state is None else random_state
         random = np.random.default_rng(seed_of(seed))
-        return self.fit_.draw_predictors(rows, n_samples, random)
+        return self.fit_.predictive.draw_predictors(rows, n_samples, random)
 
     def to_arviz(self, n_draws: int = 1000, random_state: Any = None) -> Any:
         """Draws of the coefficients for ArviZ, by the names of the columns.
@@ -346,7 +344,9 @@ class LinearEstimator(PickledInParts[LinearFit]):
         """
         check_is_fitted(self, "fit_")
         key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
-        return self.posterior_.to_arviz(n_draws, self._coefficient_names(), "coef", key=key)
+        return self.posterior_.to_arviz(
+            n_draws, diagnostics.coefficient_names(self), "coef", key=key
+        )
 
     def diagnose(
         self, X, y, sample_weight=None, n_draws: int = 1000, random_state: Any = None
@@ -363,26 +363,11 @@ class LinearEstimator(PickledInParts[LinearFit]):
         """
         check_is_fitted(self, "fit_")
         diagnostics.check_judged(self.fit_, n_draws)
-        rows = self.checked_rows(X, y, sample_weight)
-        seen, given = self.fit_.weight, float(rows[2].sum())
-        if given > seen * (1 + SAME_WEIGHT) or not given > 0:
-            raise ValueError(
-                f"diagnose needs rows that the model has learned from, of a total weight up to {seen:g}; "
-                f"got {given:g}."
-            )
-        fit = self.fit_
-        if given < seen * (1 - SAME_WEIGHT):
+        rows, fit = self.checked_rows(X, y, sample_weight), self.fit_
+        if diagnostics.are_a_sample(fit, rows):
             fit = diagnostics.learned_alone(self, X, y, sample_weight).fit_
         key = diagnostics.draw_key(self.random_state if random_state is None else random_state)
         return diagnostics.diagnose(fit, rows, int(n_draws), key)
-
-    def _coefficient_names(self) -> list[str]:
-        given = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        names = [name if isinstance(name, str) else f"x{name}" for name in given]
-        names += ["intercept"] * bool(self.fit_.settings.fit_intercept)
-        if self.fit_.family.likelihood.outputs == 1:
-            return names
-        return [f"{label}: {name}" for label in vars(self)["classes_"] for name in names]
 
     # files -----------------------------------------------------------------------------------------
 

@@ -6,20 +6,13 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-import scipy.sparse as sp
 
 from kalvi import streams
 from kalvi.estimators.linear.families import Family
 from kalvi.estimators.linear.fit_results import FitResults, LookAhead, Member, Optimum
 from kalvi.estimators.linear.grids import FIXED, LEARNED, how_sought
 from kalvi.estimators.linear.learned_settings import LearnedSettings, summarise
-from kalvi.estimators.linear.predictions import (
-    average_laws,
-    average_predictions,
-    draw_predictors,
-    predict_rows,
-    predictor_laws,
-)
+from kalvi.estimators.linear.predictive import LinearPredictive
 from kalvi.estimators.linear.settings import LinearSettings
 from kalvi.estimators.linear.stream import LinearStream, Rows, streams_of, with_streams
 from kalvi.gaussians import Dense, Gaussian, Updatable
@@ -147,16 +140,12 @@ class LinearFit:
             rows = (*drop_zero_weight(*rows), np.diff(np.concatenate([start, times])))
             clock = float(times[-1]) if len(times) else clock
         state, buffer = self.stream.learn(self.state, self.buffer, drop_zero_weight(*rows))
-        return replace(
-            self,
-            state=state,
-            buffer=buffer,
-            clock=clock,
-            optimum=None,
-            member=None,
-            with_waiting=None,
-            without_projection=None,
-        )
+        parts = {"buffer": buffer, "clock": clock, "optimum": None, "member": None}
+        return self.changed(state=state, **parts)
+
+    def changed(self, **changes: Any) -> "LinearFit":
+        """The fit with another state, for which nothing is known of rows that wait."""
+        return replace(self, with_waiting=None, without_projection=None, **changes)
 
     def with_parameters(self, settings: LinearSettings, family: Family) -> "LinearFit":
         """The fit ready to learn further rows with these parameters."""
@@ -176,42 +165,7 @@ class LinearFit:
 
     def resumable(self, state: Any) -> Any:
         """A state whose posterior has the structure of the stream."""
-        if self.settings.rank is not None:
-            return state
-        return with_streams(state, [_in_full(stream) for stream in streams_of(state)])
-
-    def widen(self, n_features: int) -> "LinearFit":
-        """The fit with so many features in all.
-
-        The coefficient of a feature that was zero in every row keeps its prior, independent of all others.
-        So the result is that of learning the wider rows, with a low rank up to its projection, which
-        depends on the number of features.
-        """
-        wider = replace(self.stream, n_features=n_features)
-        state = self.resumable(self.state)
-        places = self.parameter_indices(np.arange(self.n_features), n_features)
-        pairs = zip(streams_of(state), wider.points_of(state), strict=True)
-        posteriors = [
-            run.call(_embed, stream.posterior, wider.prior(point), places)
-            for stream, point in pairs
-        ]
-        anchored = streams_of(wider.with_anchor(state))
-        state = with_streams(
-            state,
-            [
-                _widened(*parts)
-                for parts in zip(streams_of(state), posteriors, anchored, strict=True)
-            ],
-        )
-        return replace(
-            self,
-            stream=wider,
-            state=state,
-            buffer=_widen_buffer(self.buffer, n_features),
-            ahead=None,
-            with_waiting=None,
-            without_projection=None,
-        )
+        return _all_in_full(state) if self.settings.rank is None else state
 
     def parameter_indices(self, features: np.ndarray, n_features: int) -> Any:
         """The indices of the parameters of some features, and of the intercept, among all parameters."""
@@ -239,16 +193,8 @@ class LinearFit:
         self, state: Any, n_rows: int, optimum: Optimum | None, member: int | None = None
     ) -> "LinearFit":
         """A fit with this state, without waiting rows."""
-        return replace(
-            self,
-            state=state,
-            buffer=streams.Buffer(n_rows),
-            optimum=optimum,
-            member=member,
-            ahead=None,
-            with_waiting=None,
-            without_projection=None,
-        )
+        none_waits = {"buffer": streams.Buffer(n_rows), "ahead": None}
+        return self.changed(state=state, optimum=optimum, member=member, **none_waits)
 
     # results ---------------------------------------------------------------------------------------
 
@@ -283,6 +229,11 @@ class LinearFit:
             return self.results_of(self.without_projection)
         with matching_precision(self.settings.dtype):
             return self.results_of(on_host(self._ahead.state))
+
+    @cached_property
+    def predictive(self) -> LinearPredictive:
+        """Predictions of rows."""
+        return LinearPredictive(self.family, self.settings, self.predicting.members)
 
     @property
     def may_look_ahead(self) -> bool:
@@ -418,54 +369,6 @@ class LinearFit:
         parts |= dict(zip(OPTIMUM, numbers, strict=False)) | {"structure_": self.structure()}
         return {name: part for name, part in parts.items() if part is not None}
 
-    # predictions -----------------------------------------------------------------------------------
-
-    def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The mean and (co)variance of y and the mean of the linear predictors, for each row."""
-        found = []
-        for member, law in self._laws_for(x):
-            likelihood = self.family.fitted_likelihood(member.stream, self.settings.dtype)
-            found.append((member.weight, *predict_rows(likelihood, law, x, self.settings.layout)))
-        return average_predictions(found)
-
-    def predictors(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and variance of the linear predictor of each row, or the covariance of several."""
-        outputs, layout = self.family.likelihood.outputs, self.settings.layout
-        laws = [
-            (member.weight, *predictor_laws(law, outputs, x, layout))
-            for member, law in self._laws_for(x)
-        ]
-        return average_laws(laws)
-
-    def draw_predictors(self, x: Any, n_samples: int, random: np.random.Generator) -> np.ndarray:
-        """Joint draws of the linear predictors of the rows."""
-        outputs, layout, laws = (
-            self.family.likelihood.outputs,
-            self.settings.layout,
-            self._laws_for(x),
-        )
-        if len(laws) == 1:
-            return draw_predictors(laws[0][1], outputs, x, n_samples, random, layout)
-        counts = random.multinomial(n_samples, [member.weight for member, _ in laws])
-        drawn = [
-            draw_predictors(law, outputs, x, int(count), random, layout)
-            for (_, law), count in zip(laws, counts, strict=True)
-            if count
-        ]
-        return random.permutation(np.concatenate(drawn))
-
-    def _laws_for(self, x: Any) -> list[tuple[Member, Any]]:
-        """The posteriors that rows are predicted with, prepared once for all sparse ones."""
-        members = self.predicting.members
-        laws = self._prepared if sp.issparse(x) else [member.posterior for member in members]
-        return list(zip(members, laws, strict=True))
-
-    @cached_property
-    def _prepared(self) -> list[Gaussian]:
-        posteriors: list[Any] = [member.posterior for member in self.predicting.members]
-        with matching_precision(self.settings.dtype):
-            return [q.prepared() for q in posteriors]
-
 
 def drop_zero_weight(x: Any, y: np.ndarray, weight: np.ndarray, *elapsed: np.ndarray) -> Rows:
     """The rows with a weight above 0; the others must not fill a block."""
@@ -480,18 +383,6 @@ def _to_dense(posterior: Any) -> Any:
     return posterior.to_dense()
 
 
-def _embed(posterior: Any, prior: Any, places: Any) -> Any:
-    return posterior.embed(prior, places)
-
-
-def _widened(stream: Streaming, posterior: Any, anchored: Streaming) -> Streaming:
-    """A stream with a wider posterior and the anchor that goes with it."""
-    stream = eqx.tree_at(lambda s: s.posterior, stream, posterior)
-    if stream.drifting is None or anchored.drifting is None:
-        return stream
-    return eqx.tree_at(lambda s: s.drifting.anchor, stream, anchored.drifting.anchor)
-
-
 def _in_full(stream: Streaming) -> Streaming:
     """The stream with a full covariance."""
     if isinstance(stream.posterior, Dense):
@@ -501,15 +392,3 @@ def _in_full(stream: Streaming) -> Streaming:
 
 def _all_in_full(state: Any) -> Any:
     return with_streams(state, [_in_full(stream) for stream in streams_of(state)])
-
-
-def _widen_buffer(buffer: streams.Buffer, n_features: int) -> streams.Buffer:
-    """The waiting rows with zeros for the new features."""
-    if buffer.waiting is None:
-        return buffer
-    x, *others = buffer.waiting
-    if sp.issparse(x):
-        x = sp.csr_array((x.data, x.indices, x.indptr), shape=(x.shape[0], n_features))
-    else:
-        x = np.pad(x, [(0, 0), (0, n_features - x.shape[1])])
-    return buffer._replace(waiting=(x, *others))
