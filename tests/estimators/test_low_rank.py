@@ -2,7 +2,6 @@
 
 import pickle
 import tracemalloc
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -324,10 +323,10 @@ def test_a_prediction_absorbs_each_waiting_row_once(monkeypatch):
     def counted(function, *args):
         if function is RVGA.update:
             rows.append(args[-1].x.shape[0])
-        return run.call(function, *args)
+        return call(function, *args)
 
-    counting = SimpleNamespace(call=counted, resume=run.resume, begin=run.begin)
-    monkeypatch.setattr("kalvi.estimators.linear.fit.run", counting)
+    call = run.call
+    monkeypatch.setattr(run, "call", counted)
     model = _one_by_one(
         kalvi.LogisticRegression(prior_scale=1.0, rank=1, block_size=10), 0, 9, predict=True
     )

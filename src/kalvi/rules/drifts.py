@@ -97,9 +97,9 @@ class Drift(eqx.Module):
         allowed = allowed / jnp.maximum(time, least)
         further = time * jnp.floor(jnp.minimum(allowed, blocks - 1.0))
         return jax.lax.cond(
-            ahead < time,
+            (ahead < time) & (self.speed(anchor) > 0),
             lambda: (self.step(q, anchor, time, time - ahead, further), further),
-            lambda: (self.wait(q, time), ahead - time),
+            lambda: (self.wait(q, time), jnp.maximum(ahead - time, 0)),
         )
 
 

@@ -30,6 +30,7 @@ a surprise). Everything depends on counts and evidence, nothing on clocks.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -38,9 +39,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from kalvi.numerics.namespaces import Scalar, namespace_of
+from kalvi.numerics.namespaces import Scalar
 from kalvi.rules.drifts import Drifting, Geometric
-from kalvi.rules.rvga import RVGA, Streaming
+from kalvi.rules.rvga import Streaming
 
 SHARE = 1e-5
 """The weight that a row takes from all points and gives to all alike."""
@@ -186,18 +187,21 @@ class Copies(eqx.Module):
 
     def with_streams(self, streams: Sequence[Streaming]) -> "Copies":
         """The same with other states of the streams."""
-        return eqx.tree_at(lambda c: c.streams, self, tuple(streams), is_leaf=_is_tuple)
+        return replace(self, streams=tuple(streams))
 
     def judged(self, now: "Judged") -> "Copies":
         """The same with the rows since the last turn counted."""
-        parts = now.log_weights, np.asarray(now.log_evidence)
-        counted = eqx.tree_at(lambda c: (c.log_weights, c.log_evidence), self, parts)
-        return counted.with_streams([without_evidence(stream) for stream in self.streams])
+        return replace(
+            self,
+            streams=tuple(without_evidence(stream) for stream in self.streams),
+            log_weights=now.log_weights,
+            log_evidence=np.asarray(now.log_evidence),
+        )
 
     def only(self, index: int) -> "Copies":
         """One of the copies; the weights stay."""
-        one = eqx.tree_at(lambda c: c.points, self, self.points[index : index + 1])
-        return one.with_streams(self.streams[index : index + 1])
+        own = slice(index, index + 1)
+        return replace(self, streams=self.streams[own], points=self.points[own])
 
 
 class Judged(NamedTuple):
@@ -329,11 +333,6 @@ def next_turn(seen: int) -> int:
     return (seen // LAST_DOUBLING + 1) * LAST_DOUBLING
 
 
-def rule_at(rule: RVGA, keep: float) -> RVGA:
-    """The rule of a copy; all are the same program."""
-    return eqx.tree_at(lambda r: r.drift, rule, Geometric(keep), is_leaf=lambda x: x is None)
-
-
 def other_settings(stream: Streaming, narrower: Scalar, keep: Scalar, other: Scalar) -> Streaming:
     """A copy whose prior has so many times the precision, and which keeps another share of a row."""
     assert stream.drifting is not None
@@ -342,8 +341,8 @@ def other_settings(stream: Streaming, narrower: Scalar, keep: Scalar, other: Sca
     left = 1 / jnp.maximum((1 - other) * stream.rows, 1)
     posterior = stream.posterior.fade(left, anchor, narrower - left * prior_part)
     drifting = Drifting(anchor.rescale(narrower), jnp.zeros_like(ahead))
-    parts = posterior, drifting, left * stream.rows, left * stream.innovations
-    return eqx.tree_at(lambda s: (s.posterior, s.drifting, s.rows, s.innovations), stream, parts)
+    sums = {"rows": left * stream.rows, "innovations": left * stream.innovations}
+    return replace(stream, posterior=posterior, drifting=drifting, **sums)
 
 
 def log_sum(a: Float[np.ndarray, " n"]) -> float:
@@ -352,15 +351,10 @@ def log_sum(a: Float[np.ndarray, " n"]) -> float:
     return most + float(np.log(np.sum(np.exp(a - most)))) if np.isfinite(most) else most
 
 
-def _is_tuple(value: Any) -> bool:
-    return type(value) is tuple
-
-
 def _index(copies: Copies, point: int) -> int:
     return int(np.flatnonzero(copies.points == point)[0])
 
 
 def without_evidence(stream: Streaming) -> Streaming:
     """The stream with no evidence yet; small sums lose no digits to a large one."""
-    none = namespace_of(stream.log_evidence).zeros_like(stream.log_evidence)
-    return eqx.tree_at(lambda s: s.log_evidence, stream, none)
+    return replace(stream, log_evidence=np.zeros((), stream.log_evidence.dtype))

@@ -1,7 +1,7 @@
 """The stream of a linear model: its rule, its prior, its blocks, and the engine for its rows."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from math import inf
@@ -99,11 +99,18 @@ class LinearStream:
         return [] if self.grid is None else self.grid.points
 
     def rule_of(self, point: Point | None) -> RVGA:
-        """The rule of the copy with these settings."""
+        """The rule of the copy with these settings; all are one program."""
         if point is None or not self.learned:
             return self.rule
-        keep = np.asarray(point.keep, self.settings.dtype)
-        return eqx.tree_at(lambda rule: rule.drift.keep, self.rule, keep)
+        return self._rules[point.keep]
+
+    @cached_property
+    def _rules(self) -> dict[float, RVGA]:
+        keeps = {keep: np.asarray(keep, self.settings.dtype) for _, keep in self.points}
+        return {
+            keep: eqx.tree_at(lambda rule: rule.drift.keep, self.rule, number)
+            for keep, number in keeps.items()
+        }
 
     def scale_at(self, point: Point | None) -> Any:
         """The prior scale of a copy."""
@@ -322,7 +329,7 @@ class LinearStream:
         if here != point:
             stream = self._wake(stream, self.points[here], self.points[point])
         points = np.array([point], np.int64)
-        return eqx.tree_at(lambda c: c.points, one, points).with_streams([stream])
+        return replace(one, points=points, streams=(stream,))
 
     def best_index(self, state: Any) -> int:
         """The number of the copy with the most weight."""
