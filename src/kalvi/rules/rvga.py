@@ -47,7 +47,7 @@ from kalvi.likelihoods import Likelihood
 from kalvi.likelihoods.custom import Sampled
 from kalvi.likelihoods.projected import Projected, leading_directions
 from kalvi.numerics.linalg import scale_rows
-from kalvi.numerics.namespaces import Scalar, Setting, as_setting
+from kalvi.numerics.namespaces import AnyArray, Scalar, Setting, as_setting
 from kalvi.numerics.rows import JacobianRows
 from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors import Linear, Predictor
@@ -78,8 +78,8 @@ class Streaming(eqx.Module):
     log_evidence: Scalar  # Σ log p(yₜ | y₁ … yₜ₋₁), a row of weight w as w rows
     rows: Scalar  # total weight of the rows, discounted if the stream forgets
     innovations: Scalar  # Σ (y − E y)²/Var y under the predictions, discounted alike
-    unsolved: Int[Array, ""]  # rows whose implicit equations were not solved
-    clipped: Int[Array, ""]  # rows whose negative curvature was set to zero
+    unsolved: Int[AnyArray, ""]  # rows whose implicit equations were not solved
+    clipped: Int[AnyArray, ""]  # rows whose negative curvature was set to zero
     noise: LearnedNoise | None = None  # if the rule learns it
     drifting: Drifting | None = None  # if the rule drifts
 

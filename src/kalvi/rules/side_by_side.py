@@ -252,14 +252,14 @@ def turn(grid: Grid, copies: Copies, gained: Sequence[float], seen: int, wake: A
             streams.append(without_evidence(copies.streams[_index(copies, point)]))
         else:
             streams.append(without_evidence(wake(leader, awake[points[0]], awake[point])))
-    numbers = (np.asarray(n, np.int64) for n in (seen, extra))
     return Copies(
         tuple(streams),
         np.array(points, np.int64),
         copies.tried | np.isin(np.arange(g), points),
         log_weights,
         np.asarray(log_evidence),
-        *numbers,
+        np.asarray(seen, np.int64),
+        np.asarray(extra, np.int64),
         usual,
         copies.history.noted(seen, among_tried(copies.tried, log_weights), surprise=surprise),
     )

@@ -329,9 +329,10 @@ class LinearFit:
 
     def standing_still(self) -> "LinearFit":
         """The fit with its best copy alone where settings are learned, whose coefficients stand still."""
-        if not self.learned:
+        grid = self.stream.grid
+        if not self.learned or grid is None:
             return self
-        state, grid = self.current.state, self.stream.grid
+        state = self.current.state
         index = self.best_index(state)
         state = self.stream.counted(state)
         point = grid.standing_still(int(state.points[index]))

@@ -58,7 +58,7 @@ def average_predictions(found: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.
     """The law of y and the mean of the predictors, of a mixture of predictions with these weights."""
     if len(found) == 1:
         return found[0][1:]
-    predictors = sum(weight * f for weight, _, _, f in found)
+    predictors = np.sum([weight * f for weight, _, _, f in found], axis=0)
     return *average_laws([(weight, mean, var) for weight, mean, var, _ in found]), predictors
 
 
@@ -66,7 +66,7 @@ def average_laws(laws: list[tuple]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and (co)variance, of each row, of a mixture of laws with these weights."""
     if len(laws) == 1:
         return laws[0][1:]
-    centre = sum(weight * mean for weight, mean, _ in laws)
+    centre = np.sum([weight * mean for weight, mean, _ in laws], axis=0)
     total = np.zeros_like(laws[0][2])
     for weight, mean, var in laws:
         away = mean - centre
