@@ -14,7 +14,9 @@ from kalvi.rules.klprox.evidence import evidence_gradient
 from kalvi.rules.klprox.function_space import (
     LatentPrior,
     Sites,
+    climb_sites,
     condition,
+    first_sites,
     klprox,
     predict,
     sites_at,
@@ -213,6 +215,38 @@ def test_gradient_of_the_optimal_bound(name):
     differences = [(best(start + h) - best(start - h)) / 2e-4 for h in steps]
     found = run.call(slopes, jnp.asarray(start))
     np.testing.assert_allclose(found, differences, rtol=2e-6, atol=2e-6)
+
+
+def test_what_is_kept_of_the_last_pass_gives_the_same_gradient():
+    likelihood, y, _ = LIKELIHOODS["bernoulli"]
+    prior = LatentPrior(np.full(N, 0.2), rbf())
+    first = first_sites(likelihood, prior.mean, y, np.asarray(WEIGHT))
+    args = likelihood, prior, y, np.asarray(WEIGHT)
+
+    def slopes(likelihood, prior, y, weight, start):
+        limits = {"max_passes": 100, "tolerance": 1e-12}
+        found, kept = climb_sites(likelihood, prior, y, weight, start, keep=True, **limits)
+        factors = condition(prior.cov, found.sites.curvature, log_concave=True)
+        plain = evidence_gradient(likelihood, prior, y, weight, found, factors)
+        return plain, evidence_gradient(
+            likelihood, prior, y, weight, found, kept.factors, kept.inverse
+        )
+
+    plain, again = run.call(slopes, *args, first)
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_normal_noise_takes_one_pass():
+    y, weight = np.linspace(-1, 2, N), np.asarray(WEIGHT)
+    prior = LatentPrior(np.full(N, 0.2), rbf() + 1e-8 * np.eye(N))
+    found = run.call(_klprox, Normal(0.5), prior, y, weight, None, np.array(500), np.array(1e-12))
+    gamma = weight / 0.5
+    mean = 0.2 + prior.cov @ np.linalg.solve(
+        np.eye(N) + gamma[:, None] * prior.cov, gamma * (y - 0.2)
+    )
+    assert found.converged and found.passes == 1
+    np.testing.assert_allclose(found.mean, mean, atol=1e-9)
 
 
 def test_weights_count_rows_and_none_is_no_row():

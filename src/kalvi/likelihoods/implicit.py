@@ -21,7 +21,7 @@ one observation, which `natural_gradient` climbs.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -190,14 +190,14 @@ def solve_poisson(
 
 
 def solve_implicit_vector(
-    likelihood: Any, y: Array, mean: Vector, cov: Matrix, weight: Scalar
+    expect: Callable[[Vector, Matrix], Expected], mean: Vector, cov: Matrix, weight: Scalar
 ) -> Site:
-    """The site of the optimal Gaussian, for a likelihood that is log-concave in f."""
+    """The site of the optimal Gaussian, for `expect(mean, cov)` of one log-concave observation."""
     root, eps = linalg.semidefinite_root(cov), float(jnp.finfo(mean.dtype).eps)
 
     def visit(shift: Vector, half: Matrix) -> natural_gradient.WhitenedSums:
         wide = root @ half
-        expected = likelihood.expect(y, mean + root @ shift, wide @ wide.T)
+        expected = expect(mean + root @ shift, wide @ wide.T)
         value, gradient, curvature = (weight * term for term in expected)
         return natural_gradient.WhitenedSums(value, root.T @ gradient, root.T @ curvature @ root)
 
@@ -213,7 +213,7 @@ def solve_implicit_vector(
     )
     wide = root @ linalg.root_from_precision(here.precision)
     shift = root @ here.mean
-    _, gradient, curvature = likelihood.expect(y, mean + shift, wide @ wide.T)
+    _, gradient, curvature = expect(mean + shift, wide @ wide.T)
     curvature = weight * curvature
     site = gain_after(weight * gradient + curvature @ shift, curvature, root @ root.T)
     return site._replace(solved=here.gap < eps)

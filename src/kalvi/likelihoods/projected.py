@@ -63,9 +63,12 @@ class Projected(Unbounded):
     def implicit(
         self, y: Array, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
     ) -> Site:
+        def expect(mean: Vector, var: Matrix) -> Expected:
+            return self.expect(y, mean, var)
+
         if self.outputs > 1:
-            return solve_implicit_vector(self, y, mean, var, weight)
-        return solve_implicit(lambda m, v: self.expect(y, m, v), mean, var, weight, mean, thorough)
+            return solve_implicit_vector(expect, mean, var, weight)
+        return solve_implicit(expect, mean, var, weight, mean, thorough)
 
     def predict(self, mean: Vector, var: Matrix) -> tuple[Array, Array]:
         return self.likelihood.predict(*self._law(mean, var))

@@ -14,27 +14,29 @@ entry is minus the sum of the rest of its row, so that nothing cancels if one cl
 """
 
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from scipy.special import ndtri
 
 from kalvi.likelihoods.base import CLASSES, Support, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit_vector
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg
-from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting, namespace_of, scipy_of
+from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting, namespace_of
 
 Vector = Float[Array, " c"]
 Matrix = Float[Array, "c c"]
 Label = Float[Array, "*o"]
 Vectors = Float[AnyArray, "*n c"]
 Matrices = Float[AnyArray, "*n c c"]
+Differences = Float[AnyArray, "*n b"]  # of c predictors, b = c − 1
+BetweenDifferences = Float[AnyArray, "*n b b"]
 
 SHARE = 102.4
 """In more than two dimensions at least about so many points lie near a boundary between classes."""
@@ -103,23 +105,25 @@ class Softmax(Unbounded):
         return _laplacian(jnp.outer(p, p))
 
     def expect(self, y: Label, mean: Vector, var: Matrix) -> Expected:
-        log_p, weights, width = self._spread(mean, var)
-        p = jnp.exp(log_p)
-        # 1 − p of the true class as a sum, which is accurate even if small
-        others = jnp.arange(self.classes) != y.astype(int)
-        average = weights @ p
-        gradient = jnp.where(others, -average, jnp.sum(jnp.where(others, average, 0)))
-        curvature = _laplacian(p.T @ linalg.scale_rows(weights, p)) / width
-        return Expected(width * (weights @ _of_class(log_p, y)), gradient, curvature)
+        return self._expect(y, *self._differences(mean, var))
 
     def implicit(
         self, y: Label, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
     ) -> Site:
-        return solve_implicit_vector(self, y, mean, var, weight)
+        basis = self._basis(mean)
+
+        def expect(mean: Differences, var: BetweenDifferences) -> Expected:
+            value, gradient, curvature = self._expect(y, mean, var)
+            return Expected(value, basis.T @ gradient, basis.T @ curvature @ basis)
+
+        step, curvature, solved = solve_implicit_vector(
+            expect, *self._differences(mean, var), weight
+        )
+        return Site(basis @ step, basis @ curvature @ basis.T, solved)
 
     def predict(self, mean: Vectors, var: Matrices) -> tuple[Vectors, Matrices]:
-        log_p, weights, _ = self._spread(mean, var)
-        p = weights @ namespace_of(log_p).exp(log_p)
+        around = self._spread(*self._differences(mean, var))
+        p = around.p @ around.weights
         return p, _laplacian(p[..., :, None] * p[..., None, :])
 
     def noise(self, mean: Vector, var: Matrix) -> Vector:
@@ -129,29 +133,59 @@ class Softmax(Unbounded):
     def log_predictive(
         self, y: Label, mean: Vector, var: Matrix, weight: Scalar | float = 1.0
     ) -> Scalar:
-        log_p, weights, _ = self._spread(mean, var)
-        return weight * jax.nn.logsumexp(_of_class(log_p, y), b=weights)
+        around = self._spread(*self._differences(mean, var))
+        return weight * jax.nn.logsumexp(around.log_p(self._is_class(y)), b=around.weights)
 
-    def _spread(
-        self, mean: Vectors, var: Matrices
-    ) -> tuple[Float[AnyArray, "*n s c"], Float[AnyArray, " s"], Float[AnyArray, "*n"]]:
-        """log p around the points, their weights, and τ."""
+    def _is_class(self, y: Label) -> Bool[Array, " c"]:
+        return jnp.arange(self.classes) == y.astype(int)
+
+    def _basis(self, like: Any) -> AnyArray:
+        """H, in the library and dtype of an array."""
+        return namespace_of(like).asarray(_rule(self.classes, self.points).basis, like.dtype)
+
+    def _differences(self, mean: Vectors, var: Matrices) -> tuple[Differences, BetweenDifferences]:
+        """The law of u = Hᵀf."""
+        basis = self._basis(mean)
+        return mean @ basis, basis.T @ var @ basis
+
+    def _expect(self, y: Label, mean: Differences, var: BetweenDifferences) -> Expected:
+        """The expected terms of f, given the law of u."""
+        around = self._spread(mean, var)
+        p, weights, width = around.p, around.weights, around.width
+        # 1 − p of the true class as a sum, which is accurate even if small
+        others = ~self._is_class(y)
+        average = p @ weights
+        gradient = jnp.where(others, -average, jnp.sum(jnp.where(others, average, 0)))
+        curvature = _laplacian((p * weights[None, :]) @ p.T) / width
+        return Expected(width * (weights @ around.log_p(self._is_class(y))), gradient, curvature)
+
+    def _spread(self, mean: Differences, var: BetweenDifferences) -> "_Spread":
+        """The softmax around the points, given the law of u."""
         rule, xp = _rule(self.classes, self.points), namespace_of(mean, var)
         basis, points, weights = (xp.asarray(a, mean.dtype) for a in rule[:3])
-        reduced = basis.T @ var @ basis
-        variance = xp.trace(reduced, axis1=-2, axis2=-1) / reduced.shape[-1]
+        variance = xp.trace(var, axis1=-2, axis2=-1) / var.shape[-1]
         near = xp.clip(rule.distance**2 * variance - 4, 0, variance)
         left = 1 - near / xp.maximum(variance, 1)
-        root = xp.sqrt(left)[..., None, None] * linalg.semidefinite_root(reduced)
+        root = xp.sqrt(left)[..., None, None] * linalg.semidefinite_root(var)
         width = xp.sqrt(1 + float(np.pi / 4) * near)
-        f = mean[..., None, :] + (points @ root.swapaxes(-1, -2)) @ basis.T
+        f = basis @ (mean[..., :, None] + root @ points.T)
         scaled = f / width[..., None, None]
-        return scipy_of(scaled).special.log_softmax(scaled, axis=-1), weights, width
+        return _Spread(scaled - scaled.max(axis=-2, keepdims=True), weights, width)
 
 
-def _of_class(values: Float[Array, "n c"], y: Label) -> Float[Array, " n"]:
-    """The column of the class."""
-    return jax.lax.dynamic_index_in_dim(values, y.astype(int), axis=1, keepdims=False)
+class _Spread:
+    """The softmax around integration points, a column for each: classes first, which NumPy adds up fast."""
+
+    def __init__(self, logits: Any, weights: Any, width: Any):
+        xp = namespace_of(logits)
+        self.logits, self.weights, self.width = logits, weights, width  # the largest logit is 0; τ
+        odds = xp.exp(logits)
+        self._total = odds.sum(axis=-2)
+        self.p: Float[AnyArray, "*n c s"] = odds / self._total[..., None, :]
+
+    def log_p(self, which: Bool[Array, " c"]) -> Float[Array, " s"]:
+        """log p of the class that is marked."""
+        return jnp.sum(jnp.where(which[:, None], self.logits, 0), axis=0) - jnp.log(self._total)
 
 
 class MultiNormal(Unbounded):

@@ -35,11 +35,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kalvi.numerics.namespaces import Scalar
-from kalvi.numerics.platforms import platform
+from kalvi.numerics.platforms import is_traced_for_numpy, platform
 
 FEWEST, MOST = 1024, 4096
 """The pairs of blocks that are eliminated at once: a sixteenth of the blocks, but at least and at most
 these numbers. Fewer leave much of an accelerator idle, more make the last levels expensive."""
+
+NUMPY_SHARE, NUMPY_FEWEST = 8, 32
+"""The same for NumPy, to which a call costs as much as some thousand numbers: an eighth of the blocks."""
 
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
@@ -77,7 +80,9 @@ def invert(links: Links, loads: Loads) -> Inverse:
 
 
 def solve_and_invert(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
-    """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination."""
+    """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination; NumPy's is by reduction too."""
+    if is_traced_for_numpy():
+        return solve_by_reduction(links, loads, b, max(len(loads) // NUMPY_SHARE, NUMPY_FEWEST))
     eliminate = solve_by_scan if platform() == "cpu" else solve_by_reduction
     return eliminate(links, loads, b)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.namespaces import Scalar
+from kalvi.numerics.namespaces import Scalar, namespace_of
 from kalvi.predictors.base import Predictor
 
 
@@ -29,7 +29,7 @@ class Model(eqx.Module):
     def with_noise(self, variance: Float[Array, " c"]) -> "Model":
         """The same model with another noise variance."""
         likelihood: Any = self.likelihood
-        shaped = jnp.reshape(variance, jnp.shape(likelihood.variance))
+        shaped = namespace_of(variance).reshape(variance, jnp.shape(likelihood.variance))
         return eqx.tree_at(lambda m: m.likelihood.variance, self, shaped)
 
     def log_prob(self, theta: Float[Array, " d"], x: Array, y: Array) -> Scalar:

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import Dense
+from kalvi.numerics.namespaces import namespace_of
 from kalvi.numerics.rows import DenseRows, PerObservation
 from kalvi.predictors.base import Linearised, Predictor, Whitened
 
@@ -99,9 +100,10 @@ def make_network(
     if not leaves or odd:
         found = f"a leaf of type {jnp.result_type(odd[0])}" if odd else "no leaf"
         raise TypeError(f"params must be a pytree of floating arrays; it has {found}.")
-    theta = ravel_pytree(params)[0]
+    xp = namespace_of(*leaves)
+    theta = ravel_pytree(params)[0] if xp is jnp else np.concatenate([np.ravel(a) for a in leaves])
     layout = Layout(jax.tree.structure(params), tuple(jnp.shape(leaf) for leaf in leaves))
-    if not bool(jnp.all(jnp.isfinite(theta))):
+    if not bool(xp.all(xp.isfinite(theta))):
         raise ValueError("params must be finite; start from other parameters.")
     shape = jax.eval_shape(function, params, example).shape
     if len(shape) > 1:

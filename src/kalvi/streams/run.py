@@ -62,11 +62,19 @@ def resume(
     """
     state = copied(state)
     for block, batch in enumerate(batches, first_block):
-        block_key = None if key is None else jr.fold_in(key, block)
+        block_key = None if key is None else _key_of(key, block)
         state = advance(rule, state, batch, key=block_key)
         if after_block is not None:
             after_block(state)
     return state
+
+
+def _key_of(key: PRNGKeyArray, block: int) -> PRNGKeyArray:
+    with cached_programs():
+        return _fold_in(key, np.uint32(block))
+
+
+_fold_in = jax.jit(jr.fold_in)
 
 
 def advance(

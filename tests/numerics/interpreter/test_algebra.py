@@ -63,6 +63,24 @@ def test_triangular_solve_of_stacks_and_of_nothing():
     agree(jsl.solve_triangular, np.zeros((0, 0)), np.zeros((0, 2)))
 
 
+@pytest.mark.parametrize("flags", [(1, 1, 0, 0), (1, 0, 1, 0), (0, 1, 0, 1), (0, 0, 1, 1)])
+def test_stacks_are_solved_from_either_side_and_by_either_triangle(flags):
+    left, lower, transposed, unit = map(bool, flags)
+
+    def solve(a, b):
+        return lax.linalg.triangular_solve(
+            a, b, left_side=left, lower=lower, transpose_a=transposed, unit_diagonal=unit
+        )
+
+    right = RNG.normal(size=(3, 4, 2) if left else (3, 2, 4))
+    agree(solve, spd(3, 4, 4), right, units=100)
+
+
+def test_a_singular_triangle_of_a_stack_spoils_no_other():
+    stack = np.stack([np.diag([1.0, 0.0]), np.diag([1.0, 2.0])])
+    agree(jax.vmap(partial(jsl.solve_triangular, lower=True)), stack, np.ones((2, 2, 1)))
+
+
 def test_a_singular_triangle_has_infinities():
     agree(partial(jsl.solve_triangular, lower=True), np.diag([1.0, 0.0]), np.ones((2, 1)))
     agree(partial(jsl.solve_triangular, lower=True), np.zeros((1, 1)), np.ones((1, 3)))

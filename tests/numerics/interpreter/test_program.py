@@ -56,6 +56,26 @@ def test_a_new_number_makes_no_new_program(programs):
     assert len(programs) == 4
 
 
+def test_large_arrays_are_let_go_of(programs):
+    """Also in loops and branches, and none that is needed later."""
+
+    def many(a, n):
+        b = jnp.exp(-a) + a
+        c = jnp.sqrt(b) * jnp.sum(b)
+
+        def step(i, carried):
+            moved = jnp.sin(carried) + c
+            return lax.cond(i > 1, lambda: moved * b, lambda: jnp.abs(moved) - a) / 1e4
+
+        looped = lax.fori_loop(0, n, step, c)
+        _, rows = lax.scan(lambda t, row: (t + jnp.sum(row * c[0]), t * row), 0.0, looped + b)
+        return looped, jnp.where(a > 0, rows, c)
+
+    agree(many, np.random.default_rng(0).normal(size=(128, 130)), np.array(5), units=1000)
+    (text,) = (program.text for program in programs.values())
+    assert text.count("del ") > 5
+
+
 def lambda_free(model, x):
     return model(x)
 

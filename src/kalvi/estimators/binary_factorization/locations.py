@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from kalvi.numerics.namespaces import is_jax
 from kalvi.rules.silk.locations import (
     DeviceLocations,
     Locations,
@@ -12,6 +13,7 @@ from kalvi.rules.silk.locations import (
     separate_ties,
     unordered_locations,
 )
+from kalvi.streams import engines
 
 Layout = tuple[DeviceLocations, DeviceLocations]
 """The locations of rows and of columns, on the device."""
@@ -55,6 +57,11 @@ class SortedAxis(NamedTuple):
 def on_device(rows: SortedAxis, cols: SortedAxis, dtype: str) -> Layout:
     """The locations of rows and columns in the form that programs take."""
     return rows.places.on_device(dtype), cols.places.on_device(dtype)
+
+
+def laid_out(axes: tuple[SortedAxis, SortedAxis], dtype: str, observed: Any) -> Layout:
+    """The locations in arrays of the library that the entries are in."""
+    return engines.placed(on_device(*axes, dtype), not is_jax(observed))
 
 
 def sort_axis(name: str, given: Any, n: int, ties: str, groups: Any = None) -> SortedAxis:

@@ -20,13 +20,14 @@ from kalvi.estimators.binary_factorization.entries import (
 )
 from kalvi.estimators.binary_factorization.fit import PARTS, MatrixFit, Wanted, restore_fit
 from kalvi.estimators.binary_factorization.learned import LearnedFactors
-from kalvi.estimators.binary_factorization.locations import SortedAxis, on_device, sort_axis
+from kalvi.estimators.binary_factorization.locations import SortedAxis, laid_out, sort_axis
 from kalvi.estimators.binary_factorization.parameters import (
     check_piece,
     first_n_factors,
     make_settings,
     sort_guess,
 )
+from kalvi.estimators.binary_factorization.placement import is_small
 from kalvi.estimators.binary_factorization.starts import best_start
 from kalvi.estimators.binary_factorization.sweeps import (
     SweepResult,
@@ -39,8 +40,10 @@ from kalvi.estimators.binary_factorization.sweeps import (
 )
 from kalvi.estimators.decorators import all_or_nothing, parametrised
 from kalvi.estimators.input_checks import seed_of
+from kalvi.numerics.namespaces import on_device
 from kalvi.numerics.precision import matching_precision
 from kalvi.rules.silk import Observed
+from kalvi.streams import engines
 
 REMEDY = "raise max_sweeps or tol."
 
@@ -176,6 +179,7 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
             entries = self._read(X, mask, weight, axes, settings.dtype)
             check_piece(settings, entries.observed, n_factors)
             found = self._climb(entries.observed, axes, n_factors, settings, start)
+            found = found._replace(silk=on_device(found.silk))
         self.fit_ = MatrixFit(found.silk, axes, found.history, found.converged)
         if not found.converged:
             _warn(f"the bound still rose after {self.n_sweeps_} sweeps; {REMEDY}")
@@ -270,11 +274,13 @@ class BinaryFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lea
     ) -> SweepResult:
         """Sweeps from a first guess: the user's, or one by singular vectors."""
         seed = seed_of(self.random_state)
+        small = settings.piece is None and is_small(observed, n_factors)
+        observed = engines.placed(observed, small)
         if start is None:
             first = best_start(observed, axes, n_factors, settings, jr.key(seed))
         else:
             guess = sort_guess(start, axes, n_factors, settings.dtype)
-            first = take_guess(guess, on_device(*axes, settings.dtype), settings)
+            first = take_guess(guess, laid_out(axes, settings.dtype, observed), settings)
         with tqdm(unit=" sweeps", disable=not self.verbose) as bar:
 
             def tell(elbo: float) -> None:

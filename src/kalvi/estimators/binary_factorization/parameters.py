@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from kalvi.estimators.binary_factorization.entries import UNSTORED, Axes
 from kalvi.estimators.binary_factorization.locations import TIES
@@ -103,7 +101,7 @@ def check_piece(settings: SweepSettings, observed: Observed, n_factors: int) -> 
         )
 
 
-def sort_guess(start: Any, axes: Axes, n_factors: int, dtype: str) -> tuple[Array, Array]:
+def sort_guess(start: Any, axes: Axes, n_factors: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """A user's first guess of the factors of rows and columns, in the order of their locations."""
     shapes = tuple((side.n, n_factors) for side in axes)
     try:
@@ -121,4 +119,4 @@ def sort_guess(start: Any, axes: Axes, n_factors: int, dtype: str) -> tuple[Arra
         part if side.order is None else part[side.order]
         for part, side in zip(both, axes, strict=True)
     )
-    return jnp.asarray(u, dtype), jnp.asarray(v, dtype)
+    return u.astype(dtype), v.astype(dtype)

@@ -3,7 +3,7 @@
 from jaxtyping import PRNGKeyArray
 
 from kalvi.estimators.binary_factorization.entries import Axes
-from kalvi.estimators.binary_factorization.locations import on_device
+from kalvi.estimators.binary_factorization.locations import laid_out
 from kalvi.estimators.binary_factorization.sweeps import (
     SweepSettings,
     climb,
@@ -25,7 +25,7 @@ def best_start(
     Rows of different locations, such as terms of a senate, share few columns, so singular vectors say
     little about them. The rows of a group together share many columns with other groups.
     """
-    layout = on_device(*axes, settings.dtype)
+    layout = laid_out(axes, settings.dtype, observed)
     first = guess_factors(observed, layout, n_factors, settings, key)
     if settings.piece is not None or all(axis.groups is None for axis in axes):
         return first
@@ -39,9 +39,12 @@ def _static_factors(
     observed: Observed, axes: Axes, n_factors: int, settings: SweepSettings, key: PRNGKeyArray
 ):
     """Factors of every row and every column that do not change within a group."""
-    places = (a.places if a.groups is None else a.places.whole_chains() for a in axes)
-    rows, cols = (each.on_device(settings.dtype) for each in places)
-    first = guess_factors(observed, (rows, cols), n_factors, settings, key)
+    whole = [
+        axis if axis.groups is None else axis._replace(places=axis.places.whole_chains())
+        for axis in axes
+    ]
+    layout = laid_out((whole[0], whole[1]), settings.dtype, observed)
+    first = guess_factors(observed, layout, n_factors, settings, key)
     found = climb(first, observed, settings._replace(max_sweeps=STATIC_SWEEPS))
     return run.call(_means, found.silk)
 

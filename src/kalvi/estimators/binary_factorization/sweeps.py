@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.estimators.binary_factorization.locations import Layout
+from kalvi.estimators.binary_factorization.placement import placed_for
 from kalvi.rules.silk import (
     SILK,
     Chains,
@@ -94,10 +95,10 @@ def guess_factors(
 ) -> Silk:
     """The first guess, by singular vectors."""
     how = n_factors, settings.posterior, settings.dtype, settings.piece
-    return run.call(_start, observed, layout, *how, key)
+    return run.call(_start, observed, layout, *how, np.asarray(jr.key_data(key)))
 
 
-def take_guess(factors: tuple[Array, Array], layout: Layout, settings: SweepSettings) -> Silk:
+def take_guess(factors: tuple[Any, Any], layout: Layout, settings: SweepSettings) -> Silk:
     """The first guess from factors of the rows and of the columns."""
     return run.call(_take_guess, *factors, layout, settings.posterior)
 
@@ -119,8 +120,9 @@ def climb_expected(
     enough = ROUGHER * settings.tol * sum(observed.shape) * len(found.silk.rows.prior.mean)
     left = max(settings.max_sweeps - len(found.history) + 1, 1)
     rule = ExpectedSILK(SOLVERS[settings.solver])
-    state, history, converged = run.copied(rule.init(found.silk)), [], False
+    state, history, converged = run.copied(run.begin(rule, found.silk)), [], False
     while len(history) < left and not converged:
+        state, observed = placed_for(len(history), state, observed)
         state = run.advance(rule, state, observed)
         history.append(state.elbo)
         tell(history[-1])
@@ -134,8 +136,9 @@ def sweep(
     rule: SILK, first: Silk, observed: Observed, enough: float, most: int, tell: Tell = _silent
 ) -> SweepResult:
     """Sweeps by a rule until five of them gain less than `enough` nats, at most `most` of them."""
-    state, history, converged = run.copied(rule.init(first)), [], False
+    state, history, converged = run.copied(run.begin(rule, first)), [], False
     while len(history) < most and not converged:
+        state, observed = placed_for(len(history), state, observed)
         state = run.advance(rule, state, observed)
         history.append(state.elbo)
         tell(history[-1])
@@ -198,7 +201,8 @@ def select_n_factors(
     for n in (needed, *range(needed - 1, 0, -1)):
         if n == len(size):
             continue
-        fewer = select_factors(found.silk, jnp.arange(n), FAMILIES[settings.posterior])
+        family = FAMILIES[settings.posterior]
+        fewer = run.call(select_factors, found.silk, np.arange(n), family)
         fewer = climb(fewer, observed, settings, tell)
         if fewer.elbo < found.elbo - _price(found.silk):
             break
@@ -229,11 +233,10 @@ def _start(
     posterior: str,
     dtype: str,
     piece: tuple[int, int] | None,
-    key: Any,
+    key_data: Array,
 ) -> Silk:
-    return start(
-        observed, *layout, n_factors, FAMILIES[posterior], key=key, dtype=dtype, piece=piece
-    )
+    key, family = jr.wrap_key_data(key_data), FAMILIES[posterior]
+    return start(observed, *layout, n_factors, family, key=key, dtype=dtype, piece=piece)
 
 
 def _take_guess(u: Array, v: Array, layout: Layout, posterior: str) -> Silk:

@@ -19,15 +19,16 @@ from kalvi.estimators.gaussian_process.problem import (
 )
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.rules.base import weigh_rows
-from kalvi.rules.klprox.evidence import evidence_gradient
+from kalvi.rules.klprox.evidence import EvidenceGradient, evidence_gradient
 from kalvi.rules.klprox.function_space import (
     ConditioningFactors,
+    KeptFactors,
     KLProx,
     LatentPrior,
     Sites,
+    climb_sites,
     condition,
     first_sites,
-    klprox,
     predict,
 )
 from kalvi.streams import run
@@ -85,23 +86,24 @@ class ExactProblem(Problem):
         size = padded_size(len(table.y))
         self.table, self.dtype, self.size = table, dtype, size
         self.max_passes = np.asarray(max_passes)
+        self.keeps = is_small(size)  # a large one has no room for what it can compute again
         self.y, self.weight = (
             self._placed(np.pad(a, (0, size - len(a)))) for a in (table.y, table.weight)
         )
         self.sites: Sites | None = None
 
     def evaluate(self, hyper: Hyperparameters, gap: float) -> tuple[float, np.ndarray]:
-        prior, found = self._solve(hyper, gap)
+        prior, found, kept = self._solve(hyper, gap)
         if not np.isfinite(found.elbo):
             return -NOWHERE, np.zeros_like(hyper.theta)
-        slopes = run.call(_slopes, hyper.likelihood, prior, self.y, self.weight, found)
+        slopes = run.call(_slopes, hyper.likelihood, prior, self.y, self.weight, found, kept)
         by_cov = hyper.covariance.pull(self.table.x, slopes.cov)
         by_mean = float(np.sum(np.asarray(slopes.mean)))
         return float(found.elbo), hyper.gradient(by_cov, slopes.likelihood, by_mean)
 
     def fit(self, hyper: Hyperparameters) -> ExactFit:
-        prior, found = self._solve(hyper, GAP)
-        factors = run.call(_factors, hyper.likelihood, prior, found)
+        prior, found, kept = self._solve(hyper, GAP)
+        factors = run.call(_factors, hyper.likelihood, prior, found, kept)
         return ExactFit(hyper, found, self.table.x, prior, factors)
 
     def value(self, hyper: Hyperparameters) -> float:
@@ -110,37 +112,50 @@ class ExactProblem(Problem):
     def _placed(self, array: Any) -> AnyArray:
         return placed(array, self.dtype, is_small(self.size))
 
-    def _solve(self, hyper: Hyperparameters, gap: float) -> tuple[LatentPrior, KLProx]:
+    def _solve(
+        self, hyper: Hyperparameters, gap: float
+    ) -> tuple[LatentPrior, KLProx, KeptFactors | None]:
         cov = hyper.covariance.gram(self.table.x, self.size)
         mean = np.pad(hyper.mean(self.table.x), (0, self.size - len(self.table.y)))
         prior = LatentPrior(self._placed(mean), cov)
         # always sites, never None, so that one program serves
-        first = run.call(first_sites, hyper.likelihood, prior.mean, self.weight)
-        for start in (self.sites or first, first):
+        first = run.call(first_sites, hyper.likelihood, prior.mean, self.y, self.weight)
+        near = first if hyper.likelihood.noisy else self.sites or first
+        for start in (near, first):
             limits = self.max_passes, np.asarray(gap, self.dtype)
             args = hyper.likelihood, prior, self.y, self.weight, start
-            found: KLProx = run.call(_klprox, *args, *limits)
+            found, kept = run.call(_klprox, *args, *limits, self.keeps)
             if np.isfinite(found.elbo):
                 self.sites = found.sites
                 break
-        return prior, found
+        return prior, found, kept
 
 
-def _klprox(likelihood, prior, y, weight, start, max_passes, gap) -> KLProx:
-    """The optimum, without a bound where rounding has made the divergence from the prior negative."""
+def _klprox(likelihood, prior, y, weight, start, max_passes, gap, keep):
+    """The optimum, and its factors if they are kept.
+
+    There is no bound where rounding has made the divergence from the prior negative.
+    """
     limits = {"max_passes": max_passes, "tolerance": gap}
-    found = klprox(likelihood, prior, y, weight, start, **limits)
+    found, kept = climb_sites(likelihood, prior, y, weight, start, keep=keep, **limits)
     value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
     fit = jnp.sum(weigh_rows(weight, value))
     slack = float(np.sqrt(jnp.finfo(y.dtype).eps)) * (len(y) + jnp.abs(fit))
-    return found._replace(elbo=jnp.where(found.elbo <= fit + slack, found.elbo, jnp.nan))
+    return found._replace(elbo=jnp.where(found.elbo <= fit + slack, found.elbo, jnp.nan)), kept
 
 
-def _factors(likelihood, prior: LatentPrior, found: KLProx) -> ConditioningFactors:
+def _factors(
+    likelihood, prior: LatentPrior, found: KLProx, kept: KeptFactors | None
+) -> ConditioningFactors:
+    if kept is not None:
+        return kept.factors
     curvature = found.sites.curvature
     return condition(prior.cov, curvature, log_concave=likelihood.log_concave)
 
 
-def _slopes(likelihood, prior: LatentPrior, y, weight, found: KLProx):
-    factors = _factors(likelihood, prior, found)
-    return evidence_gradient(likelihood, prior, y, weight, found, factors)
+def _slopes(
+    likelihood, prior: LatentPrior, y, weight, found: KLProx, kept: KeptFactors | None
+) -> EvidenceGradient:
+    factors = _factors(likelihood, prior, found, kept)
+    inverse = None if kept is None else kept.inverse
+    return evidence_gradient(likelihood, prior, y, weight, found, factors, inverse)

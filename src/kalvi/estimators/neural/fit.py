@@ -132,7 +132,7 @@ class NetworkFit:
             prior_precision=1.0 if prior == "auto" else float(prior),
             members=int(settings.n_members),
             dtype=np.dtype(self.dtype),
-            key=jr.key(self.seed),
+            seed=self.seed,
             verbose=bool(settings.verbose),
         )
 

@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from tqdm import tqdm
 
 from kalvi.gaussians import Dense, LowRankPrecision
+from kalvi.numerics.interpreter import interpret
+from kalvi.numerics.namespaces import is_jax, namespace_of, on_host
 from kalvi.predictors.models import Model
-from kalvi.predictors.networks import Perceptron
+from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.rules import evidence
 from kalvi.rules.base import Batch
 from kalvi.rules.training import Training, TrainingState
-from kalvi.streams import run
+from kalvi.streams import engines, run
 
 
 class NetworkProblem(NamedTuple):
@@ -34,27 +35,45 @@ class NetworkProblem(NamedTuple):
     prior_precision: float
     members: int
     dtype: np.dtype
-    key: PRNGKeyArray
+    seed: int
     verbose: bool
+
+    @property
+    def key(self) -> PRNGKeyArray:
+        """What the draws of the training are made of."""
+        return jr.key(self.seed)
+
+    def on_host(self) -> "NetworkProblem":
+        """The problem for NumPy to compute with, unless its rows are on an accelerator."""
+        rows, likelihood = on_host((self.batch, self.likelihood))
+        return self._replace(batch=rows, likelihood=likelihood)
+
+    def place(self, tree: Any) -> Any:
+        """Arrays in the library that this problem is computed with."""
+        return engines.placed(tree, not is_jax(self.batch.weight))
 
     def start(self, member: int = 0) -> tuple[Model, Array]:
         """The model, and random parameters."""
-        network, theta = self.perceptron.network(jr.fold_in(self.key, member), self.dtype)
-        return Model(network, self.likelihood), theta
+        # by NumPy: to compile the draws of each layer takes far longer than to make them
+        params = interpret(_draw_parameters, self.perceptron, self.seed, member, self.dtype)
+        example = np.zeros(self.perceptron.sizes[0], self.dtype)
+        network, theta = make_network(self.perceptron, params, example)
+        return Model(network, self.likelihood), self.place(theta)
 
     def prior(self, mean: Array, precision: Array) -> Dense | LowRankPrecision:
         """A Gaussian with these precisions, in the structure for the rank."""
+        xp = namespace_of(mean, precision)
         if self.rank is None:
-            return Dense.from_root(mean, jnp.diag(1 / jnp.sqrt(precision)))
-        factor = jnp.zeros((len(mean), self.rank), mean.dtype)
+            return Dense.from_root(mean, xp.diag(1 / xp.sqrt(precision)))
+        factor = xp.zeros((len(mean), self.rank), mean.dtype)
         return LowRankPrecision(mean, factor, precision)
 
     def first_hyper(self, model: Model, theta: Array) -> evidence.PriorAndNoise:
         """The first prior precisions and noise."""
-        alpha = jnp.full_like(theta, self.prior_precision)
-        noise = model.noise_variance()
-        noise = jnp.ones(1, theta.dtype) if noise is None else noise.astype(theta.dtype)
-        return evidence.PriorAndNoise(alpha, noise, jnp.zeros((), theta.dtype))
+        alpha, noise = np.full_like(theta, self.prior_precision), noise_of(model)
+        noise = np.ones(1) if noise is None else noise
+        parts = alpha, noise.astype(theta.dtype), np.zeros((), theta.dtype)
+        return self.place(evidence.PriorAndNoise(*parts))
 
     def training(self, model: Model, hyper: evidence.PriorAndNoise) -> Training:
         """The rule that trains the network."""
@@ -86,7 +105,8 @@ class NetworkProblem(NamedTuple):
         for first in range(0, len(self.batch.weight), size):
             part = [a[first : first + size] for a in self.batch[:3]]
             short = size - len(part[2])
-            yield Batch(*(jnp.pad(a, [(0, short)] + [(0, 0)] * (a.ndim - 1)) for a in part))
+            xp = namespace_of(*part)
+            yield Batch(*(xp.pad(a, [(0, short)] + [(0, 0)] * (a.ndim - 1)) for a in part))
             if bar is not None:
                 bar.update(size - short)
 
@@ -115,14 +135,14 @@ class LearnedNetwork(NamedTuple):
 
     def is_finite(self) -> bool:
         """Whether the posterior and the noise are finite."""
-        noise = self.model.noise_variance()
-        numbers = [self.posterior.mean, self.posterior.variance()]
+        q, noise = on_host(self.posterior), noise_of(self.model)
+        numbers = [q.mean, run.call(_variance_of, q)]
         numbers += [] if noise is None else [noise]
         return all(np.all(np.isfinite(np.asarray(a))) for a in numbers)
 
     def complaints(self, learned_noise: bool) -> list[str]:
         """Warnings about the fit, as sentences."""
-        found, noise = [], self.model.noise_variance()
+        found, noise = [], noise_of(self.model)
         unsolved = 0 if self.state is None else int(self.state.unsolved)
         if unsolved:
             found.append(f"the implicit equations of {unsolved} rows were not solved to precision.")
@@ -132,3 +152,17 @@ class LearnedNetwork(NamedTuple):
                 f"{np.sqrt(evidence.SMALLEST_NOISE):g} deviations of y; give noise_scale= if it is known."
             )
         return found
+
+
+def noise_of(model: Model) -> np.ndarray | None:
+    """The variance of normal noise in each output, which no program is compiled for; None without noise."""
+    likelihood: Any = model.likelihood
+    return np.atleast_1d(np.asarray(likelihood.variance)) if likelihood.noisy else None
+
+
+def _variance_of(q: Any) -> Array:
+    return q.variance()
+
+
+def _draw_parameters(perceptron: Perceptron, seed: int, member: int, dtype: np.dtype) -> Any:
+    return perceptron.init(jr.fold_in(jr.key(seed), member), dtype)

@@ -11,11 +11,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array
 
 from kalvi.estimators.neural.problem import LearnedNetwork, NetworkProblem
 from kalvi.evaluation.predictions import squared_residuals
 from kalvi.gaussians import Dense, Diagonal
-from kalvi.gaussians.ascents import NaturalAscent, RowSums
+from kalvi.gaussians.ascents import NaturalAscent, RowSums, zero_sums
+from kalvi.numerics.namespaces import on_device
 from kalvi.predictors.models import Model
 from kalvi.rules import evidence
 from kalvi.rules.revisit import Revisit, RevisitState, SumPass
@@ -38,45 +40,50 @@ PASS_ROWS, ROUND_ROWS = 256, 2048
 
 
 def fit_vifa(problem: NetworkProblem, before: LearnedNetwork | None = None) -> LearnedNetwork:
-    """Alternate training and variational inference."""
-    model, theta = problem.start()
-    hyper = problem.first_hyper(model, theta)
+    """Alternate training and variational inference.
+
+    Full covariances are computed by NumPy: most of it is matrix products and factorisations, for which
+    NumPy is as fast as a program that has to be compiled.
+    """
+    seen = problem.on_host() if problem.rank is None else problem
+    model, theta = seen.start()
+    hyper = seen.first_hyper(model, theta)
     rule = problem.training(model, hyper)
-    state: TrainingState = rule.init(theta)
+    state: TrainingState = on_device(run.begin(rule, theta))
     learn = _full if problem.rank is None else _low_rank
     q: Any = None
     ends = np.linspace(0, problem.epochs, min(ROUNDS, problem.epochs) + 1).astype(int)
     with problem.progress(problem.epochs) as bar:
         for number, (first, last) in enumerate(pairwise(ends)):
             state = problem.train(rule, state, int(first), int(last - first), bar)
-            q = learn(problem, model, hyper, state.theta, q, number)
-            hyper = _update_hyper(problem, model, q, hyper)
+            q = learn(seen, model, hyper, seen.place(state.theta), q, number)
+            hyper = _update_hyper(seen, model, q, hyper)
             model = _with_noise(model, hyper)
             rule = eqx.tree_at(
                 lambda r: (r.model, r.prior_precision), rule, (model, hyper.prior_precision)
             )
-    q, elbo = learn(problem, model, hyper, state.theta, q, None), None
+    q, elbo = learn(seen, model, hyper, seen.place(state.theta), q, None), None
     if problem.rank is None:
-        q, elbo = _polish(problem, model, hyper, q)
-    return LearnedNetwork(model, q, np.asarray(hyper.prior_precision), elbo)
+        q, elbo = _polish(seen, model, hyper, q)
+    return LearnedNetwork(*on_device((model, q)), np.asarray(hyper.prior_precision), elbo)
 
 
 def _update_hyper(
     problem: NetworkProblem, model: Model, q, hyper: evidence.PriorAndNoise
 ) -> evidence.PriorAndNoise:
     """The hyperparameters after a round."""
-    squares = jnp.zeros_like(hyper.noise)
-    if model.noise_variance() is not None:
+    squares = 0 * hyper.noise
+    if model.likelihood.noisy:
         squares = run.call(squared_residuals, model, q.mean, problem.batch)
     groups = problem.perceptron.groups()
     found = run.call(
         evidence.update_evidence,
         q,
         hyper,
-        jnp.asarray(groups),
+        groups,
         int(groups.max()) + 1,
         squares,
-        jnp.asarray(problem.n_samples, squares.dtype),
+        np.asarray(problem.n_samples, squares.dtype),
     )
     if not problem.learn_prior:
         found = found._replace(prior_precision=hyper.prior_precision)
@@ -85,24 +92,27 @@ def _update_hyper(
 
 def _full(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | None):
     """A full covariance at the trained mean, from a sample of the rows, and in the end from all."""
-    prior = _prior_of(hyper)
-    q = prior.to_dense() if q is None else q
-    q = eqx.tree_at(lambda q: q.mean, q, theta)
+    q = run.call(_with_mean, hyper.prior_precision, theta, q)
     rows = problem if number is None else _some_rows(problem, number)
-    rule = SumPass(model, q)
-    found = run.resume(rule, rule.init(), rows.blocks(PASS_ROWS))
-    return run.call(_at_target, q, prior, found)
+    found = run.resume(SumPass(model, q), run.call(zero_sums, q), rows.blocks(PASS_ROWS))
+    return run.call(_at_target, q, hyper.prior_precision, found)
 
 
-def _at_target(q: Dense, prior: Diagonal, found: RowSums) -> Dense:
+def _with_mean(precision: Array, theta: Array, q: Dense | None) -> Dense:
+    """The last Gaussian, or the prior, about another mean."""
+    return Dense.from_root(theta, (_prior_of(precision).to_dense() if q is None else q).root)
+
+
+def _at_target(q: Dense, precision: Array, found: RowSums) -> Dense:
     """The visited Gaussian, with the best precision given the rows and the prior there."""
+    prior = _prior_of(precision)
     return q.toward(found.curvature + q.gather(prior.precision), prior)
 
 
 def _polish(problem: NetworkProblem, model: Model, hyper: evidence.PriorAndNoise, q: Dense):
     """Natural-gradient steps as long as the bound rises, and the bound."""
-    rule, prior = Revisit(model), _prior_of(hyper)
-    state: RevisitState = run.call(_begin_polish, prior, q)
+    rule = Revisit(model)
+    state: RevisitState = run.call(_begin_polish, hyper.prior_precision, q)
     state = run.resume(rule, state, problem.blocks(PASS_ROWS))
     state = run.call(Revisit.turn, rule, state)
     for _ in range(POLISH):
@@ -111,15 +121,20 @@ def _polish(problem: NetworkProblem, model: Model, hyper: evidence.PriorAndNoise
         state = run.call(Revisit.turn, rule, state)
         if not float(state.ascent.elbo) > before:
             break
-    return state.posterior, float(state.ascent.elbo)
+    return run.call(_posterior_of, state), float(state.ascent.elbo)
 
 
-def _begin_polish(prior: Diagonal, start: Dense) -> RevisitState:
-    return RevisitState.begin_pass(NaturalAscent.begin(prior.to_dense(), start, memory=POLISH - 1))
+def _begin_polish(precision: Array, start: Dense) -> RevisitState:
+    prior = _prior_of(precision).to_dense()
+    return RevisitState.begin_pass(NaturalAscent.begin(prior, start, memory=POLISH - 1))
 
 
-def _prior_of(hyper: evidence.PriorAndNoise) -> Diagonal:
-    return Diagonal(jnp.zeros_like(hyper.prior_precision), 1 / hyper.prior_precision)
+def _posterior_of(state: RevisitState) -> Dense:
+    return state.posterior
+
+
+def _prior_of(precision: Array) -> Diagonal:
+    return Diagonal.from_parts(jnp.zeros_like(precision), 1 / precision)
 
 
 def _low_rank(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | None):
@@ -147,9 +162,9 @@ def _some_rows(problem: NetworkProblem, number: int) -> NetworkProblem:
     if n <= ROUND_ROWS:
         return problem
     part = next(problem.draw(ROUND_ROWS, 1, jr.fold_in(problem.key, 2**22 + number)))
-    share = jnp.sum(part.weight) / problem.n_samples
+    share = part.weight.sum() / problem.n_samples
     return problem._replace(batch=part._replace(weight=part.weight / share))
 
 
 def _with_noise(model: Model, hyper: evidence.PriorAndNoise) -> Model:
-    return model if model.noise_variance() is None else model.with_noise(hyper.noise)
+    return model.with_noise(hyper.noise) if model.likelihood.noisy else model

@@ -6,7 +6,12 @@ import numpy as np
 import scipy.linalg
 
 from kalvi.numerics.interpreter.elementwise import write_each, write_quotient
-from kalvi.numerics.interpreter.inverses import is_large_identity, triangular_inverse
+from kalvi.numerics.interpreter.large import (
+    LARGE,
+    is_large_identity,
+    large_root,
+    triangular_inverse,
+)
 from kalvi.numerics.interpreter.products import is_single
 from kalvi.numerics.interpreter.writer import Value, Writer, rule
 
@@ -19,6 +24,12 @@ SOLVERS, VECTOR_SOLVERS = (
     for name in ("trsm", "trsv")
 )
 """Of several columns, and of one, for which BLAS has no threads."""
+SMALLEST = 8
+"""Many systems of so few unknowns are solved by one call of NumPy, as general systems."""
+
+FACTORISERS: dict[np.dtype, Any] = {
+    np.dtype(dtype): scipy.linalg.get_lapack_funcs("getrf", dtype=dtype) for dtype in DTYPES
+}
 
 
 def _whole(writer: Writer, operands: list[Value]) -> list[Value]:
@@ -36,6 +47,8 @@ def _write_cholesky(writer: Writer, equation: Any, operands: list[Value]) -> Any
 
 def cholesky(a: np.ndarray) -> np.ndarray:
     """The lower root; NaN for a matrix that is not positive definite."""
+    if a.ndim == 2 and len(a) > LARGE:
+        return large_root(a)
     try:
         return np.linalg.cholesky(a)
     except np.linalg.LinAlgError:
@@ -65,13 +78,7 @@ def triangular_solve(
     if a.size == 0 or b.size == 0:
         return b.copy()
     if a.ndim > 2:
-        flat = [
-            triangular_solve(one, other, left, lower, transposed, unit)
-            for one, other in zip(
-                a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True
-            )
-        ]
-        return np.stack(flat).reshape(b.shape)
+        return _solve_stack(a, b, left, lower, transposed, unit)
     if not left:
         return triangular_solve(a, b.T, True, lower, not transposed, unit).T
     if b.shape[1] == 1:
@@ -96,6 +103,34 @@ def triangular_solve(
     return np.concatenate([x, y])
 
 
+def _solve_stack(a: np.ndarray, b: np.ndarray, *how: bool) -> np.ndarray:
+    """`triangular_solve` of many systems."""
+    if a.shape[-1] <= SMALLEST:
+        try:
+            return _solve_small(a, b, *how)
+        except np.linalg.LinAlgError:  # one of them is singular
+            pass
+    flat = [
+        triangular_solve(one, other, *how)
+        for one, other in zip(
+            a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True
+        )
+    ]
+    return np.stack(flat).reshape(b.shape)
+
+
+def _solve_small(
+    a: np.ndarray, b: np.ndarray, left: bool, lower: bool, transposed: bool, unit: bool
+) -> np.ndarray:
+    a = np.tril(a) if lower else np.triu(a)
+    if unit:
+        a[..., range(a.shape[-1]), range(a.shape[-1])] = 1
+    a = a.swapaxes(-1, -2) if transposed else a
+    if left:
+        return np.linalg.solve(a, b)
+    return np.linalg.solve(a.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
 @rule("lu")
 def _write_lu(writer: Writer, equation: Any, operands: list[Value]) -> Any:
     (a,) = _whole(writer, operands)
@@ -107,12 +142,11 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if a.ndim > 2:
         found = [lu(one) for one in a]
         return tuple(np.stack(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
-    (getrf,) = scipy.linalg.get_lapack_funcs(("getrf",), (a,))
-    factors, pivots, _ = getrf(a)
-    order = np.arange(len(a), dtype=np.int32)
-    for i, pivot in enumerate(pivots):
-        order[[i, pivot]] = order[[pivot, i]]
-    return np.ascontiguousarray(factors), pivots.astype(np.int32), order
+    factors, pivots, _ = FACTORISERS[a.dtype](a)
+    order = list(range(len(a)))
+    for i, pivot in enumerate(pivots.tolist()):
+        order[i], order[pivot] = order[pivot], order[i]
+    return np.ascontiguousarray(factors), pivots.astype(np.int32), np.array(order, np.int32)
 
 
 @rule("eigh")

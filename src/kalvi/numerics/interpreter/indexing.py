@@ -45,10 +45,23 @@ class Windows:
             places.append(place)
         return places, tuple(self.sizes[i] for i in kept)
 
+    def are_rows(self, shape: Axes) -> bool:
+        """Whether each is all that an array has at one index of its first axis."""
+        whole = self.start_axes == self.gone == (0,) and not self.batching
+        return whole and self.sizes[1:] == shape[1:]
+
+    def only(self, index: np.ndarray) -> tuple[slice, ...] | None:
+        """The one window of an array, if there is but one index."""
+        if index.ndim > 1 or self.batching:
+            return None
+        first = dict(zip(self.start_axes, index.tolist(), strict=True))
+        starts = (first.get(axis, 0) for axis in range(len(self.sizes)))
+        return tuple(slice(at, at + size) for at, size in zip(starts, self.sizes, strict=True))
+
     def clipped(self, shape: Axes, index: np.ndarray) -> np.ndarray:
         """The starts, moved if a window would end outside the array."""
         most = np.array([shape[axis] - self.sizes[axis] for axis in self.start_axes], np.int64)
-        return np.clip(index.astype(np.int64), 0, most)
+        return np.minimum(np.maximum(index, 0), most)  # np.clip takes several times as long
 
     def inside(self, shape: Axes, index: np.ndarray) -> Any:
         """Whether the window that begins at each start is inside the array."""
@@ -100,9 +113,17 @@ class GatherPlan:
 
     def __call__(self, array: np.ndarray, index: np.ndarray) -> np.ndarray:
         clipped = self.windows.clipped(array.shape, index)
-        places, window = self.windows.places(array.shape, clipped)
-        found = array[tuple(places)] if places else array
-        found = np.broadcast_to(found, index.shape[:-1] + window)
+        window = tuple(
+            size for i, size in enumerate(self.windows.sizes) if i not in self.windows.gone
+        )
+        if (only := self.windows.only(clipped)) is not None:
+            found = array[only].reshape(window)
+        elif self.windows.are_rows(array.shape):
+            found = array[clipped[..., 0]]
+        else:
+            places, window = self.windows.places(array.shape, clipped)
+            found = array[tuple(places)] if places else array
+            found = np.broadcast_to(found, index.shape[:-1] + window)
         if self.fills:
             inside = self.windows.inside(array.shape, index)
             inside = inside.reshape(inside.shape + (1,) * len(window))
@@ -172,6 +193,12 @@ class ScatterPlan:
         windows = Windows(sizes, self.gone, self.batching, self.index_batching, self.start_axes)
         inside = np.True_ if self.clips else windows.inside(array.shape, index)
         index = windows.clipped(array.shape, index)
+        only = windows.only(index)
+        if only is not None and self.combine == "scatter":
+            new = array.copy()
+            if inside:
+                new[only] = updates.reshape(sizes)
+            return new
         places = np.broadcast_arrays(*windows.places(array.shape, index)[0], updates)[:-1]
         new = array.copy()
         if not inside.all():

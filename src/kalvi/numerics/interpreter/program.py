@@ -32,6 +32,7 @@ from kalvi.numerics.interpreter.writer import (
     dtype_of,
     held_plain,
     indented,
+    with_releases,
     without_unused,
 )
 from kalvi.numerics.namespaces import is_array, is_number
@@ -186,6 +187,7 @@ def write_program(closed: Any, tree: Any, rest: Any = None) -> Program:
     used: set[str] = set()
     each, once = (without_unused(block.lines, used) for block in writer.blocks[::-1])
     names = ", ".join(operand.text for operand in operands)
+    each = with_releases(each, writer.large)
     text = "\n".join([*once, f"def run({names}):", *indented(each)])
     with np.errstate(all="ignore"):
         exec(compile(text, "<program>", "exec"), writer.constants)

@@ -33,6 +33,10 @@ FEW = 9
 SMALL_CONSTANT = 2**16
 """Arrays with more entries are not made in advance and kept with a program."""
 
+LARGE = 2**16
+"""The bytes from which on an array is let go of once nothing needs it: the next one takes its memory, which
+is there already, where new memory would be fetched page by page."""
+
 KEY = np.dtype([("first", np.uint32), ("second", np.uint32)])
 """The type of random keys; a single key is held as a pair of numbers."""
 KINDS = "biuf"
@@ -123,6 +127,8 @@ class Writer:
     def __init__(self, words: Mapping[str, Any]):
         self.constants = dict(words)
         self.blocks = [Block(pinned=True), Block(pinned=False)]  # run once; run at each call
+        self.large: set[str] = set()
+        """Names of large arrays."""
         self.windows: dict[str, tuple[Value, list[Value]]] = {}
         """For a name that is part of an array: that array, and where the part begins."""
         self._names = (f"v{i}" for i in itertools.count())
@@ -175,6 +181,8 @@ class Writer:
         name = self.name()
         self.blocks[depth].lines.append(f"{name} = {text}")
         self.blocks[depth].values[text] = name
+        if prod(held) * np.dtype(dtype).itemsize >= LARGE:
+            self.large.add(name)
         return Value(name, tuple(shape), np.dtype(dtype), held, depth)
 
     def set_number(self, text: str, dtype: Any, operands: Sequence[Value]) -> Value:
@@ -357,6 +365,38 @@ def _is_atom(text: str) -> bool:
 
 
 _NAMES = re.compile(r"\bv\d+\b")
+
+
+def with_releases(lines: Sequence[str], large: set[str]) -> list[str]:
+    """The lines, and a line that lets go of each large array behind the last that names it."""
+    if not large:
+        return list(lines)
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    given: dict[str, list[int]] = {}  # lines that give a name its value
+    named: dict[str, int] = {}  # the last line with a name
+    for i, line in enumerate(lines):
+        name = line.strip().partition(" = ")[0]
+        if name in large:
+            given.setdefault(name, []).append(i)
+        named.update(dict.fromkeys(large.intersection(_NAMES.findall(line)), i))
+    after: dict[int, list[str]] = {}
+    for name, (first, *others) in given.items():
+        last, depth = named[name], depths[first]
+        inside = not others and min(depths[first : last + 1]) == depth
+        if inside and not lines[last].lstrip().startswith("return"):
+            end = _end_of_statement(lines, depths, last, depth)
+            after.setdefault(end, []).append(" " * depth + f"del {name}")
+    return [text for i, line in enumerate(lines) for text in (line, *after.get(i, []))]
+
+
+def _end_of_statement(lines: Sequence[str], depths: Sequence[int], at: int, depth: int) -> int:
+    """The last line of the statement of this depth to which a line belongs."""
+    following = at + 1
+    while following < len(lines) and (
+        depths[following] > depth or lines[following].lstrip().startswith(("else", "elif"))
+    ):
+        following += 1
+    return following - 1
 
 
 def without_unused(lines: Sequence[str], used: set[str]) -> list[str]:

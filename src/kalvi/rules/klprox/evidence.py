@@ -43,10 +43,14 @@ def evidence_gradient(
     weight: PerRow,
     found: KLProx,
     factors: ConditioningFactors,
+    inverse: Gram | None = None,
 ) -> EvidenceGradient:
-    """The gradient of the bound at its optimum `found`, with conditioning factors `factors`."""
+    """The gradient of the bound at its optimum `found`, with conditioning factors `factors`.
+
+    `inverse` is the inverse of their root, if it is known.
+    """
     c = found.coefficients
-    by_cov = (jnp.outer(c, c) - _response(prior, found.sites.curvature, factors)) / 2
+    by_cov = (jnp.outer(c, c) - _response(prior, found.sites.curvature, factors, inverse)) / 2
 
     def fit(likelihood: Likelihood) -> Float[Array, ""]:
         value = jax.vmap(lambda y, m, v: likelihood.expect(y, m, v).value)(y, found.mean, found.var)
@@ -55,12 +59,15 @@ def evidence_gradient(
     return EvidenceGradient(by_cov, c, eqx.filter_grad(fit)(likelihood))
 
 
-def _response(prior: LatentPrior, curvature: PerRow, factors: ConditioningFactors) -> Gram:
+def _response(
+    prior: LatentPrior, curvature: PerRow, factors: ConditioningFactors, inverse: Gram | None
+) -> Gram:
     """R, the precision of the sites' pseudo-observations under the prior."""
 
     def positive() -> Gram:
-        inverse = linalg.triangular_inverse(factors.root) * factors.scale[None, :]
-        return inverse.T @ inverse
+        known = linalg.triangular_inverse(factors.root) if inverse is None else inverse
+        half = known * factors.scale[None, :]
+        return half.T @ half
 
     def general() -> Gram:
         reached = covariance_change(prior.cov, factors, prior.cov)

@@ -91,6 +91,13 @@ class ConditioningFactors(NamedTuple):
     widening: Gram | None  # L₂
 
 
+class KeptFactors(NamedTuple):
+    """What the last pass has factorised, for those who would do it again."""
+
+    factors: ConditioningFactors
+    inverse: Gram  # L⁻¹
+
+
 def klprox(
     likelihood: Likelihood,
     prior: LatentPrior,
@@ -108,15 +115,31 @@ def klprox(
     the prior.
     """
     need_one_output(likelihood, "klprox")
-    start = first_sites(likelihood, prior.mean, weight) if start is None else start
+    start = first_sites(likelihood, prior.mean, y, weight) if start is None else start
+    limits = {"max_passes": max_passes, "tolerance": tolerance}
+    return climb_sites(likelihood, prior, y, weight, start, **limits)[0]
+
+
+def climb_sites(
+    likelihood: Likelihood,
+    prior: LatentPrior,
+    y: PerRow,
+    weight: PerRow,
+    start: Sites,
+    *,
+    max_passes: int | Int[Array, ""],
+    tolerance: float | Scalar,
+    keep: bool = False,
+) -> tuple[KLProx, KeptFactors | None]:
+    """`klprox` from given sites; with `keep`, and a log-concave likelihood, also what it has factorised."""
     here, passes, converged = natural_gradient.climb(
-        lambda natural: _at(likelihood, prior, y, weight, natural),
+        lambda natural: _at(likelihood, prior, y, weight, natural, keep),
         jnp.concatenate(start),
         rows=jnp.sum(weight),
         tolerance=tolerance,
         max_passes=max_passes,
     )
-    return KLProx(
+    found = KLProx(
         here.sites,
         here.coefficients,
         here.mean,
@@ -126,6 +149,7 @@ def klprox(
         passes,
         converged,
     )
+    return found, here.kept
 
 
 def sites_at(likelihood: Likelihood, mean: PerRow, var: PerRow, y: PerRow, weight: PerRow) -> Sites:
@@ -202,6 +226,7 @@ class _Law(NamedTuple):
     coefficients: PerRow
     log_volume: Scalar  # log|I + K Γ|
     factors: ConditioningFactors
+    inverse: Gram | None  # L⁻¹, where it is the only factor
 
 
 class _SitePoint(natural_gradient.AscentIterate):
@@ -213,6 +238,7 @@ class _SitePoint(natural_gradient.AscentIterate):
     coefficients: PerRow
     expected: Expected  # with the weights of the rows
     target: Sites
+    kept: KeptFactors | None
 
     @property
     def natural(self) -> Float[Array, " k"]:
@@ -238,6 +264,7 @@ def _at(
     y: PerRow,
     weight: PerRow,
     natural: Float[Array, " k"],
+    keep: bool,
 ) -> _SitePoint:
     pull, curvature = jnp.split(natural, 2)
     # Anderson's method may step below zero, which the optimum is not
@@ -253,7 +280,8 @@ def _at(
     rounding_error = _rounding_error(law.coefficients, sites, prior.cov, likelihood.log_concave)
     floor = jnp.maximum(rounding_error, natural_gradient.sum_rounding(jnp.sum(weight)) ** 2)
     target = _target(likelihood, sites, law, expected, y, weight)
-    found = (sites, law.mean, law.var, law.coefficients, expected, target)
+    kept = KeptFactors(law.factors, law.inverse) if keep and law.inverse is not None else None
+    found = (sites, law.mean, law.var, law.coefficients, expected, target, kept)
     return _SitePoint(
         elbo, whitened_direction, gap, rounding_error, jnp.zeros_like(rounding_error), floor, *found
     )
@@ -286,8 +314,10 @@ def _rounding_error(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: 
     return square if log_concave else square + eps * jnp.sum(jnp.abs(sites.curvature) * prior_var)
 
 
-def first_sites(likelihood: Likelihood, mean: PerRow, weight: PerRow) -> Sites:
-    """The sites at which the ascent begins, given the prior mean."""
+def first_sites(likelihood: Likelihood, mean: PerRow, y: PerRow, weight: PerRow) -> Sites:
+    """The sites at which the ascent begins, given the prior mean; of normal noise, those where it ends."""
+    if likelihood.noisy:
+        return sites_at(likelihood, mean, jnp.zeros_like(mean), y, weight)
     if not likelihood.log_concave:
         return Sites(jnp.zeros_like(mean), jnp.zeros_like(mean))
     curvature = weigh_rows(weight, jax.vmap(lambda f: likelihood.information(f))(mean))
@@ -318,24 +348,25 @@ def _law(prior: LatentPrior, sites: Sites, log_concave: bool) -> _Law:
     """The Gaussian of the sites, with the second step only if some curvature is negative."""
     gamma = jnp.maximum(sites.curvature, 0)
     factors = condition(prior.cov, gamma, log_concave=True)
-    var = _variances(prior.cov, gamma, factors)
+    inverse = linalg.triangular_inverse(factors.root)
+    var = _variances(prior.cov, gamma, factors, inverse)
     pull = sites.pull - sites.curvature * prior.mean
     coefficients = _coefficients(prior.cov, gamma, pull, factors)
     volume = 2 * jnp.sum(jnp.log(jnp.diagonal(factors.root)))
-    first = _Law(prior.mean + prior.cov @ coefficients, var, coefficients, volume, factors)
+    mean = prior.mean + prior.cov @ coefficients
     if log_concave:
-        return first
+        return _Law(mean, var, coefficients, volume, factors, inverse)
     excess = jnp.sqrt(jnp.maximum(-sites.curvature, 0))
-    identity = linalg.identity_like(prior.cov)
-    first = first._replace(factors=factors._replace(excess=excess, widening=identity))
+    factors = factors._replace(excess=excess, widening=linalg.identity_like(prior.cov))
+    first = _Law(mean, var, coefficients, volume, factors, None)
     some = jnp.any(excess > 0)
     return jax.lax.cond(some, lambda: _widened(prior, sites, first, excess), lambda: first)
 
 
-def _variances(cov: Gram, gamma: PerRow, factors: ConditioningFactors) -> PerRow:
+def _variances(cov: Gram, gamma: PerRow, factors: ConditioningFactors, inverse: Gram) -> PerRow:
     """diag V, by the formula that keeps more digits."""
     prior_var = jnp.diagonal(cov)
-    known = 1 - jnp.sum(linalg.triangular_inverse(factors.root) ** 2, axis=0)  # γ v
+    known = 1 - jnp.sum(inverse**2, axis=0)  # γ v
     heard = known > float(jnp.finfo(cov.dtype).eps) ** HEARD
     by_inverse = known / jnp.where(heard, gamma, 1)
 
@@ -368,6 +399,7 @@ def _widened(prior: LatentPrior, sites: Sites, law: _Law, excess: PerRow) -> _La
         sites.pull - sites.curvature * mean,
         law.log_volume + 2 * jnp.sum(jnp.log(jnp.diagonal(root))),
         law.factors._replace(widening=root),
+        None,
     )
 
 

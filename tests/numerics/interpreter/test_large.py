@@ -1,4 +1,4 @@
-"""Triangular inverses and differentiated loops by NumPy."""
+"""Large matrices and differentiated loops by NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,18 @@ def test_the_inverse_of_a_root_of_many_rows():
     with jax.enable_x64(True):
         found = interpret(linalg.triangular_inverse, a)
     np.testing.assert_allclose(found @ a, np.eye(n), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_root_of_many_rows(dtype):
+    a = np.random.default_rng(2).normal(size=(N, N)).astype(dtype)
+    a = a @ a.T + np.eye(N, dtype=dtype)
+    with jax.enable_x64(True):
+        found = interpret(linalg.cholesky, a)
+        none = interpret(linalg.cholesky, a - 3 * N * np.eye(N, dtype=dtype))
+    assert found.dtype == dtype and np.all(np.triu(found, 1) == 0)
+    np.testing.assert_allclose(found @ found.T, a, atol=500 * np.finfo(dtype).eps * a.max())
+    assert np.all(np.isnan(np.tril(none)[np.tril_indices(N)]))
 
 
 def test_a_loop_is_differentiated():
