@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import Dense
-from kalvi.numerics.namespaces import namespace_of
+from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.rows import DenseRows, PerObservation
 from kalvi.predictors.base import Linearised, Predictor, Whitened
 
@@ -89,7 +89,7 @@ class Network(Predictor):
 
 def make_network(
     function: Callable[[Any, Array], Array], params: Any, example: Any
-) -> tuple[Network, Float[Array, " d"]]:
+) -> tuple[Network, Float[AnyArray, " d"]]:
     """The network of function(params, x), and its parameters as a vector.
 
     `params` is any pytree of floating arrays; for an Equinox module give `eqx.partition(module,

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from tqdm import tqdm
 
 from kalvi.gaussians import Dense, LowRankPrecision
 from kalvi.numerics.interpreter import interpret
-from kalvi.numerics.namespaces import is_jax, namespace_of, on_host
+from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of, on_host
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.rules import evidence
@@ -52,7 +52,7 @@ class NetworkProblem(NamedTuple):
         """Arrays in the library that this problem is computed with."""
         return engines.placed(tree, not is_jax(self.batch.weight))
 
-    def start(self, member: int = 0) -> tuple[Model, Array]:
+    def start(self, member: int = 0) -> tuple[Model, AnyArray]:
         """The model, and random parameters."""
         # by NumPy: to compile the draws of each layer takes far longer than to make them
         params = interpret(_draw_parameters, self.perceptron, self.seed, member, self.dtype)
@@ -60,7 +60,7 @@ class NetworkProblem(NamedTuple):
         network, theta = make_network(self.perceptron, params, example)
         return Model(network, self.likelihood), self.place(theta)
 
-    def prior(self, mean: Array, precision: Array) -> Dense | LowRankPrecision:
+    def prior(self, mean: AnyArray, precision: AnyArray) -> Dense | LowRankPrecision:
         """A Gaussian with these precisions, in the structure for the rank."""
         xp = namespace_of(mean, precision)
         if self.rank is None:
@@ -68,7 +68,7 @@ class NetworkProblem(NamedTuple):
         factor = xp.zeros((len(mean), self.rank), mean.dtype)
         return LowRankPrecision(mean, factor, precision)
 
-    def first_hyper(self, model: Model, theta: Array) -> evidence.PriorAndNoise:
+    def first_hyper(self, model: Model, theta: AnyArray) -> evidence.PriorAndNoise:
         """The first prior precisions and noise."""
         alpha, noise = np.full_like(theta, self.prior_precision), noise_of(model)
         noise = np.ones(1) if noise is None else noise
@@ -160,7 +160,7 @@ def noise_of(model: Model) -> np.ndarray | None:
     return np.atleast_1d(np.asarray(likelihood.variance)) if likelihood.noisy else None
 
 
-def _variance_of(q: Any) -> Array:
+def _variance_of(q: Any) -> Any:
     return q.variance()
 
 

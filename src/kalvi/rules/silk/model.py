@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kalvi.kernels import OrnsteinUhlenbeck
+from kalvi.numerics.namespaces import AnyArray
 from kalvi.rules.silk.moments import Moments
 from kalvi.rules.silk.observed import Observed, Statistics
 from kalvi.rules.silk.posteriors import MeanSolver, Posterior, SideSites
@@ -98,6 +99,6 @@ def elbo(silk: Silk, observed: Observed) -> Float[Array, ""]:
     return jnp.sum(statistics(silk, observed).loss) - silk.rows.kl() - silk.cols.kl()
 
 
-def double_sum(values: Float[Array, " n"]) -> float:
+def double_sum(values: Float[AnyArray, " n"]) -> float:
     """The sum in float64, because bounds of large matrices have more digits than a float32."""
     return float(np.sum(np.asarray(values, np.float64)))
