@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
-from kalvi.numerics.namespaces import Scalar, namespace_of
+from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of
 from kalvi.predictors.base import Predictor
 
 
@@ -26,7 +26,7 @@ class Model(eqx.Module):
         likelihood: Any = self.likelihood
         return jnp.atleast_1d(likelihood.variance) if likelihood.noisy else None
 
-    def with_noise(self, variance: Float[Array, " c"]) -> "Model":
+    def with_noise(self, variance: Float[AnyArray, " c"]) -> "Model":
         """The same model with another noise variance."""
         likelihood: Any = self.likelihood
         shaped = namespace_of(variance).reshape(variance, jnp.shape(likelihood.variance))
