@@ -1,10 +1,10 @@
-"""Settings learned on the way: copies of one stream side by side, averaged, pruned and refined.
+"""Settings learned during a stream: several copies of the stream, which are averaged, pruned and refined.
 
-The settings are a prior scale s and what a row keeps of the past, λ (`drifts.Geometric`); a grid has one
-point g for each pair. Some points have a copy of the stream that learns every row, the others sleep. The
-weights of the points are a Bayesian mixture of *specialists* (Freund et al. 1997): between two turns a copy
-is judged by its evidence e_g = log p(rows | rows before, g), and a point that sleeps is taken to predict as
-those that are awake do,
+The settings are a prior scale s and the share λ of the past that a row keeps (`drifts.Geometric`); a grid
+has one point g for each pair. Some points are awake: they have a copy of the stream that learns every row.
+The others sleep. The weights of the points are a Bayesian mixture of *specialists* (Freund et al. 1997):
+between two turns a copy is judged by its evidence e_g = log p(rows | rows before, g), and a sleeping point
+is assumed to predict like those that are awake,
 
     e = log Σ_awake w_g exp(e_g) − log Σ_awake w_g,   w_g ← w_g exp(e_g − e) for g awake.
 
@@ -12,21 +12,21 @@ those that are awake do,
 
     fixed share  w ← (1 − α) w + α/G,  α = 1 − (1 − `SHARE`)^(rows since): the best point may change with
                  time (Herbster & Warmuth 1998), at a price of `SHARE` nats a row
-    pruning      the copies with the most weight stay, if they are within `BEHIND` nats of the leading one
-    refining     free places go to sleeping points beside the leading one, those with the most weight first
+    pruning      the copies with the most weight stay if they are within `BEHIND` nats of the leading one
+    refining     free places go to sleeping neighbours of the leading point, by weight
     surprise     after rows that were predicted much worse than usual (`SURPRISED`), to shorter memories
 
 A copy that wakes starts from the leading one's posterior. Under geometric drift the part of the prior in a
-precision is Λ₀ = P/s² itself, whatever the rows were: another scale changes it by what is known, and
-a shorter memory λ' keeps as much of the rows as it would have kept, if they are n as far as remembered:
+precision is Λ₀ = P/s² for any rows. So the change to another scale is known, and a shorter memory λ' keeps
+as much of the rows as it would have kept, if the stream remembers n of them:
 
     Λ ← κ (Λ − P/s²) + P/s'²,   κ = min(1, 1/((1 − λ') n)).
 
-(Where a step was taken ahead of time the prior's part is λ^{-ahead} Λ₀, which is taken away.)
+(If a step was taken ahead of time, the prior's part is λ^{-ahead} Λ₀, which is subtracted.)
 
-Further copies cost rows: there are as many as `PLACES` says at first, and then two (three after a surprise)
-while further copies have not learned more rows than `CREDIT` + `RATE` · rows in all (and a `RESERVE` after
-a surprise). Everything depends on counts and evidence, nothing on clocks.
+Additional copies cost time. At first there are as many as `PLACES` says, and later two (three after a
+surprise) as long as additional copies have learned at most `CREDIT` + `RATE` · rows in all (plus a
+`RESERVE` after a surprise). Everything depends on counts and evidence, nothing on clocks.
 """
 
 from collections.abc import Sequence
@@ -44,34 +44,36 @@ from kalvi.rules.drifts import Drifting, Geometric
 from kalvi.rules.rvga import Streaming
 
 SHARE = 1e-5
-"""The weight that a row takes from all points and gives to all alike."""
+"""The share of the weights that each row redistributes equally over all points."""
 BEHIND = 7.0
-"""Nats behind the leading copy, before weights are shared, at which another has no place any more."""
+"""A copy that is so many nats behind the leading one, before weights are shared, loses its place."""
 PLACES = ((0, 8), (512, 4), (1024, 2))
-"""From so many rows on, at most so many copies."""
+"""Pairs: from so many rows on, at most so many copies."""
 CREDIT, RATE = 8000, 0.25
-"""Once there are few places, further copies have learned at most CREDIT + RATE · rows in all."""
+"""Once there are few places, additional copies learn at most CREDIT + RATE · rows in all."""
 RESERVE, RESERVE_RATE = 3000, 0.12
-"""After a surprise, or when another copy has just come to lead, so many rows more: RESERVE + RESERVE_RATE ·
-rows."""
+"""After a surprise, or after a change of the leading copy, they may learn RESERVE + RESERVE_RATE · rows
+more."""
 SURPRISED, RECENT, FEWEST = 4.0, 0.1, 4
-"""Rows between two turns are a surprise if their mean loss is so many deviations above the usual one, an
-average to which they contribute this share, after so many turns."""
+"""The rows between two turns are a surprise if their mean loss is the first number of deviations above the
+usual loss. That is an average, to which each turn contributes the second number as a share; there are no
+surprises before the third number of turns."""
 FIRST_TURN, LAST_DOUBLING = 64, 2048
-"""Turns come after so many rows, after twice as many and so on; later after every so many."""
+"""Turns come after the first number of rows, after twice as many and so on; later after every second
+number."""
 MOST_HISTORY = 512
-"""So many turns are remembered one by one; then every other of them is forgotten."""
+"""The most turns in the history; when there are more, every other one is dropped."""
 
 
 class Point(NamedTuple):
     """A pair of settings."""
 
-    scale: float  # the prior's deviations, in those of the prior that the stream was given
-    keep: float  # what a row keeps of the past
+    scale: float  # the prior's deviations, relative to the given prior
+    keep: float  # the share of the past that a row keeps
 
 
 class Grid(NamedTuple):
-    """All pairs of prior scales and shares that a row keeps, in order; and those that begin awake."""
+    """All pairs of prior scales and shares that a row keeps, in order, and the points that begin awake."""
 
     scales: tuple[float, ...]
     keeps: tuple[float, ...] = (1.0,)
@@ -88,19 +90,19 @@ class Grid(NamedTuple):
         return tuple(range(len(self.points))) if self.first is None else self.first
 
     def standing_still(self, point: int) -> int:
-        """The point of the same scale that keeps everything."""
+        """The point with the same scale that keeps everything."""
         return point - point % len(self.keeps)
 
     def beside(self, point: int) -> list[int]:
-        """The neighbours of a point, those with another memory first."""
+        """The neighbours of a point, first those with another memory."""
         return self._there(point, [(0, 1), (0, -1), (1, 0), (-1, 0)])
 
     def quicker(self, point: int) -> list[int]:
-        """Points with much shorter memories: those adapt before the leading posterior is forgotten."""
+        """Points with much shorter memories, which adapt before the leading posterior is forgotten."""
         return self._there(point, [(0, 2), (0, 4)])
 
     def _there(self, point: int, steps: list[tuple[int, int]]) -> list[int]:
-        """The points so many steps away, where there are any."""
+        """The existing points that are these steps away."""
         i, j = divmod(point, len(self.keeps))
         near = [(i + down, j + right) for down, right in steps]
         return [
@@ -111,15 +113,15 @@ class Grid(NamedTuple):
 
 
 class History(eqx.Module):
-    """The weights of points tried so far, turn by turn, and the turns that came as a surprise."""
+    """The weights of the points tried so far at each turn, and the turns that were surprises."""
 
     rows: Int[np.ndarray, " t"]
     log_weights: Float[np.ndarray, "t g"]
-    surprises: Int[np.ndarray, " c"]  # after how many rows
+    surprises: Int[np.ndarray, " c"]  # in numbers of rows
 
     @classmethod
     def begin(cls, points: int) -> "History":
-        """Before any turn."""
+        """The start, before any turn."""
         return cls(np.zeros(0, np.int64), np.zeros((0, points)), np.zeros(0, np.int64))
 
     def noted(
@@ -134,7 +136,8 @@ class History(eqx.Module):
 
 
 class Usual(eqx.Module):
-    """The mean loss of rows between two turns: how many turns, its average and its variance, lately."""
+    """The usual mean loss of rows between two turns: the number of turns, and its recent average and
+    variance."""
 
     turns: Int[np.ndarray, ""]
     mean: Float[np.ndarray, ""]
@@ -142,7 +145,7 @@ class Usual(eqx.Module):
 
     @classmethod
     def begin(cls) -> "Usual":
-        """Before any turn."""
+        """The start, before any turn."""
         return cls(np.zeros((), np.int64), np.zeros(()), np.zeros(()))
 
     def surprised(self, loss: float) -> bool:
@@ -151,7 +154,7 @@ class Usual(eqx.Module):
         return int(self.turns) >= FEWEST and loss > float(self.mean) + SURPRISED * deviation
 
     def after(self, loss: float) -> "Usual":
-        """With another loss."""
+        """The statistics with another loss."""
         if not np.isfinite(loss):
             return self
         share = max(RECENT, 1 / (int(self.turns) + 1))
@@ -162,21 +165,21 @@ class Usual(eqx.Module):
 
 
 class Copies(eqx.Module):
-    """Copies of a stream with other settings, and how probable each setting is."""
+    """Copies of a stream with different settings, and the probability of each setting."""
 
-    streams: tuple[Streaming, ...]  # their evidence is that since the last turn
-    points: Int[np.ndarray, " m"]  # of the grid, one for each copy
-    tried: Bool[np.ndarray, " g"]  # which points have ever had a copy
-    log_weights: Float[np.ndarray, " g"]  # at the last turn; they sum to one
+    streams: tuple[Streaming, ...]  # with their evidence since the last turn
+    points: Int[np.ndarray, " m"]  # the point of each copy
+    tried: Bool[np.ndarray, " g"]  # the points that have ever had a copy
+    log_weights: Float[np.ndarray, " g"]  # at the last turn; weights sum to one
     log_evidence: Float[np.ndarray, ""]  # of the mixture, until the last turn
     turned: Int[np.ndarray, ""]  # rows before the last turn
-    extra: Int[np.ndarray, ""]  # rows that further copies had learned by then
+    extra: Int[np.ndarray, ""]  # rows learned by additional copies until then
     usual: Usual
     history: History
 
     @classmethod
     def begin(cls, grid: Grid, streams: Sequence[Streaming]) -> "Copies":
-        """Copies at the beginning, one for each point that begins awake."""
+        """The first copies, one for each point that begins awake."""
         g, none = len(grid.points), np.zeros((), np.int64)
         even = np.full(g, -np.log(g))
         points = np.array(grid.beginners, np.int64)
@@ -186,11 +189,11 @@ class Copies(eqx.Module):
         return cls(tuple(streams), points, tried, even, np.zeros(()), none, none, usual, history)
 
     def with_streams(self, streams: Sequence[Streaming]) -> "Copies":
-        """The same with other states of the streams."""
+        """The copies with other states of the streams."""
         return replace(self, streams=tuple(streams))
 
     def judged(self, now: "Judged") -> "Copies":
-        """The same with the rows since the last turn counted."""
+        """The copies with the rows since the last turn taken into account."""
         return replace(
             self,
             streams=tuple(without_evidence(stream) for stream in self.streams),
@@ -199,24 +202,24 @@ class Copies(eqx.Module):
         )
 
     def only(self, index: int) -> "Copies":
-        """One of the copies; the weights stay."""
+        """Only one of the copies, with the same weights."""
         own = slice(index, index + 1)
         return replace(self, streams=self.streams[own], points=self.points[own])
 
 
 class Judged(NamedTuple):
-    """What the rows since the last turn say: the weights of all points, and the evidence of the mixture."""
+    """The weights of all points given the rows since the last turn, and the evidence of the mixture."""
 
     log_weights: Float[np.ndarray, " g"]
     log_evidence: float
 
 
 def judge(copies: Copies, gained: Sequence[float]) -> Judged:
-    """The weights now that the copies have gained so much log evidence since the last turn."""
+    """The current weights, given the log evidence that each copy gained since the last turn."""
     before = copies.log_weights[copies.points]
     after = before + np.nan_to_num(np.asarray(gained, float), nan=-np.inf, neginf=-np.inf)
     total = log_sum(after) - log_sum(before)
-    if not np.isfinite(total):  # no copy can predict: their weights stay as they are
+    if not np.isfinite(total):  # no copy can predict, so their weights do not change
         return Judged(copies.log_weights, float(copies.log_evidence) + total)
     now = copies.log_weights.copy()
     now[copies.points] = np.maximum(after - total, LEAST)
@@ -224,13 +227,13 @@ def judge(copies: Copies, gained: Sequence[float]) -> Judged:
 
 
 LEAST = -1e4
-"""No log weight is less, so that differences of them are numbers."""
+"""The smallest log weight, so that differences of log weights are finite."""
 
 
 def turn(grid: Grid, copies: Copies, gained: Sequence[float], seen: int, wake: Any) -> Copies:
     """The copies after a turn, `seen` rows after the beginning.
 
-    wake(stream, point, another point) makes a copy with other settings.
+    wake(stream, point, another point) makes a copy with the settings of the other point.
     """
     judged, log_evidence = judge(copies, gained)
     since, g = seen - int(copies.turned), len(judged)
@@ -272,7 +275,7 @@ def chosen(
     most: int,
     surprise: bool = False,
 ) -> list[int]:
-    """The points that are awake until the next turn, the leading one first, given those not far behind."""
+    """The points that are awake until the next turn, the leading one first."""
     points = sorted(awake, key=lambda p: -log_weights[p])[:most]
     if surprise:
         points, near = points[:1], grid.quicker(points[0])
@@ -285,13 +288,13 @@ def chosen(
 def among_tried(
     tried: Bool[np.ndarray, " g"], log_weights: Float[np.ndarray, " g"]
 ) -> Float[np.ndarray, " g"]:
-    """The log weights of points among those that have ever had a copy: of others the rows say nothing."""
+    """The log weights among the points that have ever had a copy; the rows say nothing about the others."""
     known = np.where(tried, log_weights, -np.inf)
     return known - log_sum(known)
 
 
 def pooled(parts: Sequence[Copies], stream: Streaming, seen: int) -> Copies:
-    """One stream in place of several over other rows, each counted: what they say of settings adds up."""
+    """One stream for several streams over different rows: their evidence about the settings adds up."""
     even = -np.log(len(parts[0].log_weights))
     weights = sum(part.log_weights for part in parts) - (len(parts) - 1) * even
     evidence = np.asarray(sum(float(part.log_evidence) for part in parts))
@@ -311,9 +314,9 @@ def pooled(parts: Sequence[Copies], stream: Streaming, seen: int) -> Copies:
 
 
 def places(seen: int, extra: int, *, surprise: bool = False, moved: bool = False) -> int:
-    """How many copies there may be until the next turn, `extra` rows having gone to further ones.
+    """The most copies until the next turn, after additional copies have learned `extra` rows.
 
-    There is a reserve for times when rows are a surprise, or when another copy has just come to lead.
+    A surprise, or a change of the leading copy, allows more.
     """
     most = next(n for rows, n in reversed(PLACES) if seen >= rows)
     if most > PLACES[-1][1]:
@@ -327,14 +330,14 @@ def places(seen: int, extra: int, *, surprise: bool = False, moved: bool = False
 
 
 def next_turn(seen: int) -> int:
-    """The number of rows at which the next turn comes."""
+    """The number of rows at the next turn."""
     if seen < LAST_DOUBLING:
         return max(FIRST_TURN, 1 << int(seen).bit_length())
     return (seen // LAST_DOUBLING + 1) * LAST_DOUBLING
 
 
 def other_settings(stream: Streaming, narrower: Scalar, keep: Scalar, other: Scalar) -> Streaming:
-    """A copy whose prior has so many times the precision, and which keeps another share of a row."""
+    """A copy with the prior precision multiplied by `narrower`, which keeps another share of the past."""
     assert stream.drifting is not None
     anchor, ahead = stream.drifting.anchor, stream.drifting.ahead
     prior_part = Geometric(keep).left(-ahead[0])
@@ -356,5 +359,5 @@ def _index(copies: Copies, point: int) -> int:
 
 
 def without_evidence(stream: Streaming) -> Streaming:
-    """The stream with no evidence yet; small sums lose no digits to a large one."""
+    """The stream with its evidence set to zero, because small sums keep more digits."""
     return replace(stream, log_evidence=np.zeros((), stream.log_evidence.dtype))

@@ -46,7 +46,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
     conjugate: ClassVar[bool] = False
     """Whether one pass with a full covariance ends at the optimum."""
     default_scale: ClassVar[float] = 1.0
-    """The prior scale where none is given and none is learned."""
+    """The prior scale if none is given or learned."""
     fit_parts: ClassVar[tuple[str, ...]] = PARTS
 
     rank: Any = None
@@ -122,7 +122,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         return self.settings().has_optimum and not self.drifts()
 
     def drifts(self) -> bool:
-        """Whether coefficients change, by what is given or by what was learned so far."""
+        """Whether coefficients change, as given or as learned so far."""
         if "fit_" in vars(self) and self.fit_.learned:
             return not self.fit_.stands_still
         return bool(self.settings().drifts)
@@ -185,7 +185,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
         self.settings().check_combinations(self.conjugate, given.get("noise_scale"))
 
     def check_structure(self) -> None:
-        """Refuse parameters that differ from those of the fit and that its state depends on."""
+        """Refuse changes of parameters on which the state of the fit depends."""
         settings = self.fit_.resolved(self.settings())
         now = self.fit_.with_stream(settings=settings).structure()
         check_unchanged(self.fit_.structure(), now)
@@ -249,12 +249,13 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @property
     def drift_(self) -> Any:
-        """What a row keeps of the past, that with the most evidence if it was learned; else as given."""
+        """The share of the past that a row keeps with the most evidence, if it was learned; otherwise the
+        given drift."""
         return self._fitted("drift_").drift
 
     @property
     def learned_settings_(self) -> LearnedSettings:
-        """Weights of prior scales and drifts over time, where a stream has learned them."""
+        """The weights of prior scales and drifts over time, if a stream has learned them."""
         found = self._fitted("learned_settings_").learned_settings()
         if found is None:
             raise AttributeError(
@@ -264,7 +265,7 @@ class LinearEstimator(PickledInParts[LinearFit]):
 
     @property
     def state_(self) -> Any:
-        """The state of the stream after its last full block; where settings are sought, all copies."""
+        """The state of the stream after its last full block; all copies if settings are learned."""
         return self._fitted("state_").state
 
     @property

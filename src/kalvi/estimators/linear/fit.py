@@ -26,9 +26,9 @@ from kalvi.streams import run
 MOST_AHEAD = 1024
 """Up to so many parameters, waiting rows are absorbed in a full covariance."""
 LEAST_STILL = 0.01
-"""Coefficients stand still if the settings that say so have at least so much weight."""
+"""Coefficients count as constant if settings without drift have at least this weight."""
 LEAST_WEIGHT = 1e-3
-"""Copies of less weight are left out of predictions."""
+"""Copies with less weight are left out of predictions."""
 
 FIELDS = {
     "state_": "state",
@@ -53,7 +53,7 @@ class LinearFit:
     """
 
     stream: LinearStream
-    state: Any  # Streaming, or Copies where settings are sought
+    state: Any  # Streaming, or Copies if settings are learned
     buffer: streams.Buffer
     parameters: tuple[Any, ...] | None = None  # of the estimator, when they were last checked
     optimum: Optimum | None = None  # if the posterior is that of an ascent, with no rows after it
@@ -96,11 +96,11 @@ class LinearFit:
 
     @property
     def learned(self) -> bool:
-        """Whether settings are learned on the way."""
+        """Whether settings are learned during the stream."""
         return self.stream.learned
 
     def resolved(self, settings: LinearSettings) -> LinearSettings:
-        """Parameters of the estimator as this fit takes them."""
+        """The parameters of the estimator in the form that this fit uses."""
         return settings.resolved(self.learned)
 
     def structure(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class LinearFit:
         return LookAhead(known.base, count, self.stream.called(known.state, rows))
 
     def results_of(self, state: Any) -> FitResults:
-        """A state, its best copy, and the posteriors in the user's units."""
+        """A state with its best copy and the posteriors in the user's units."""
         index, found = self.best_index(state), streams_of(state)
         weights = self.stream.weights(state) if self.member is None else np.ones(1)
         best = found[index]
@@ -277,7 +277,7 @@ class LinearFit:
         return self.stream.best_index(state) if self.member is None else self.member
 
     def best_member(self, state: Any) -> Streaming:
-        """The copy that results are read from."""
+        """The copy that gives the results."""
         return streams_of(state)[self.best_index(state)]
 
     @property
@@ -289,7 +289,7 @@ class LinearFit:
 
     @property
     def point(self) -> Point | None:
-        """The settings with the most evidence, if they were sought."""
+        """The settings with the most evidence, if they are learned."""
         state = self.on_host.state
         return self.stream.points_of(state)[self.best_index(state)]
 
@@ -302,13 +302,13 @@ class LinearFit:
 
     @property
     def drift(self) -> Any:
-        """What a row keeps of the past, as learned; else the drift as it was given."""
+        """The learned share of the past that a row keeps; otherwise the given drift."""
         point = self.point
         return point.keep if self.learned and point is not None else self.settings.drift
 
     @property
     def stands_still(self) -> bool:
-        """Whether coefficients do not change, or nothing says so where that is learned."""
+        """Whether there is no drift or, if it is learned, no evidence of one."""
         if not self.learned:
             return not self.settings.drifts
         log_weights = self._log_weights()
@@ -316,19 +316,19 @@ class LinearFit:
         return float(np.sum(np.exp(log_weights[still]))) >= LEAST_STILL
 
     def learned_settings(self) -> LearnedSettings | None:
-        """What was learned of the settings, turn by turn; None if they were given."""
+        """The learned settings at each turn; None if they were given."""
         if not self.learned or self.stream.grid is None:
             return None
         history = self.on_host.state.history
         return summarise(self.stream.grid, history, self._log_weights(), self.n_rows, self.point)
 
     def _log_weights(self) -> np.ndarray:
-        """The log weights of all settings now, among those that were tried."""
+        """The current log weights of all settings, among those that were tried."""
         now = self.stream.counted(self.on_host.state)
         return side_by_side.among_tried(now.tried, now.log_weights)
 
     def standing_still(self) -> "LinearFit":
-        """The fit with its best copy alone where settings are learned, whose coefficients stand still."""
+        """The fit without drift; if settings are learned, with only its best copy."""
         grid = self.stream.grid
         if not self.learned or grid is None:
             return self
@@ -340,7 +340,7 @@ class LinearFit:
 
     @property
     def weight(self) -> float:
-        """The total weight of the rows; where they fade, their number."""
+        """The total weight of the rows, or their number if they fade."""
         fades = self.learned and self.drift != 1
         return float(self.n_rows) if fades else float(self.current.best.rows)
 

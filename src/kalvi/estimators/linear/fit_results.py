@@ -18,7 +18,7 @@ class Optimum(NamedTuple):
 class FitResults(NamedTuple):
     """A state and its posterior, from which results are read."""
 
-    state: Any  # a Streaming, or Copies of it with other settings
+    state: Any  # a Streaming, or Copies with different settings
     best: Streaming  # the one with the most weight
     posterior: Gaussian  # its posterior in the user's units
     members: tuple["Member", ...]  # what predictions are averaged over

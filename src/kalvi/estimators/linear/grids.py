@@ -1,4 +1,4 @@
-"""The settings that copies of a stream may have: prior scales, and what a row keeps of the past."""
+"""The settings of the copies of a stream: prior scales, and shares of the past that a row keeps."""
 
 from typing import Any
 
@@ -10,17 +10,18 @@ from kalvi.rules.drifts import Geometric
 from kalvi.rules.side_by_side import Grid
 
 FIXED, LEARNED = "grid", "stream"
-"""How settings are found: on a grid whose copies all learn all rows, or on the way."""
+"""The ways to find settings: on a grid whose copies all learn all rows, or during the stream."""
 KEEPS = (1.0, 0.9999, 0.9997, 0.999, 0.997, 0.99, 0.97)
-"""What a row keeps of the past: memories of all rows, 10,000, and so on down to 33."""
+"""The shares of the past that a row keeps: memories of all rows, 10,000 rows, and so on down to 33."""
 LEAST_LEFT = 0.45
-"""A block leaves at least so much of what was known before it: no memory is much shorter than a block."""
+"""A block keeps at least this share of the earlier information, so no memory is much shorter than a
+block."""
 FIRST_PAIRS = ((-2, 0), (-1, 0), (0, 0), (2, 0), (-1, 3), (0, 3), (1, 3), (0, 5))
-"""The points that begin awake: steps from the middle scale, and places among `KEEPS`."""
+"""The points that begin awake, as steps from the middle scale and places in `KEEPS`."""
 
 
 def make_grid(settings: LinearSettings, family: Family, block: int, learned: bool) -> Grid:
-    """The grid of a stream whose blocks have so many rows."""
+    """The grid of a stream with blocks of `block` rows."""
     scales = tuple(map(float, family.scales)) if settings.seeks_scale else (1.0,)
     if not learned:
         return Grid(scales)
@@ -36,9 +37,9 @@ def make_grid(settings: LinearSettings, family: Family, block: int, learned: boo
 
 
 def how_sought(settings: LinearSettings, streaming: bool) -> str:
-    """How settings that are not given are found: "" if all are.
+    """The way to find the settings that are not given; "" if all are given.
 
-    Copies can go on from one another's posterior where drift is geometric or none.
+    Copies can continue from each other's posterior only with geometric drift or none.
     """
     geometric = len(settings.drifts) < 2 and all(isinstance(d, Geometric) for d in settings.drifts)
     if streaming and geometric and (settings.seeks_scale or settings.seeks_drift):

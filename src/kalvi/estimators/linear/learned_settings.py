@@ -1,4 +1,4 @@
-"""What a stream has learned of its settings: weights over time, what was chosen, when the world changed."""
+"""The settings that a stream has learned: their weights over time, the choice, and the surprises."""
 
 from typing import Any, NamedTuple
 
@@ -7,24 +7,24 @@ import numpy as np
 from kalvi.rules.side_by_side import Grid, History, Point
 
 SURE = 0.01
-"""A hypothesis of less weight is out of the question."""
+"""A hypothesis with less weight is ruled out."""
 
 
 class LearnedSettings(NamedTuple):
-    """Settings of a stream and how probable each was, after each turn and now (the last entries).
+    """The settings of a stream and their probabilities, after each turn and now (the last entries).
 
     Attributes
     ----------
     prior_scale, drift : float
-        Those with the most weight now.
+        The settings with the most weight now.
     rows : array of shape (t,)
-        How many rows had been learned.
+        The number of rows learned at each turn.
     scales, scale_weights : arrays of shape (a,) and (t, a)
         The prior scales, and the weight of each.
     drifts, drift_weights : arrays of shape (b,) and (t, b)
-        What a row keeps of the past, and the weight of each; 1 stands still.
+        The shares of the past that a row keeps, and the weight of each; 1 means no drift.
     surprises : array
-        After how many rows those just learned had been predicted much worse than usual.
+        The numbers of rows at which the latest rows had been predicted much worse than usual.
     """
 
     prior_scale: float
@@ -38,11 +38,11 @@ class LearnedSettings(NamedTuple):
 
     @property
     def changing(self) -> np.ndarray:
-        """How probable it is that coefficients change, after each turn and now."""
+        """The probability that coefficients change, after each turn and now."""
         return self.drift_weights[:, self.drifts < 1].sum(axis=1)
 
     def words(self) -> list[str]:
-        """What was learned, as sentences."""
+        """The learned settings, as sentences."""
         said = [f"The prior scale with the most evidence is {self.prior_scale:.3g}."]
         p = float(self.changing[-1])
         if len(self.drifts) == 1:
@@ -68,7 +68,7 @@ class LearnedSettings(NamedTuple):
 def summarise(
     grid: Grid, history: History, log_weights: np.ndarray, n_rows: int, point: Point | None
 ) -> LearnedSettings:
-    """The history of a stream with the weights of now as its end."""
+    """The history of a stream, with the current weights at its end."""
     rows = np.append(history.rows, n_rows)
     weights = np.exp(np.vstack([history.log_weights, log_weights]))
     table: Any = weights.reshape(len(rows), len(grid.scales), len(grid.keeps))

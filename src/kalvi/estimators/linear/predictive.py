@@ -64,7 +64,7 @@ class LinearPredictive:
         return random.permutation(np.concatenate(drawn))
 
     def _laws_for(self, x: Any) -> list[tuple[Member, Any]]:
-        """The posteriors that rows are predicted with, prepared once for all sparse ones."""
+        """The posteriors for predictions of these rows; for sparse rows they are prepared once."""
         members = self.members
         laws = self._prepared if sp.issparse(x) else [member.posterior for member in members]
         return list(zip(members, laws, strict=True))

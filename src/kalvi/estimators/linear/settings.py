@@ -47,24 +47,24 @@ PARAMETERS = """rank : int or None, default None
     process_noise : float, default 0
         The same as drift=kalvi.drifts.RandomWalk(process_noise).
     drift : Drift, float in (0, 1], "auto" or None
-        How the coefficients change from row to row (`kalvi.drifts`). A number is what a row keeps of the
-        past, whose memory is then about 1/(1 − drift) rows, while the prior takes the place of what fades
-        and no coefficient gets less certain than it was before the first row. None and 1 stand still. With
-        `partial_fit(..., time=)` it is what a unit of time keeps, or a day where times are dates.
-        "auto" learns it in a stream of `partial_fit`, `drift_`: copies with other settings learn the same
-        rows and are averaged by their evidence, few of them at a time. `fit` has no drift then.
+        How the coefficients change from row to row (`kalvi.drifts`). A number is the share of the past that
+        a row keeps; the memory is then about 1/(1 − drift) rows. The prior replaces what fades, so no
+        coefficient becomes less certain than before the first row. None and 1 mean no drift. With
+        `partial_fit(..., time=)` it is the share kept over one unit of time, or over a day if times are
+        dates. "auto" learns it in a stream of `partial_fit` (`drift_`): a few copies with different
+        settings learn the same rows and are averaged by their evidence. `fit` then has no drift.
     passes : "auto" or int, default "auto"
-        Passes of `fit` over the rows. The first is the streaming one; an integer takes that many less
-        one steps more towards the optimum of the variational bound, among Gaussians of that rank if
-        there is one; "auto" goes on until the bound has converged if nothing is forgotten, the scheme
-        is variational, rank is not 0 and the table (as dense numbers) is below 2 GiB, and stops after
-        one pass otherwise. `n_passes_` says what was done.
+        The number of passes of `fit` over the rows. The first is that of a stream; each further pass is a
+        step towards the optimum of the variational bound, among Gaussians of the rank if there is one.
+        "auto" continues until the bound has converged if there is no drift, the scheme is variational, rank
+        is not 0 and the table (as dense numbers) is below 2 GiB; otherwise it stops after one pass.
+        `n_passes_` is the number that was made.
     block_size : "auto" or int
-        Rows absorbed at once. With a full covariance it changes something only where coefficients
-        drift, because a block drifts at once. With a rank, the precision is projected once a block:
-        "auto" begins with blocks of 8 rows and lets them grow with the stream. However `partial_fit`
-        is given the rows, the blocks are the same: rows that do
-        not fill one wait for the next call, and count in every result meanwhile.
+        The number of rows that are absorbed at once. With a full covariance it matters only if coefficients
+        drift, because a block drifts as a whole. With a rank, the precision is projected once a block:
+        "auto" begins with blocks of 8 rows, which grow with the stream. The blocks do not depend on the
+        calls of `partial_fit`: rows that do not fill a block wait for the next call, and count in every
+        result in the meantime.
     dtype : {"float64", "float32"}
         float64 needs no global JAX setting.
     random_state : int, RandomState or None

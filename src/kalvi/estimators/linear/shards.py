@@ -86,7 +86,7 @@ def _best(fit: LinearFit) -> Streaming:
 
 
 def _apart(state: Streaming) -> Any:
-    """What is not a sum over rows."""
+    """The parts of a state that are not sums over rows."""
     return state.posterior, state.drifting
 
 
@@ -95,7 +95,8 @@ def _is_none(value: Any) -> bool:
 
 
 def _at_common_settings(fits: Sequence[LinearFit]) -> tuple[Sequence[LinearFit], Point | None]:
-    """The fits with their leading copies alone, all with the settings of most weight in all of them.
+    """The fits with only their leading copies, all with the settings that have the most weight over all
+    fits.
 
     Another scale changes a posterior by what is known; another memory is that of the rows to come.
     """
@@ -149,7 +150,7 @@ def _check_alike(models: Sequence[LinearEstimator]) -> None:
 
 
 def _parameters(model: LinearEstimator) -> dict[str, Any]:
-    """The parameters with what they stand for where they are not given."""
+    """The parameters, with the values that stand for those not given."""
     settings = model.fit_.resolved(model.settings())
     return model.get_params() | {"prior_scale": settings.prior_scale, "drift": settings.drift}
 

@@ -60,7 +60,7 @@ class LinearStream:
 
     @cached_property
     def rule(self) -> RVGA:
-        """The rule; where drift is learned, that of a copy that stands still."""
+        """The rule; if the drift is learned, that of a copy without drift."""
         given = self.settings
         if self.learned:
             moving: dict[str, Any] = {"drift": drifts.Geometric(np.ones((), given.dtype))}
@@ -83,7 +83,7 @@ class LinearStream:
 
     @property
     def learned(self) -> bool:
-        """Whether settings are learned on the way."""
+        """Whether settings are learned during the stream."""
         return self.sought == LEARNED
 
     @cached_property
@@ -125,7 +125,7 @@ class LinearStream:
 
     @cached_property
     def n_numbers(self) -> int:
-        """How many numbers the state of a copy holds."""
+        """The number of numbers in the state of a copy."""
         dim = self.family.likelihood.outputs * (self.n_features + bool(self.settings.fit_intercept))
         columns = dim if self.settings.rank is None else self.settings.rank + 2
         return dim * columns
@@ -201,14 +201,14 @@ class LinearStream:
         return state, buffer
 
     def _rows_by_numpy(self, state: Any, buffer: streams.Buffer, n: int) -> int:
-        """How many of the next n rows are NumPy's, before the copies change."""
+        """How many of the next n rows NumPy learns, before the copies change."""
         copies = len(streams_of(state))
         sites = self.family.likelihood.outputs * copies
         seen = buffer.seen + buffer.count
         return engines.rows_by_numpy(self.n_numbers * copies, seen, n, sites)
 
     def _rows_at_once(self, buffer: streams.Buffer, n: int) -> int:
-        """How many of n rows there are until the end of the block where the copies change."""
+        """How many of n rows come before the end of the block at which the copies change."""
         if not self.learned:
             return n
         turn = side_by_side.next_turn(buffer.seen)
@@ -218,7 +218,7 @@ class LinearStream:
         return min(end - buffer.seen - buffer.count, n)
 
     def _compile_ahead(self, state: Any, buffer: streams.Buffer, rows: Rows) -> None:
-        """Begin to compile what learns from these rows."""
+        """Start compiling the programs for these rows."""
         later = streams.Buffer(buffer.seen)
         size = min(side_by_side.LAST_DOUBLING, len(rows[1])) if self.learned else len(rows[1])
         batches, _ = self._cut(later, _part(rows, slice(size)), by_numpy=False)
@@ -226,13 +226,13 @@ class LinearStream:
         run.compile_ahead(self.rule, one, islice(batches, 2))
 
     def _learn_first(self, state: Any, *args: Any) -> tuple[Any, streams.Buffer]:
-        """The same, leaving the state that was given as it is."""
+        """Learn as `_learn` does, without changing the given state."""
         return self._learn(with_streams(state, run.copied(streams_of(state))), *args)
 
     def _learn(
         self, state: Any, buffer: streams.Buffer, rows: Rows, by_numpy: bool, bar: tqdm
     ) -> tuple[Any, streams.Buffer]:
-        """State and buffer after rows that one engine learns from, and the turn if they end with one."""
+        """The state and the buffer after rows that one engine learns, including a turn at their end."""
         seen, before = buffer.seen, buffer
         batches, buffer = self._cut(buffer, rows, by_numpy)
         if buffer.seen > seen:  # at least one block is full
@@ -251,7 +251,7 @@ class LinearStream:
         return state, buffer
 
     def _turn(self, state: Copies, seen: int) -> Copies:
-        """The state with the copies that the next rows deserve."""
+        """The state after a turn, with the copies for the next rows."""
         assert self.grid is not None
         return side_by_side.turn(self.grid, state, self.gained(state), seen, self._wake)
 
@@ -275,12 +275,12 @@ class LinearStream:
         return batches, streams.Buffer(buffer.seen + n)
 
     def after_batch(self, state: Any, batch: Batch) -> Any:
-        """The state after a batch, without a turn; the state given is left intact."""
+        """The state after a batch, without a turn; the given state does not change."""
         rules = [self.rule_of(point) for point in self.points_of(state)]
         return with_streams(state, _advance(rules, run.copied(streams_of(state)), batch))
 
     def called(self, state: Any, batch: Batch) -> Any:
-        """The same as one call, for states of another structure than the stream's."""
+        """The state after a batch as one call, for states whose structure differs from the stream's."""
         rules = [self.rule_of(point) for point in self.points_of(state)]
         pairs = zip(rules, streams_of(state), strict=True)
         return with_streams(state, [run.call(type(r).update, r, s, batch) for r, s in pairs])
@@ -304,7 +304,7 @@ class LinearStream:
         return [self.family.evidence(stream) for stream in state.streams]
 
     def weights(self, state: Any) -> np.ndarray:
-        """The weight of each copy, most often one alone; they sum to one."""
+        """The weights of the copies, usually of a single one; they sum to one."""
         if not isinstance(state, Copies):
             return np.ones(1)
         if not self.learned:
@@ -313,17 +313,17 @@ class LinearStream:
         return np.exp(found - side_by_side.log_sum(found))
 
     def evidence(self, state: Any) -> float:
-        """The log evidence: of the mixture where settings are learned, else of the best copy."""
+        """The log evidence: of the mixture if settings are learned, otherwise of the best copy."""
         if isinstance(state, Copies) and self.learned:
             return side_by_side.judge(state, self.gained(state)).log_evidence
         return self.family.evidence(self.best_member(state))
 
     def counted(self, state: Copies) -> Copies:
-        """The state with the evidence of its copies since the last turn counted."""
+        """The state with the evidence of its copies since the last turn taken into account."""
         return state.judged(side_by_side.judge(state, self.gained(state)))
 
     def moved(self, state: Copies, index: int, point: int) -> Copies:
-        """The state with one copy alone, which has the settings of another point."""
+        """The state with a single copy, which has the settings of another point."""
         one = state.only(index)
         stream, here = one.streams[0], int(one.points[0])
         if here != point:
@@ -332,7 +332,7 @@ class LinearStream:
         return replace(one, points=points, streams=(stream,))
 
     def best_index(self, state: Any) -> int:
-        """The number of the copy with the most weight."""
+        """The index of the copy with the most weight."""
         return int(np.argmax(self.weights(state)))
 
     def best_member(self, state: Any) -> Streaming:
@@ -341,12 +341,12 @@ class LinearStream:
 
 
 def streams_of(state: Any) -> tuple[Streaming, ...]:
-    """The streams in a state: the copies, or the one that there is."""
+    """The streams in a state: the copies, or a single one."""
     return state.streams if isinstance(state, Copies) else (state,)
 
 
 def with_streams(state: Any, learned: Any) -> Any:
-    """The state with other streams in place of its own."""
+    """The state with other streams."""
     return state.with_streams(learned) if isinstance(state, Copies) else learned[0]
 
 

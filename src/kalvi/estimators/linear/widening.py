@@ -42,7 +42,7 @@ def _embed(posterior: Any, prior: Any, places: Any) -> Any:
 
 
 def _widened(stream: Streaming, posterior: Any, anchored: Streaming) -> Streaming:
-    """A stream with a wider posterior and the anchor that goes with it."""
+    """A stream with a wider posterior and its anchor."""
     stream = eqx.tree_at(lambda s: s.posterior, stream, posterior)
     if stream.drifting is None or anchored.drifting is None:
         return stream
