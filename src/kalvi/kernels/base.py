@@ -22,11 +22,6 @@ SHOWN = 6
 """The most entries of a vector that are printed."""
 
 
-def hyperparameter(name: str, *, vector: bool = False) -> Any:
-    """A field for a positive number, 1 by default, or for a vector of them; errors call it `name`."""
-    return eqx.field(default=1.0, converter=lambda value: checked_positive(value, name, vector))
-
-
 class Kernel(eqx.Module):
     """A positive semidefinite function of two rows."""
 
@@ -63,7 +58,10 @@ class Kernel(eqx.Module):
 class Constant(Kernel):
     """An unknown number that is the same at every row; as a factor, the variance of another kernel."""
 
-    variance: Number = hyperparameter("Constant's variance")
+    variance: Number
+
+    def __init__(self, variance=1.0):
+        self.variance = checked_positive(variance, "Constant's variance")
 
     def __call__(self, x: Rows, z: Others) -> Cross:
         return jnp.full((x.shape[0], z.shape[0]), jnp.asarray(self.variance, x.dtype))

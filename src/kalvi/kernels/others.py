@@ -18,7 +18,6 @@ from kalvi.kernels.base import (
     Rows,
     as_text,
     checked_positive,
-    hyperparameter,
     number_text,
     per_input,
 )
@@ -53,7 +52,10 @@ class Linear(Kernel):
 class White(Kernel):
     """Independent noise at every row, even if two rows are equal; zero between different sets of rows."""
 
-    variance: Number = hyperparameter("White's variance")
+    variance: Number
+
+    def __init__(self, variance=1.0):
+        self.variance = checked_positive(variance, "White's variance")
 
     def __call__(self, x: Rows, z: Others) -> Cross:
         return jnp.zeros((x.shape[0], z.shape[0]), x.dtype)

@@ -23,7 +23,6 @@ from kalvi.kernels.base import (
     Rows,
     as_text,
     checked_positive,
-    hyperparameter,
     per_input,
 )
 
@@ -60,7 +59,10 @@ class RBF(Stationary):
     1.44 * RBF(length_scale=[2, 0.5]) + White(variance=0.1)
     """
 
-    length_scale: Numbers = hyperparameter("RBF's length_scale", vector=True)
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = checked_positive(length_scale, "RBF's length_scale", vector=True)
 
     def profile(self, square: Cross) -> Cross:
         return jnp.exp(-square / 2)
@@ -72,7 +74,10 @@ class RBF(Stationary):
 class Matern12(Stationary):
     """exp(−d): continuous functions without derivatives (the Ornstein–Uhlenbeck process)."""
 
-    length_scale: Numbers = hyperparameter("Matern12's length_scale", vector=True)
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = checked_positive(length_scale, "Matern12's length_scale", vector=True)
 
     def profile(self, square: Cross) -> Cross:
         return jnp.exp(-_root(square))
@@ -84,7 +89,10 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """(1 + √3 d) exp(−√3 d): functions with one derivative."""
 
-    length_scale: Numbers = hyperparameter("Matern32's length_scale", vector=True)
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = checked_positive(length_scale, "Matern32's length_scale", vector=True)
 
     def profile(self, square: Cross) -> Cross:
         d = _root(3 * square)
@@ -97,7 +105,10 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """(1 + √5 d + 5d²/3) exp(−√5 d): functions with two derivatives."""
 
-    length_scale: Numbers = hyperparameter("Matern52's length_scale", vector=True)
+    length_scale: Numbers
+
+    def __init__(self, length_scale=1.0):
+        self.length_scale = checked_positive(length_scale, "Matern52's length_scale", vector=True)
 
     def profile(self, square: Cross) -> Cross:
         d = _root(5 * square)
@@ -136,8 +147,12 @@ class Periodic(Kernel):
     and is then not positive semidefinite.
     """
 
-    length_scale: Numbers = hyperparameter("Periodic's length_scale", vector=True)
-    period: Numbers = hyperparameter("Periodic's period", vector=True)
+    length_scale: Numbers
+    period: Numbers
+
+    def __init__(self, length_scale=1.0, period=1.0):
+        self.length_scale = checked_positive(length_scale, "Periodic's length_scale", vector=True)
+        self.period = checked_positive(period, "Periodic's period", vector=True)
 
     def __call__(self, x: Rows, z: Others) -> Cross:
         scale, period = (per_input(self, name, x) for name in ("length_scale", "period"))

@@ -39,7 +39,7 @@ class KalviKernel:
     def __init__(self, kernel: kernels.Kernel, dtype: Any):
         self.dtype = dtype
         # NumPy arrays, so that unpickling does not depend on JAX's global precision
-        self.kernel = jax.tree.map(lambda a: np.asarray(a, dtype), kernel)
+        self.kernel: Any = jax.tree.map(lambda a: np.asarray(a, dtype), kernel)
         self.theta = np.asarray(kernels.flatten(self.kernel)[0], np.float64)
         self.bounds = np.column_stack([self.theta - REACH, self.theta + REACH])
         self.names = kernels.names(kernel)
@@ -74,7 +74,7 @@ class KalviKernel:
 class SklearnKernel:
     """A kernel of scikit-learn, with its derivatives of (n, n, p) numbers."""
 
-    def __init__(self, kernel: sklearn_kernels.Kernel, dtype: Any):
+    def __init__(self, kernel: Any, dtype: Any):
         self.kernel, self.dtype = kernel, dtype
         self.theta, self.bounds = np.asarray(kernel.theta), np.asarray(kernel.bounds).reshape(-1, 2)
         free = [h for h in kernel.hyperparameters if not h.fixed]
