@@ -42,8 +42,8 @@ from kalvi.numerics.sparse_rows import SparseRows
 CANCELLED = 0.1
 """The share of the digits of a variance that a subtraction may lose."""
 LATE_WIDTH, MOST_LATE = 2**15, 32
-"""With at least so many parameters, a sweep over all of them comes once in so many blocks of sparse rows.
-With fewer, a sweep costs less than the account of late updates."""
+"""With at least the first number of parameters, a sweep over all of them follows only every second number
+of blocks of sparse rows. With fewer parameters a sweep costs less than late updates."""
 
 
 class LowRankPrecision(Updatable):
@@ -274,7 +274,7 @@ class LowRankPrecision(Updatable):
     def _holding(
         self, parts: low_rank_sparse.Parts, pending: low_rank_sparse.Pending | None
     ) -> "LowRankPrecision":
-        """The same structure of these parts."""
+        """A Gaussian with the same projection and these parts."""
         kept = {"projection": self.projection, "pending": pending}
         precision = LowRankPlusDiagonal(parts.diag, parts.factor)
         return unchecked(LowRankPrecision, mean=parts.mean, precision=precision, **kept)

@@ -1,6 +1,6 @@
-"""Blocks of sparse rows for a precision of low rank: nothing of size b × d is ever made.
+"""Blocks of sparse rows for a low-rank precision, without any array of size b × d.
 
-S are the m active columns of the block, G = Wᵀ Ψ⁻¹ W. All that the block needs of W, ψ and μ is at S:
+S are the m active columns of the block, G = Wᵀ Ψ⁻¹ W. The block needs W, ψ and μ only at S:
 
     A = X Ψ⁻¹ W,   B = X Ψ⁻¹ Xᵀ,   C = (I + G)⁻¹ Aᵀ,   X Σ Xᵀ = B − A C,   Σ Xᵀ c = Ψ⁻¹ (Xᵀ c − W C c),
 
@@ -15,11 +15,11 @@ only after several. Their products and sums
     Q ← Q T,   M ← M + Q N Qᵀ,   u ← u + Q C c                                         (`Pending.table`)
 
 then update a row that none of them touched: when a block touches it, or in the sweep after the last block.
-A block then costs what its numbers do, whatever d. Each row has the number of blocks that it is updated for
-(`Pending.seen`), and each such number has its own Q, M and u.
+The cost of a block is then that of its stored numbers, for any d. Each row records the number of blocks for
+which it is updated (`Pending.seen`), and each such number has its own Q, M and u.
 
-Late updates of W and μ are exact, and so is G = Σ Wᵢᵀ Wᵢ/ψᵢ for the present ψ: T multiplies the part of
-the rows outside S, the part of S is replaced. Only ψᵢ lacks Wᵢ M Wᵢᵀ until its update. If that is at most a
+Late updates of W and μ are exact, and so is G = Σ Wᵢᵀ Wᵢ/ψᵢ for the current ψ: T multiplies the part of the
+rows outside S, and the part of S is replaced. Only ψᵢ lacks Wᵢ M Wᵢᵀ until its update. If that is at most a
 share ε of ψᵢ, variances are larger by a factor of at most 1 + ε, and never smaller.
 
 The differences cancel if factors are strong, so small matrices, active rows and G are in float64, whatever
@@ -58,11 +58,11 @@ class Parts(NamedTuple):
         return Parts(*(put_rows(a, x.columns, b) for a, b in zip(self, new, strict=True)))
 
     def doubled(self) -> "Parts":
-        """In float64."""
+        """The parts in float64."""
         return Parts(*(a.astype(np.float64) for a in self))
 
     def inner_products(self, share: Float[AnyArray, " d"] | float = 1.0) -> Float[AnyArray, "p p"]:
-        """G, with each row counted by its share."""
+        """G, with each row weighted by its share."""
         return linalg.inner(self.factor, scale_rows(share / self.diag, self.factor))
 
 
@@ -78,16 +78,16 @@ def inner_products(whole: Parts) -> Float[AnyArray, "p p"]:
 
 
 class Pending(NamedTuple):
-    """G, and the updates of rows of W that blocks of sparse rows did not touch."""
+    """G, and the pending updates of rows of W that blocks of sparse rows did not touch."""
 
     inner: Float[AnyArray, "p p"]
-    seen: UInt[AnyArray, " d"]  # the number of blocks that a row is updated for
+    seen: UInt[AnyArray, " d"]  # the number of blocks for which a row is updated
     table: Float[AnyArray, "k p q"]  # [Q, M, u] of the blocks after the first so many
     count: Int[AnyArray, ""]  # blocks since the last sweep
 
     @classmethod
     def begin(cls, whole: Parts, blocks: int) -> "Pending":
-        """Room for so many blocks from one sweep to the next."""
+        """The start, with room for so many blocks from one sweep to the next."""
         (d, p), xp = whole.factor.shape, namespace_of(whole.factor)
         with in_double():
             table = xp.stack([_nothing(xp, p)] * (blocks + 1))
@@ -100,7 +100,7 @@ class Pending(NamedTuple):
         return len(self.table) == 2
 
     def after(self, step: "_Step", inner: Float[Array, "p p"], columns: Array) -> "Pending":
-        """After a block that touched these columns."""
+        """The pending updates after a block that touched these columns."""
         p, count = len(inner), self.count + 1
         turn = self.table[:, :, :p]
         spread = self.table[:, :, p:-1] + turn @ step.spread @ jnp.swapaxes(turn, 1, 2)
@@ -112,7 +112,7 @@ class Pending(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What a block does to rows of W that it does not touch."""
+    """The update that a block makes to rows of W that it does not touch."""
 
     turn: Float[Array, "p p"]  # T
     spread: Float[Array, "p p"]  # N
@@ -126,14 +126,14 @@ class _Step(NamedTuple):
 
 
 def _nothing(xp: Any, p: int) -> Float[AnyArray, "p q"]:
-    """[Q, M, u] of no block."""
+    """[Q, M, u] before any block."""
     return xp.concatenate([xp.eye(p), xp.zeros((p, p + 1))], axis=1)
 
 
 def _by_row(
     w: Float[AnyArray, "n p"], seen: UInt[AnyArray, " n"], table: Float[AnyArray, "k p q"]
 ) -> Float[AnyArray, "n q"]:
-    """Each row of W times its own matrix, as a sum over p that XLA makes one loop."""
+    """Each row of W times its own matrix, as a sum over p that XLA compiles into one loop."""
     return reduce(add, (w[:, k, None] * table[:, k][seen] for k in range(w.shape[1])))
 
 
@@ -146,7 +146,7 @@ class SparseView(NamedTuple):
     own: Float[AnyArray, "b b"]  # B
     loading: Float[AnyArray, "p b"]  # C
     inner: Float[AnyArray, "p p"]  # G
-    others: Float[AnyArray, "p p"]  # its share of the rows that are not active
+    others: Float[AnyArray, "p p"]  # the part from rows that are not active
 
 
 def look(whole: Parts, pending: Pending, x: SparseRows) -> SparseView:
@@ -200,7 +200,7 @@ def absorb(
     scale: projections.Scale,
     shrink: bool,
 ) -> tuple[Parts, Pending]:
-    """The parts after the block, and what is pending."""
+    """The parts after the block, and the pending updates."""
     coefficients, scale = coefficients.astype(np.float64), scale.astype(np.float64)
     d, p = whole.factor.shape
     gram = projections.Gram(view.inner, view.mixed.T, view.own)
@@ -213,7 +213,7 @@ def absorb(
     both = whole.put(x, active), pending.after(step, inner, x.columns)
     if pending.at_once:
         return settle(*both)
-    # a loop, and not a branch, because XLA writes over what a loop carries
+    # a loop instead of a branch, because XLA overwrites what a loop carries
     full = len(pending.table) - 1
     return jax.lax.while_loop(lambda both: both[1].count == full, lambda both: settle(*both), both)
 

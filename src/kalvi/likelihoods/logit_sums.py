@@ -12,7 +12,7 @@ derivatives are those of logistic regression (`logistic`), so expectations are c
     NegativeBinomial   a = y,      n = y + r,  t = log r     counts of mean eᶠ and variance eᶠ + e²ᶠ/r
     Ordinal            a = [y>0],  n = 1,      t = the cut points on both sides of y
 
-The last because σ(u − f) − σ(l − f) = σ(u − f) σ(f − l) (1 − e^(l − u)).
+The last holds because σ(u − f) − σ(l − f) = σ(u − f) σ(f − l) (1 − e^(l − u)).
 """
 
 from abc import abstractmethod
@@ -64,7 +64,8 @@ class LogitSum(ScalarLikelihood, Unbounded):
 
     @abstractmethod
     def peak(self, y: Scalar) -> tuple[Scalar, Scalar]:
-        """The f where log p(y | f) is highest, or bends most if it has no maximum, and the width there."""
+        """The f at which log p(y | f) is highest, or bends most if it has no maximum, and the width
+        there."""
 
     def log_prob(self, f: Scalar, y: Scalar) -> Scalar:
         slope, counts, thresholds, constant = self.terms(y)
@@ -117,7 +118,7 @@ class Binomial(LogitSum):
         return self.moments(f)[1]
 
     def predict(self, mean: Values, var: Values) -> Moments:
-        """Of a single trial."""
+        """The moments of a single trial."""
         p = INTEGRALS.value(-mean, var)
         return p, p * (1 - p)
 

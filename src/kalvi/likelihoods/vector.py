@@ -144,12 +144,12 @@ class Softmax(Unbounded):
         return namespace_of(like).asarray(_rule(self.classes, self.points).basis, like.dtype)
 
     def _differences(self, mean: Vectors, var: Matrices) -> tuple[Differences, BetweenDifferences]:
-        """The law of u = Hᵀf."""
+        """The mean and covariance of u = Hᵀf."""
         basis = self._basis(mean)
         return mean @ basis, basis.T @ var @ basis
 
     def _expect(self, y: Label, mean: Differences, var: BetweenDifferences) -> Expected:
-        """The expected terms of f, given the law of u."""
+        """The expected terms of f, given the moments of u."""
         around = self._spread(mean, var)
         p, weights, width = around.p, around.weights, around.width
         # 1 − p of the true class as a sum, which is accurate even if small
@@ -160,7 +160,7 @@ class Softmax(Unbounded):
         return Expected(width * (weights @ around.log_p(self._is_class(y))), gradient, curvature)
 
     def _spread(self, mean: Differences, var: BetweenDifferences) -> "_Spread":
-        """The softmax around the points, given the law of u."""
+        """The softmax around the points, given the moments of u."""
         rule, xp = _rule(self.classes, self.points), namespace_of(mean, var)
         basis, points, weights = (xp.asarray(a, mean.dtype) for a in rule[:3])
         variance = xp.trace(var, axis1=-2, axis2=-1) / var.shape[-1]
@@ -184,7 +184,7 @@ class _Spread:
         self.p: Float[AnyArray, "*n c s"] = odds / self._total[..., None, :]
 
     def log_p(self, which: Bool[Array, " c"]) -> Float[Array, " s"]:
-        """log p of the class that is marked."""
+        """log p of the marked class."""
         return jnp.sum(jnp.where(which[:, None], self.logits, 0), axis=0) - jnp.log(self._total)
 
 

@@ -42,7 +42,8 @@ FEWEST, MOST = 1024, 4096
 these numbers. Fewer leave much of an accelerator idle, more make the last levels expensive."""
 
 NUMPY_SHARE, NUMPY_FEWEST = 8, 32
-"""The same for NumPy, to which a call costs as much as some thousand numbers: an eighth of the blocks."""
+"""The pairs for NumPy, for which a call costs as much as about a thousand numbers: an eighth of the blocks,
+but at least so many."""
 
 Links = Float[Array, "m k"]  # m = n − 1
 Loads = Float[Array, "n k k"]
@@ -80,7 +81,7 @@ def invert(links: Links, loads: Loads) -> Inverse:
 
 
 def solve_and_invert(links: Links, loads: Loads, b: Sequence) -> tuple[Sequence, Inverse]:
-    """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination; NumPy's is by reduction too."""
+    """Λ⁻¹ b and the blocks of Λ⁻¹, from one elimination; NumPy also uses the reduction."""
     if is_traced_for_numpy():
         return solve_by_reduction(links, loads, b, max(len(loads) // NUMPY_SHARE, NUMPY_FEWEST))
     eliminate = solve_by_scan if platform() == "cpu" else solve_by_reduction

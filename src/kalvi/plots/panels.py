@@ -147,7 +147,7 @@ def learned_settings(
     surprises: Sequence[int] = (),
     title: str = "How long a stream remembers",
 ) -> None:
-    """The weight of each memory, stacked, against the rows learned; a line where rows were a surprise."""
+    """The weight of each memory, stacked, against the rows learned, with a line at each surprise."""
     shades = [to_hex(colormaps["cividis"](share)) for share in np.linspace(0.95, 0.1, len(drifts))]
     axes.stackplot(rows, weights.T, labels=[memory_name(d) for d in drifts], colors=shades, lw=0)
     for row in surprises:
@@ -158,7 +158,7 @@ def learned_settings(
 
 
 def memory_name(drift: float) -> str:
-    """A memory in words, by what a row keeps of the past."""
+    """A memory in words, given the share of the past that a row keeps."""
     return "all rows" if drift >= 1 else f"{1 / (1 - drift):,.0f} rows"
 
 

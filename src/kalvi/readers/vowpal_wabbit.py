@@ -22,7 +22,7 @@ from kalvi.readers.reader import LineReader
 from kalvi.readers.text_blocks import line_blocks, lines
 
 SAMPLE_ROWS = 1000
-"""The rows that decide whether there are weights and tags."""
+"""The number of first rows that decide whether there are weights and tags."""
 
 
 class VowpalWabbit(LineReader):
@@ -58,7 +58,7 @@ class VowpalWabbit(LineReader):
 
 
 class _Row(NamedTuple):
-    """A line."""
+    """The content of a line."""
 
     label: float | None
     weight: float | None
@@ -77,7 +77,7 @@ def _parse_lines(every: list[bytes], name: str, start: int) -> list[_Row]:
 
 
 def _parse_line(line: str) -> _Row:
-    """A row; the error of a malformed line says what is wrong."""
+    """The row of a line; the error about a malformed line says what is wrong."""
     head, *spaces = line.split("|")
     words = head.split()
     tag = None

@@ -26,8 +26,8 @@ from kalvi.rules.recursion import BlockSites
 
 POWER = 0.6
 MANY = 64.0
-"""From so many rows on, log Γ((n + w)/2) − log Γ(n/2) is taken as (w/2) log((n + w/2 − 1)/2): differences
-of large numbers would lose all digits in float32."""
+"""From so many rows on, log Γ((n + w)/2) − log Γ(n/2) is replaced by (w/2) log((n + w/2 − 1)/2), because a
+difference of large numbers would lose all digits in float32."""
 
 
 class LearnedNoise(eqx.Module):
@@ -60,7 +60,8 @@ def squared_residuals(
 
 
 class NoiseSums(NamedTuple):
-    """The rows before a block, and the sum of their innovations, as much of both as its end remembers."""
+    """The number of rows before a block and the sum of their innovations, as far as its end remembers
+    them."""
 
     rows: Scalar
     innovations: Scalar
@@ -73,9 +74,9 @@ def student_evidence(
     innovations: Float[Array, " b"],
     discount: Float[Array, " b"],
 ) -> Float[Array, " b"]:
-    """log p of each row, given log N of each; a row of weight 0 has none.
+    """log p of each row, given log N of each; 0 for a row of weight 0.
 
-    Weights and innovations are those that the block's end remembers, a share `discount` of each.
+    Weights and innovations are those that the end of the block remembers, a share `discount` of each.
     """
     tiny = float(jnp.finfo(normal.dtype).tiny)
     n = (before.rows + jnp.cumsum(weight) - weight) / discount

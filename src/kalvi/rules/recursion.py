@@ -42,7 +42,7 @@ SETTLED, MOST_ROUNDS = 16.0, 40
 """Sites found together have converged when no predictor's mean or variance moves by more than so many ulps
 of its first value; after so many rounds they are found one after the other."""
 PANEL = 32
-"""A CPU runs the loop over so many observations as one task."""
+"""The number of observations in a panel, whose loop a CPU runs as one task."""
 ROUNDING = 100.0
 """Negative eigenvalues of a curvature count as rounding up to so many ulps of its largest."""
 
@@ -240,7 +240,7 @@ def _find_panel(
     cov: Float[Array, "n n"],
     observed: Observations,
 ) -> tuple[Float[Array, "n n"], Float[Array, "n r"]]:
-    """The columns kⱼ of observations at these places of the block, and numbers of each in a row."""
+    """The columns kⱼ of the observations at these places of the block, and a row of numbers for each."""
 
     def visit(j, carry):
         columns, rows = carry
@@ -269,7 +269,7 @@ def _joined_sites(columns: Float[Array, "n n"], rows: Float[Array, "n r"]) -> Bl
 def _filled(
     more: int, mean: PerRow, cov: Float[Array, "n n"], observed: Observations
 ) -> tuple[Float[Array, " m"], Float[Array, "m m"], Observations]:
-    """With so many observations more, of weight 0."""
+    """The observations with so many more of weight 0 as padding."""
     longer = [jnp.pad(each, (0, more)) for each in (mean, *observed)]
     return longer[0], jnp.pad(cov, (0, more)), Observations(*longer[1:])
 
@@ -280,7 +280,7 @@ def _part(a: Float[Array, "n *k"], i: Any, axis: int = 0) -> Float[Array, "..."]
 
 
 def _with_part(a: Float[Array, "n k"], part: Float[Array, "m k"], i: Any) -> Float[Array, "n k"]:
-    """The rows with others in place of panel i."""
+    """The rows with panel i replaced."""
     return jax.lax.dynamic_update_slice_in_dim(a, part, i * PANEL, 0)
 
 

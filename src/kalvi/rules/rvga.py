@@ -115,8 +115,8 @@ class RVGA(StreamRule[Streaming]):
     learn_noise : bool, default False
         Whether the variance of normal noise is learned; it starts at the likelihood's.
     unit_noise : bool, default False
-        Whether the deviation of Normal(1)'s noise is the unknown unit of y and of the prior: the evidence
-        is then Student's (`learned_noise.student_evidence`).
+        Whether the noise deviation of Normal(1) is the unknown unit of y and of the prior; the evidence is
+        then that of Student's t (`learned_noise.student_evidence`).
     """
 
     likelihood: Likelihood
@@ -363,7 +363,7 @@ class RVGA(StreamRule[Streaming]):
         )
 
     def _innovations(self, block: RowBlock, first: SeenBlock, var: Array, weight: Array) -> Array:
-        """(y − E y)²/Var y of each row of one output; of several, nothing."""
+        """(y − E y)²/Var y of each row for one output; zero for several."""
         if self.likelihood.outputs > 1:
             return jnp.zeros_like(weight)
         # a row of weight w stands for w rows, whose mean has 1/w of the noise variance

@@ -106,7 +106,7 @@ class LinearModel(SupervisedModel):
         }
 
     def _learned_settings(self) -> dict[str, Any] | None:
-        """What the stream has learned of its settings, and how probable change was along the rows."""
+        """The settings that the stream has learned, and the probability of change along the rows."""
         found = self.estimator.fit_.learned_settings()
         if found is None:
             return None

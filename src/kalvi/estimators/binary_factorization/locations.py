@@ -60,7 +60,7 @@ def on_device(rows: SortedAxis, cols: SortedAxis, dtype: str) -> Layout:
 
 
 def laid_out(axes: tuple[SortedAxis, SortedAxis], dtype: str, observed: Any) -> Layout:
-    """The locations in arrays of the library that the entries are in."""
+    """The locations in arrays of the same library as the entries."""
     return engines.placed(on_device(*axes, dtype), not is_jax(observed))
 
 

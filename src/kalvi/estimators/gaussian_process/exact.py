@@ -86,7 +86,7 @@ class ExactProblem(Problem):
         size = padded_size(len(table.y))
         self.table, self.dtype, self.size = table, dtype, size
         self.max_passes = np.asarray(max_passes)
-        self.keeps = is_small(size)  # a large one has no room for what it can compute again
+        self.keeps = is_small(size)  # a large fit computes them again to save memory
         self.y, self.weight = (
             self._placed(np.pad(a, (0, size - len(a)))) for a in (table.y, table.weight)
         )

@@ -40,21 +40,21 @@ class NetworkProblem(NamedTuple):
 
     @property
     def key(self) -> PRNGKeyArray:
-        """What the draws of the training are made of."""
+        """The random key of the training."""
         return jr.key(self.seed)
 
     def on_host(self) -> "NetworkProblem":
-        """The problem for NumPy to compute with, unless its rows are on an accelerator."""
+        """The problem with NumPy arrays, unless its rows are on an accelerator."""
         rows, likelihood = on_host((self.batch, self.likelihood))
         return self._replace(batch=rows, likelihood=likelihood)
 
     def place(self, tree: Any) -> Any:
-        """Arrays in the library that this problem is computed with."""
+        """The tree with arrays of NumPy or JAX, like those of this problem."""
         return engines.placed(tree, not is_jax(self.batch.weight))
 
     def start(self, member: int = 0) -> tuple[Model, AnyArray]:
         """The model, and random parameters."""
-        # by NumPy: to compile the draws of each layer takes far longer than to make them
+        # by NumPy, because compiling the draws of each layer takes far longer than making them
         params = interpret(_draw_parameters, self.perceptron, self.seed, member, self.dtype)
         example = np.zeros(self.perceptron.sizes[0], self.dtype)
         network, theta = make_network(self.perceptron, params, example)
@@ -155,7 +155,7 @@ class LearnedNetwork(NamedTuple):
 
 
 def noise_of(model: Model) -> np.ndarray | None:
-    """The variance of normal noise in each output, which no program is compiled for; None without noise."""
+    """The variance of normal noise in each output, computed without compilation; None without noise."""
     likelihood: Any = model.likelihood
     return np.atleast_1d(np.asarray(likelihood.variance)) if likelihood.noisy else None
 

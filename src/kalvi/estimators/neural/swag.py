@@ -28,7 +28,7 @@ def fit_swag(
     member: int = 0,
     kind: str = "swag",
 ) -> LearnedNetwork:
-    """The Gaussian of the iterates of training number `member`, by a kind of collector."""
+    """The Gaussian of the iterates of training number `member`, for a kind of collector."""
     model, theta = problem.start(member)
     hyper = problem.first_hyper(model, theta)
     pretrained = max(int(PRETRAINED * problem.epochs), 1)

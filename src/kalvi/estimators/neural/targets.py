@@ -122,4 +122,4 @@ class ClassTargets:
 
 
 Targets = NumberTargets | ClassTargets
-"""What a network learns to predict."""
+"""The targets that a network learns to predict."""

@@ -99,7 +99,7 @@ def _full(problem: NetworkProblem, model: Model, hyper, theta, q, number: int | 
 
 
 def _with_mean(precision: Array, theta: Array, q: Dense | None) -> Dense:
-    """The last Gaussian, or the prior, about another mean."""
+    """The last Gaussian, or the prior, with another mean."""
     return Dense.from_root(theta, (_prior_of(precision).to_dense() if q is None else q).root)
 
 

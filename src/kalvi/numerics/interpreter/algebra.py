@@ -23,9 +23,9 @@ SOLVERS, VECTOR_SOLVERS = (
     {np.dtype(dtype): scipy.linalg.get_blas_funcs(name, dtype=dtype) for dtype in DTYPES}
     for name in ("trsm", "trsv")
 )
-"""Of several columns, and of one, for which BLAS has no threads."""
+"""The solution for several columns, or for one, for which BLAS uses no threads."""
 SMALLEST = 8
-"""Many systems of so few unknowns are solved by one call of NumPy, as general systems."""
+"""Batches of systems with up to so many unknowns are solved by one call of NumPy, as general systems."""
 
 FACTORISERS: dict[np.dtype, Any] = {
     np.dtype(dtype): scipy.linalg.get_lapack_funcs("getrf", dtype=dtype) for dtype in DTYPES

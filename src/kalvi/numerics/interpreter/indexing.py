@@ -46,12 +46,12 @@ class Windows:
         return places, tuple(self.sizes[i] for i in kept)
 
     def are_rows(self, shape: Axes) -> bool:
-        """Whether each is all that an array has at one index of its first axis."""
+        """Whether each window is everything at one index of the array's first axis."""
         whole = self.start_axes == self.gone == (0,) and not self.batching
         return whole and self.sizes[1:] == shape[1:]
 
     def only(self, index: np.ndarray) -> tuple[slice, ...] | None:
-        """The one window of an array, if there is but one index."""
+        """The single window of an array, if there is only one index."""
         if index.ndim > 1 or self.batching:
             return None
         first = dict(zip(self.start_axes, index.tolist(), strict=True))

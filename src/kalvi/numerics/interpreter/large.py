@@ -10,7 +10,7 @@ import scipy.linalg
 from kalvi.system.threads import algebra_on_one_thread
 
 LARGE = 128
-"""Matrices of more rows are large; systems of so many unknowns may have an inverse for their solution."""
+"""Matrices with more rows are large; larger systems are checked for an inverse as their solution."""
 
 
 def large_root(a: np.ndarray) -> np.ndarray:

@@ -34,8 +34,8 @@ SMALL_CONSTANT = 2**16
 """Arrays with more entries are not made in advance and kept with a program."""
 
 LARGE = 2**16
-"""The bytes from which on an array is let go of once nothing needs it: the next one takes its memory, which
-is there already, where new memory would be fetched page by page."""
+"""Arrays with at least so many bytes are released when they are no longer needed, so that the next one
+reuses their memory; new memory would have to be fetched page by page."""
 
 KEY = np.dtype([("first", np.uint32), ("second", np.uint32)])
 """The type of random keys; a single key is held as a pair of numbers."""
@@ -128,7 +128,7 @@ class Writer:
         self.constants = dict(words)
         self.blocks = [Block(pinned=True), Block(pinned=False)]  # run once; run at each call
         self.large: set[str] = set()
-        """Names of large arrays."""
+        """The names of large arrays."""
         self.windows: dict[str, tuple[Value, list[Value]]] = {}
         """For a name that is part of an array: that array, and where the part begins."""
         self._names = (f"v{i}" for i in itertools.count())
@@ -368,11 +368,11 @@ _NAMES = re.compile(r"\bv\d+\b")
 
 
 def with_releases(lines: Sequence[str], large: set[str]) -> list[str]:
-    """The lines, and a line that lets go of each large array behind the last that names it."""
+    """The lines, with a line that releases each large array after the last line that names it."""
     if not large:
         return list(lines)
     depths = [len(line) - len(line.lstrip()) for line in lines]
-    given: dict[str, list[int]] = {}  # lines that give a name its value
+    given: dict[str, list[int]] = {}  # the lines that assign to a name
     named: dict[str, int] = {}  # the last line with a name
     for i, line in enumerate(lines):
         name = line.strip().partition(" = ")[0]

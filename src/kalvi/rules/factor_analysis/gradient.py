@@ -40,7 +40,7 @@ class SGAState(eqx.Module):
     posterior: LowRankCovariance
     units: PerFeature
     rows: Scalar  # their total weight
-    memory: Any = None  # the optimiser's
+    memory: Any = None  # of the optimiser
 
 
 class SGA(IterativeRule[SGAState]):
@@ -111,7 +111,7 @@ class SGA(IterativeRule[SGAState]):
         )
 
     def _move(self, state: SGAState, slopes, number: Scalar, counts: Scalar):
-        """The moves of F and of log ψ, and the optimiser's memory; rows that do not count leave both."""
+        """The moves of F and of log ψ, and the optimiser's memory; rows of weight 0 change neither."""
         if self.optimiser is None:
             size = self.step_size / (1 + self.decay * number)
             return jax.tree.map(lambda slope: size * slope, slopes), None

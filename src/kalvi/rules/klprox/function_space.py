@@ -92,7 +92,7 @@ class ConditioningFactors(NamedTuple):
 
 
 class KeptFactors(NamedTuple):
-    """What the last pass has factorised, for those who would do it again."""
+    """The factorisations of the last pass, so that they need not be computed again."""
 
     factors: ConditioningFactors
     inverse: Gram  # L⁻¹
@@ -131,7 +131,7 @@ def climb_sites(
     tolerance: float | Scalar,
     keep: bool = False,
 ) -> tuple[KLProx, KeptFactors | None]:
-    """`klprox` from given sites; with `keep`, and a log-concave likelihood, also what it has factorised."""
+    """`klprox` from given sites; with `keep`, and a log-concave likelihood, also its factorisations."""
     here, passes, converged = natural_gradient.climb(
         lambda natural: _at(likelihood, prior, y, weight, natural, keep),
         jnp.concatenate(start),
@@ -226,7 +226,7 @@ class _Law(NamedTuple):
     coefficients: PerRow
     log_volume: Scalar  # log|I + K Γ|
     factors: ConditioningFactors
-    inverse: Gram | None  # L⁻¹, where it is the only factor
+    inverse: Gram | None  # L⁻¹, if L is the only factor
 
 
 class _SitePoint(natural_gradient.AscentIterate):
@@ -315,7 +315,8 @@ def _rounding_error(coefficients: PerRow, sites: Sites, cov: Gram, log_concave: 
 
 
 def first_sites(likelihood: Likelihood, mean: PerRow, y: PerRow, weight: PerRow) -> Sites:
-    """The sites at which the ascent begins, given the prior mean; of normal noise, those where it ends."""
+    """The sites at which the ascent begins, given the prior mean; for normal noise these are the
+    optimum."""
     if likelihood.noisy:
         return sites_at(likelihood, mean, jnp.zeros_like(mean), y, weight)
     if not likelihood.log_concave:

@@ -38,7 +38,7 @@ class SupervisedRenderer:
         return f"log loss {-total[-1] / rows[-1]:.4f}" if len(rows) else ""
 
     def fitted_lines(self, summary: dict[str, Any]) -> list[str]:
-        """A few lines after a pass: what was learned."""
+        """A few lines about the result of a pass."""
         n, rows = summary["parameters"], counted(summary["rows"], "row")
         size = f"{counted(n, 'parameter')}, " if n else ""
         name = f"{NAMES[summary['model']]} of {summary['target']}"

@@ -36,7 +36,7 @@ def learning(summary: Summary) -> Summary | None:
 
 
 def learned_settings(summary: Summary) -> Summary | None:
-    """How probable it was that coefficients change, against rows: a figure, and what was learned."""
+    """A figure of the probability that coefficients change, against rows, and the learned settings."""
     found = mapping(summary.get("learned_settings"))
     words = listing(found.get("words"))
     rows, changing = reals(found.get("rows")), reals(found.get("changing"))
