@@ -38,6 +38,7 @@ from jaxtyping import Array, Float, Int, UInt
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal, scale_rows
 from kalvi.numerics.namespaces import AnyArray, namespace_of
+from kalvi.numerics.platforms import platform
 from kalvi.numerics.precision import in_double
 from kalvi.numerics.sparse_rows import SparseRows, put_rows
 
@@ -137,6 +138,18 @@ def _by_row(
     return reduce(add, (w[:, k, None] * table[:, k][seen] for k in range(w.shape[1])))
 
 
+def _materialised(
+    found: Float[Array, "n q"], mean: Float[Array, " n"], diag: Float[Array, " n"]
+) -> tuple[Float[Array, "n q"], Float[Array, " n"], Float[Array, " n"]]:
+    """The same arrays by a product, which XLA computes once and keeps.
+
+    It would compute anything else again for each array that a loop writes over, and copy these to do so.
+    """
+    whole = jnp.concatenate([found, mean[:, None], diag[:, None]], axis=1)
+    whole = whole @ jnp.eye(whole.shape[1], dtype=whole.dtype) if platform() == "cpu" else whole
+    return whole[:, :-2], whole[:, -2], whole[:, -1]
+
+
 class SparseView(NamedTuple):
     """A block of sparse rows at a Gaussian, in float64."""
 
@@ -227,14 +240,16 @@ def settle(whole: Parts, pending: Pending) -> tuple[Parts, Pending]:
 
     def visit(total, seen, wide, written, fresh):
         mean, w, diag = written
+        behind = jnp.ones_like(seen, bool)
         if pending.at_once:
-            found = w @ table[0]
-            behind = (seen == 0)[:, None]
-            found = jnp.where(behind, found, jnp.pad(w, ((0, 0), (0, p + 1))))
+            found, behind = w @ table[0], seen == 0
         else:
             found = _by_row(w, seen, table)
-        owed = jnp.sum(found[:, p:-1] ** 2, axis=1)
-        new = Parts(mean - found[:, -1] / diag, found[:, :p], diag + owed)
+        found, mean, diag = _materialised(found, mean, diag)
+        pull = jnp.where(behind, found[:, -1], 0)
+        owed = jnp.where(behind, jnp.sum(found[:, p:-1] ** 2, axis=1), 0)
+        factor = jnp.where(behind[:, None], found[:, :p], w)
+        new = Parts(mean - pull / diag, factor, diag + owed)
         return total + new.doubled().inner_products(fresh), new
 
     nothing = jnp.zeros((0, d), dtype)
