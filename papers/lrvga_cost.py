@@ -5,8 +5,8 @@ and online EM's statistics), and of everything that our state holds between two 
 numbers a dimension: W and ψ averaged and not, and a mean). Times are measured here,
 so they say how the algorithms compare and not how fast the authors' computer was; each is the mean over a
 few rows after one that compiles. `a block` is the library's default: as many rows as a projection
-takes at once, and the time is that of one row. Seconds are of processor time. XLA's compiler for CPUs ends the
-process on the step of one row with p = 1 in a million dimensions (jaxlib 0.10): that line has no time.
+takes at once, and the time is that of one row. Seconds are of processor time. XLA's compiler for CPUs ends
+the process on the step of one row with p = 1 in a million dimensions (jaxlib 0.10): it has no time.
 """
 
 import time
