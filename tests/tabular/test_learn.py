@@ -249,7 +249,7 @@ def blocks_of(n, piece):
 
 def test_every_row_after_the_first_few_is_predicted_before_it_is_learned(file, frame, tmp_path):
     model = fit(file, tmp_path / "m", target="price", drop=("sold",))
-    own, predicted = kalvi.LinearRegression(), []
+    own, predicted = kalvi.LinearRegression(drift=1), []
     centre, scale = (
         frame["price"].mean(),
         frame["price"].std(ddof=0),
@@ -273,7 +273,7 @@ def test_every_row_after_the_first_few_is_predicted_before_it_is_learned(file, f
 
 def test_scores_of_classes_are_of_every_row_after_the_first_few(file, frame, tmp_path):
     model = fit(file, tmp_path / "m", target="sold", drop=("price",))
-    own, p = kalvi.LogisticRegression(), []
+    own, p = kalvi.LogisticRegression(drift=1), []
     x, y = columns_of(model, frame), (frame["sold"] == "yes").to_numpy().astype(int)
     for start, end in blocks_of(ROWS, PIECE):
         if start:

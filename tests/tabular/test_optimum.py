@@ -104,7 +104,7 @@ def test_the_evidence_of_a_linear_model_stays_that_of_its_stream(file, tmp_path)
 def test_one_pass_is_the_stream(file, frame, tmp_path):
     model = fit(file, tmp_path / "m", parameters={"passes": 1}, keep_rows=True)
     x, y = table(frame), (frame["bought"] == "yes").astype(int)
-    streamed = kalvi.LogisticRegression()
+    streamed = kalvi.LogisticRegression(drift=1)
     for start in range(0, ROWS, PIECE):
         rows = slice(start, start + PIECE)
         streamed.partial_fit(x[rows], y[rows], classes=[0, 1])
@@ -188,7 +188,7 @@ def test_a_climb_needs_all_the_rows_there_were(frame):
     with pytest.raises(ValueError, match=r"of a total weight of 200; got 150\."):
         model.climb_to_optimum(x[:150], y[:150])
     assert not hasattr(model, "elbo_")
-    best = kalvi.LogisticRegression().fit(x, y)
+    best = kalvi.LogisticRegression(prior_scale=model.prior_scale_).fit(x, y)
     assert apart(model.climb_to_optimum(x, y).posterior_, best.posterior_) < 1e-6
 
 

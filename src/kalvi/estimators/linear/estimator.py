@@ -219,9 +219,9 @@ class LinearEstimator(PickledInParts[LinearFit]):
     def _check_climb(self, given: float) -> None:
         if not self.has_optimum():
             raise ValueError(
-                "only a model that stands still, with forgetting=1, process_noise=0, drift=None, a "
-                f"variational scheme ({', '.join(VARIATIONAL)}) and rank other than 0 has an optimum to go "
-                "on to."
+                "only a model with forgetting=1, process_noise=0, drift=None (or a stream that found no "
+                f"drift), a variational scheme ({', '.join(VARIATIONAL)}) and rank other than 0 has an "
+                "optimum to go on to."
             )
         seen = self.fit_.weight
         if not abs(given - seen) <= diagnostics.SAME_WEIGHT * seen:
