@@ -50,6 +50,16 @@ def test_reliability_shows_the_bins():
     np.testing.assert_array_equal(points.get_ydata(), observed)
 
 
+def test_memories_are_stacked_to_one_and_surprises_are_lines():
+    rows, drifts = np.array([64, 128, 256]), np.array([1.0, 0.99])
+    weights = np.array([[0.5, 0.5], [0.9, 0.1], [1.0, 0.0]])
+    axes = plots.learned_settings(rows, drifts, weights, surprises=[128]).axes[0]
+    heights = [c.get_paths()[0].vertices[:, 1].max() for c in axes.collections]
+    np.testing.assert_allclose(heights, [1.0, 1.0])
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["all rows", "100 rows"]
+    assert list(axes.lines[0].get_xdata()) == [128, 128]
+
+
 def test_coefficients_are_ordered_by_size():
     figure = plots.coefficients(["a", "b", "c"], np.array([0.1, -3, 1]), np.ones(3))
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["a", "c", "b"]

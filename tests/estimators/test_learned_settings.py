@@ -199,6 +199,36 @@ def test_a_world_that_stands_still_costs_little():
     assert model.drift_ > 0.999
 
 
+def test_what_was_learned_is_told_turn_by_turn():
+    x, y = logistic_rows(300, 10_000)
+    model = LogisticRegression().partial_fit(x, y, [0, 1])
+    found = model.learned_settings_
+    assert list(found.rows) == [64, 128, 256, 300]
+    assert (found.prior_scale, found.drift) == (model.prior_scale_, model.drift_)
+    for values, weights in (
+        (found.scales, found.scale_weights),
+        (found.drifts, found.drift_weights),
+    ):
+        assert weights.shape == (4, len(values))
+        np.testing.assert_allclose(weights.sum(axis=1), 1)
+    np.testing.assert_allclose(found.changing, 1 - found.drift_weights[:, 0])
+    assert "prior scale" in found.words()[0]
+    given = LogisticRegression(prior_scale=1.0).partial_fit(x, y, [0, 1])
+    assert not hasattr(given, "learned_settings_")
+
+
+def test_new_features_are_as_if_they_had_been_there():
+    x, y = logistic_rows(200, 100)
+    wide = np.column_stack([x, np.zeros((200, 2))])
+    wide[120:, 3:] = x[120:, :2] ** 2
+    grown = LogisticRegression().partial_fit(x[:120], y[:120], [0, 1]).widen(5)
+    grown.partial_fit(wide[120:], y[120:])
+    whole = LogisticRegression().partial_fit(wide[:120], y[:120], [0, 1])
+    whole.partial_fit(wide[120:], y[120:])
+    np.testing.assert_allclose(grown.coef_, whole.coef_, rtol=1e-8)
+    np.testing.assert_allclose(grown.log_evidence_, whole.log_evidence_, rtol=1e-9)
+
+
 def test_parameters_that_are_given_are_not_learned():
     x, y = logistic_rows(200, 100)
     for given in ({"prior_scale": 1.0}, {"drift": 0.99}, {"forgetting": 0.99}):

@@ -17,6 +17,7 @@ from kalvi.tabular import progressive, record
 from kalvi.tabular.choices import Choices
 from kalvi.tabular.merge import merge_table_models
 from kalvi.tabular.predictions import PredictOptions
+from kalvi.tabular.report.document import page
 from kalvi.tabular.table_kinds import new_model
 
 PIECE, ROWS = 64, 400
@@ -89,6 +90,20 @@ def test_it_learns_what_the_estimator_does(file, frame, tmp_path):
     np.testing.assert_allclose(model.estimator.log_evidence_, own.log_evidence_, rtol=1e-10)
     loss = model.describe("m")["log_loss"]
     np.testing.assert_allclose(loss, -own.log_evidence_ / ROWS, rtol=1e-10)
+
+
+def test_settings_learned_on_the_way_are_reported(file, tmp_path):
+    choices = {"target": "sold", "drop": ("price",)}
+    model = fit(file, tmp_path / "m", learned=True, **choices)
+    summary = model.describe("m")
+    learned = summary["learned_settings"]
+    assert learned["rows"][:2] == [64, 128] and learned["rows"][-1] == ROWS
+    assert len(learned["changing"]) == len(learned["rows"])
+    shown = page(summary)
+    assert "Settings learned on the way" in shown and learned["words"][0] in shown
+    given = fit(file, tmp_path / "n", **choices).describe("n")
+    assert given["learned_settings"] is None
+    assert "Settings learned on the way" not in page(given)
 
 
 def test_what_is_written_is_what_was_learned(file, tmp_path):
