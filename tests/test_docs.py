@@ -27,7 +27,8 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(kalvi.__path__, "kalvi.")
     if not module.name.startswith("papers")
 )
-NOT_RUN = {"", "text", "{eval-rst}", "{figure}", "{image}", "{note}", "{toctree}", "{warning}"}
+NOT_RUN = {"", "text", *(f"{{{name}}}" for name in ("eval-rst", "figure", "image", "include"))}
+NOT_RUN |= {"{note}", "{toctree}", "{warning}"}
 
 
 def name_of(page: Path) -> str:
