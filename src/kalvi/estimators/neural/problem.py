@@ -72,7 +72,7 @@ class NetworkProblem(NamedTuple):
         """The first prior precisions and noise."""
         alpha, noise = np.full_like(theta, self.prior_precision), noise_of(model)
         noise = np.ones(1) if noise is None else noise
-        parts = alpha, noise.astype(theta.dtype), np.zeros((), theta.dtype)
+        parts: Any = alpha, noise.astype(theta.dtype), np.zeros((), theta.dtype)
         return self.place(evidence.PriorAndNoise(*parts))
 
     def training(self, model: Model, hyper: evidence.PriorAndNoise) -> Training:
