@@ -19,10 +19,12 @@ SMALL = 32
 """Larger triangular systems are solved in halves, by products of NumPy: SciPy's BLAS has its own threads,
 which contend with NumPy's and are used from about 64 unknowns on."""
 DTYPES = (np.float32, np.float64)
-SOLVERS, VECTOR_SOLVERS = (
-    {np.dtype(dtype): scipy.linalg.get_blas_funcs(name, dtype=dtype) for dtype in DTYPES}
-    for name in ("trsm", "trsv")
-)
+SOLVERS: dict[np.dtype, Any] = {
+    np.dtype(dtype): scipy.linalg.get_blas_funcs("trsm", dtype=dtype) for dtype in DTYPES
+}
+VECTOR_SOLVERS: dict[np.dtype, Any] = {
+    np.dtype(dtype): scipy.linalg.get_blas_funcs("trsv", dtype=dtype) for dtype in DTYPES
+}
 """The solution for several columns, or for one, for which BLAS uses no threads."""
 SMALLEST = 8
 """Batches of systems with up to so many unknowns are solved by one call of NumPy, as general systems."""
