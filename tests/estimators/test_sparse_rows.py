@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import kalvi
 from kalvi.numerics.namespaces import on_device
@@ -121,3 +125,44 @@ def test_rows_that_are_the_same_have_the_same_draws():
     assert np.all(drawn[:, 0] != drawn[:, 2])
     again = model.sample_predictors(x[[1, 1, 2]], 5, random_state=0)
     np.testing.assert_array_equal(drawn, again)
+
+
+def test_merged_shards_are_those_of_the_same_rows_written_out():
+    (x, y), half = table(), N // 2
+
+    def merged(rows):
+        settings = {"rank": 3, "passes": 1, "prior_scale": 1.0, "fit_intercept": False}
+        shards = [
+            kalvi.LogisticRegression(**settings).fit(rows[part], y[part]).posterior_
+            for part in (slice(0, half), slice(half, N))
+        ]
+        zeros = np.zeros(WIDTH), np.zeros((WIDTH, 3)), np.ones(WIDTH)
+        return kalvi.merge(shards, kalvi.LowRankPrecision(*zeros))
+
+    sparse, dense = merged(x), merged(x.toarray())
+    np.testing.assert_allclose(sparse.mean, dense.mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(sparse.variance(), dense.variance(), rtol=1e-6)
+
+
+def test_hashed_texts_and_levels_in_pipelines():
+    """Words, tokens and levels of scikit-learn's encoders, none of them made dense."""
+    rng = np.random.default_rng(2)
+    texts = [" ".join(rng.choice(["good", "bad", "fine", "poor"], 5)) for _ in range(80)]
+    y = np.array([text.count("good") + text.count("fine") > 2 for text in texts])
+    levels = np.array([[f"level {i % 70}"] for i in range(80)])
+    tokens = [dict.fromkeys(text.split(), 1.0) for text in texts]
+    encoders = {
+        "text": (HashingVectorizer(n_features=2**12, ngram_range=(1, 2)), texts, ["unheard of"]),
+        "tokens": (FeatureHasher(2**12), tokens, [{"unheard": 1.0}]),
+        "levels": (OneHotEncoder(handle_unknown="ignore"), levels, [["unheard"]]),
+    }
+    for encoder, rows, new in encoders.values():
+        model = kalvi.LogisticRegression(rank=2, passes=1, prior_scale=2.0)
+        pipeline = make_pipeline(encoder, model).fit(rows, y)
+        assert stays_sparse(encoder.transform(rows), True)
+        assert pipeline.predict_proba(rows).shape == (80, 2)
+        # what was never seen has the doubt of the prior
+        unseen = encoder.transform(new)
+        spread = model.sample_predictors(unseen, 4000, random_state=0)
+        own = np.sqrt(unseen.multiply(unseen).sum()) * 2.0
+        assert np.std(spread) > 0.9 * own

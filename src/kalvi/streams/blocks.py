@@ -40,9 +40,8 @@ LARGEST_BLOCK, MANY = 256, 4096
 many rows as there are factors, and blocks grow to two or three times that (at least 32)."""
 
 
-SPARSE_BLOCK, WIDE = 128, 2**18
-"""Sparse rows come in blocks of the first number, or in the largest if there are more parameters than the
-second number: all rows of a block share one sweep over the parameters."""
+SPARSE_BLOCK = 128
+"""Sparse rows come in blocks of so many, which cost least a row."""
 
 
 class Schedule(NamedTuple):
@@ -70,7 +69,7 @@ class Schedule(NamedTuple):
         fitting = BLOCK_BYTES // (itemsize * width * outputs**2)
         cheap = LARGEST_BLOCK if width < MANY else max(2 << rank.bit_length(), SMALL_SHAPE)
         if sparse:
-            fitting, cheap = LARGEST_BLOCK, SPARSE_BLOCK if width < WIDE else LARGEST_BLOCK
+            fitting, cheap = LARGEST_BLOCK, SPARSE_BLOCK
         size = 1 << (max(fitting, 1).bit_length() - 1)
         most = 1 << (max(min(cheap, LARGEST_BLOCK) // outputs, 1).bit_length() - 1)
         return cls(int(np.clip(size, FIRST_BLOCK, max(most, FIRST_BLOCK))))
