@@ -2,8 +2,8 @@
 
 What the paper leaves open. The scaling of Colon: intensities with rows of length 1 come closest to its
 numbers. The rows of a1a: Table 1 says 5 % of 32561, which are 1628 rows; the file of that name has 1605.
-`random_rows` draws 5 % at random. Gisette is not at hand; a stand-in of its size takes its place
-(`klprox_data.gisette_like`), its rows of length 1 too; its numbers are not compared with the printed ones.
+`random_rows` draws 5 % at random. Gisette is not at hand; a stand-in of its size has table 2b
+(`klprox_data.gisette_like`, its rows of length 1 too); its numbers are not compared with the printed ones.
 """
 
 from functools import partial
@@ -245,8 +245,8 @@ def _bad_choice(found: Found) -> Claim:
 
 def _better_than_map(found: Found, name: str) -> Claim:
     numbers = {m: _mean(found[name, m])[1] for m in (PROXIMAL, MEAN_FIELD, MAP)}
-    text = f"Fully Bayesian methods are better than MAP ({name}, bits)"
-    return Claim(text, numbers, max(numbers[PROXIMAL], numbers[MEAN_FIELD]) < numbers[MAP])
+    text = f"Fully Bayesian methods are better than MAP ({name}, by .001 bits)"
+    return Claim(text, numbers, max(numbers[PROXIMAL], numbers[MEAN_FIELD]) < numbers[MAP] - 1e-3)
 
 
 def _colon_printed(found: Found) -> Claim:
