@@ -36,6 +36,11 @@ def test_columns_that_no_row_has_are_not_there(tmp_path):
         ("1 2 0.5 |a b", "has '0.5' after the label and the weight, before the |."),
         ("1 |a b:x", "has 'x' where the value of a feature, a number, is needed."),
         ("1 |a b:nan", "has 'nan' where the value of a feature, a number, is needed."),
+        ("1 |a b:1_0", "has '1_0' where the value of a feature, a number, is needed."),
+        (
+            "1 |a:1e300 b:1e300",
+            "has 'b:1e300', which times the scale of its namespace is too large.",
+        ),
         ("1 |a:x b", "has 'x' where the scale of a namespace, a number, is needed."),
         ("1 |a :3", "has ':3' where feature or feature:value is needed."),
         ("1 2 |a b", "has a weight, but the first 1,000 rows have none"),

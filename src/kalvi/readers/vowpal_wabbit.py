@@ -107,12 +107,17 @@ def _add_namespace(space: str, features: dict[str, float]) -> None:
         if not name:
             raise ValueError(f"has {shorten(word)} where feature or feature:value is needed")
         value = _number(value, "the value of a feature") if colon else 1.0
-        features[prefix + name] = features.get(prefix + name, 0.0) + scale * value
+        total = features.get(prefix + name, 0.0) + scale * value
+        if not math.isfinite(total):
+            raise ValueError(
+                f"has {shorten(word)}, which times the scale of its namespace is too large"
+            )
+        features[prefix + name] = total
 
 
 def _number(word: str, what: str) -> float:
     try:
-        found = float(word)
+        found = math.nan if "_" in word else float(word)  # 1_0 is a number only in Python
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
