@@ -143,6 +143,16 @@ def test_unknown_noise_is_integrated_out_row_by_row():
         np.testing.assert_allclose(float(stream.log_evidence), expected, rtol=1e-8)
 
 
+@pytest.mark.parametrize(("dtype", "unit"), [("float64", 1e12), ("float32", 1e6)])
+def test_with_unknown_noise_the_unit_of_y_changes_nothing(dtype, unit):
+    x, y = linear_rows(200)
+    one, other = (LinearRegression(dtype=dtype).partial_fit(x, y * by) for by in (1.0, unit))
+    digits = 1e-9 if dtype == "float64" else 1e-4
+    assert abs(other.log_evidence_ + len(y) * np.log(unit) - one.log_evidence_) < 200 * digits
+    assert (other.prior_scale_, other.drift_) == (one.prior_scale_, one.drift_)
+    np.testing.assert_allclose(other.predict(x) / unit, one.predict(x), atol=digits)
+
+
 @pytest.mark.parametrize("rank", [None, 2])
 def test_a_resume_changes_no_bit(rank, tmp_path):
     x, y = linear_rows(400, 200)
@@ -237,6 +247,8 @@ def test_parameters_that_are_given_are_not_learned():
     both = LogisticRegression(prior_scale=2.0, drift="auto").partial_fit(x, y, [0, 1])
     assert both.prior_scale_ == 2
     assert isinstance(both.drift_, float)
+    assert both.learned_settings_.prior_scale == 2
+    assert not any("prior scale" in sentence for sentence in both.learned_settings_.words())
     scale = LogisticRegression(prior_scale="auto", drift=0.99).partial_fit(x, y, [0, 1])
     assert scale.drift_ == 0.99
     assert LogisticRegression().fit(x, y).prior_scale_ == 1

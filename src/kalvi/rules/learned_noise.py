@@ -6,10 +6,12 @@ after t blocks.
 Where the noise is instead the unit of y and of the prior (`student_evidence`), its variance has the
 improper prior dσ²/σ² and is integrated out: the conjugate normal–inverse-gamma model. With n rows before
 (as far as they are remembered), S the sum of their squared standardised innovations, and a row of weight
-w with i and log N its own (of unit noise),
+w with innovation i and log N₀ its density of unit noise at the peak, where i is 0,
 
-    log p = log N + w log(2π)/2 + i/2
+    log p = log N₀ + w log(2π)/2
             + log Γ((n + w)/2) − log Γ(n/2) − (w/2) log(π (S + i)) − (n/2) log(1 + i/S).
+
+(log N = log N₀ − i/2 would lose all digits of log N₀ where i is large.)
 """
 
 from math import log, pi
@@ -68,17 +70,17 @@ class NoiseSums(NamedTuple):
 
 
 def student_evidence(
-    normal: Float[Array, " b"],
+    peak: Float[Array, " b"],
     before: NoiseSums,
     weight: Float[Array, " b"],
     innovations: Float[Array, " b"],
     discount: Float[Array, " b"],
 ) -> Float[Array, " b"]:
-    """log p of each row, given log N of each; 0 for a row of weight 0.
+    """log p of each row, given log N₀ of each; 0 for a row of weight 0.
 
     Weights and innovations are those that the end of the block remembers, a share `discount` of each.
     """
-    tiny = float(jnp.finfo(normal.dtype).tiny)
+    tiny = float(jnp.finfo(peak.dtype).tiny)
     n = (before.rows + jnp.cumsum(weight) - weight) / discount
     total = (before.innovations + jnp.cumsum(innovations) - innovations) / discount
     own, new = weight / discount, innovations / discount
@@ -88,5 +90,5 @@ def student_evidence(
     exact = jax.lax.lgamma((small + own) / 2) - jax.lax.lgamma(small / 2)
     exact = jnp.where(n > 0, exact, jax.lax.lgamma(jnp.maximum(own, tiny) / 2))
     gamma = jnp.where(n > MANY, own / 2 * jnp.log(jnp.maximum((n + own / 2 - 1) / 2, 1)), exact)
-    found = normal + own * log(2 * pi) / 2 + new / 2 + gamma - own / 2 * jnp.log(pi * after) - ratio
+    found = peak + own * log(2 * pi) / 2 + gamma - own / 2 * jnp.log(pi * after) - ratio
     return jnp.where(weight > 0, found, 0)

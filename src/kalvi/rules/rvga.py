@@ -342,8 +342,11 @@ class RVGA(StreamRule[Streaming]):
         """Add the log predictions of the labels of the rows taken, each made before its row."""
         sites = first.sites
         var = scale_rows(block.discount, sites.cov)
+        y = (
+            sites.mean if self.unit_noise else block.y
+        )  # where the noise is unknown, log N at its peak
         surprise = jax.vmap(lambda j, *row: first.likelihood_of(j).log_predictive(*row))(
-            jnp.arange(len(taken)), block.y, sites.mean, var, block.weight
+            jnp.arange(len(taken)), y, sites.mean, var, block.weight
         )
         weight = jnp.where(taken, block.discount * block.weight, 0)
         innovations = self._innovations(block, first, var, weight)

@@ -111,7 +111,7 @@ class LinearModel(SupervisedModel):
         if found is None:
             return None
         return {
-            "prior_scale": found.prior_scale,
+            "prior_scale": np.asarray(found.prior_scale).tolist(),
             "drift": found.drift,
             "rows": found.rows.tolist(),
             "changing": found.changing.tolist(),

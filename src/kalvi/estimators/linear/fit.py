@@ -320,7 +320,8 @@ class LinearFit:
         if not self.learned or self.stream.grid is None:
             return None
         history = self.on_host.state.history
-        return summarise(self.stream.grid, history, self._log_weights(), self.n_rows, self.point)
+        weights, rows = self._log_weights(), self.n_rows
+        return summarise(self.stream.grid, history, weights, rows, self.prior_scale, self.point)
 
     def _log_weights(self) -> np.ndarray:
         """The current log weights of all settings, among those that were tried."""

@@ -16,18 +16,18 @@ class LearnedSettings(NamedTuple):
     Attributes
     ----------
     prior_scale, drift : float
-        The settings with the most weight now.
+        The settings with the most weight now; `prior_scale` as given, if it is.
     rows : array of shape (t,)
         The number of rows learned at each turn.
     scales, scale_weights : arrays of shape (a,) and (t, a)
-        The prior scales, and the weight of each.
+        The prior scales, and the weight of each; only 1, relative to the given scale, if it is given.
     drifts, drift_weights : arrays of shape (b,) and (t, b)
         The shares of the past that a row keeps, and the weight of each; 1 means no drift.
     surprises : array
         The numbers of rows at which the latest rows had been predicted much worse than usual.
     """
 
-    prior_scale: float
+    prior_scale: Any
     drift: float
     rows: np.ndarray
     scales: np.ndarray
@@ -43,7 +43,9 @@ class LearnedSettings(NamedTuple):
 
     def words(self) -> list[str]:
         """The learned settings, as sentences."""
-        said = [f"The prior scale with the most evidence is {self.prior_scale:.3g}."]
+        said = []
+        if len(self.scales) > 1:
+            said = [f"The prior scale with the most evidence is {self.prior_scale:.3g}."]
         p = float(self.changing[-1])
         if len(self.drifts) == 1:
             return said
@@ -66,7 +68,12 @@ class LearnedSettings(NamedTuple):
 
 
 def summarise(
-    grid: Grid, history: History, log_weights: np.ndarray, n_rows: int, point: Point | None
+    grid: Grid,
+    history: History,
+    log_weights: np.ndarray,
+    n_rows: int,
+    prior_scale: Any,
+    point: Point | None,
 ) -> LearnedSettings:
     """The history of a stream, with the current weights at its end."""
     rows = np.append(history.rows, n_rows)
@@ -74,7 +81,7 @@ def summarise(
     table: Any = weights.reshape(len(rows), len(grid.scales), len(grid.keeps))
     assert point is not None
     return LearnedSettings(
-        point.scale,
+        prior_scale,
         point.keep,
         rows,
         np.array(grid.scales),
