@@ -239,6 +239,19 @@ def test_new_features_are_as_if_they_had_been_there():
     np.testing.assert_allclose(grown.log_evidence_, whole.log_evidence_, rtol=1e-9)
 
 
+def test_a_model_widened_to_longer_blocks_goes_on(tmp_path):
+    x, y = logistic_rows(100, 50)
+    model = LogisticRegression().partial_fit(x, y, [0, 1])
+    before = model.fit_.stream
+    model.widen(300)
+    after = model.fit_.stream
+    assert after.schedule.largest > before.schedule.largest
+    assert after.points == before.points
+    kalvi.save(tmp_path / "wide.kalvi", model)
+    loaded = kalvi.load(tmp_path / "wide.kalvi")
+    assert loaded.learned_settings_.words() == model.learned_settings_.words()
+
+
 def test_parameters_that_are_given_are_not_learned():
     x, y = logistic_rows(200, 100)
     for given in ({"prior_scale": 1.0}, {"drift": 0.99}, {"forgetting": 0.99}):
@@ -255,6 +268,22 @@ def test_parameters_that_are_given_are_not_learned():
     assert LinearRegression().fit(x, y).prior_scale_ == 1000
     with pytest.raises(ValueError, match=r"drift='auto' learns how coefficients change"):
         LogisticRegression(drift="auto", forgetting=0.9).partial_fit(x, y, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("given", "change", "name"),
+    [
+        ({"prior_scale": 2.0, "drift": "auto"}, {"drift": 0.9}, "drift"),
+        ({"prior_scale": 2.0, "drift": "auto"}, {"forgetting": 0.9, "drift": None}, "drift"),
+        ({}, {"prior_scale": 1.0}, "prior_scale"),
+        ({"block_size": 1}, {"block_size": 64}, "block_size"),  # other memories can be learned
+    ],
+)
+def test_what_a_stream_learns_must_not_change(given, change, name):
+    x, y = logistic_rows(100, 50)
+    model = LogisticRegression(**given).partial_fit(x, y, [0, 1]).set_params(**change)
+    with pytest.raises(ValueError, match=rf"^{name} was .* when this model was fitted"):
+        model.partial_fit(x, y)
 
 
 def test_classes_counts_and_sparse_rows_are_averaged_too():

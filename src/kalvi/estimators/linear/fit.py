@@ -106,28 +106,25 @@ class LinearFit:
     def structure(self) -> dict[str, Any]:
         """The settings that must not change during a stream."""
         given = self.settings
-        waits: dict[str, Any] = {}
-        if given.rank is not None:
-            waits = {
+        sought = "" if self.klprox_scale is not None else how_sought(given, self.learned)
+        memories = sought == LEARNED and given.seeks_drift
+        cut: dict[str, Any] = {}
+        if given.rank is not None or memories:  # rows wait, or the memories suit the blocks
+            cut = {
                 "block_size": given.block_size,
                 "rows of a block": self.stream.schedule.largest,
             }
-        sought = "" if self.klprox_scale is not None else how_sought(given, self.learned)
-        scale, learned = "auto" if sought == FIXED else "given", {}
-        if sought == LEARNED:
-            scale = "learned" if given.seeks_scale else "given"
-            learned = {"drift": "learned" if given.seeks_drift else "given"}
-        return (
-            learned
-            | waits
-            | {
-                "rank": given.rank,
-                "fit_intercept": bool(given.fit_intercept),
-                "dtype": np.dtype(given.dtype).name,
-                "prior_scale": scale,
-                "sparse": self.stream.sparse,
-            }
-        )
+        scale = "auto" if sought == FIXED else "given"
+        if sought == LEARNED and given.seeks_scale:
+            scale = "learned"
+        return cut | {
+            "rank": given.rank,
+            "fit_intercept": bool(given.fit_intercept),
+            "dtype": np.dtype(given.dtype).name,
+            "prior_scale": scale,
+            "drift": "learned" if memories else "given",
+            "sparse": self.stream.sparse,
+        }
 
     # learning --------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ FIXED, LEARNED = "grid", "stream"
 """The ways to find settings: on a grid whose copies all learn all rows, or during the stream."""
 KEEPS = (1.0, 0.9999, 0.9997, 0.999, 0.997, 0.99, 0.97)
 """The shares of the past that a row keeps: memories of all rows, 10,000 rows, and so on down to 33."""
-LEAST_LEFT = 0.45
-"""A block keeps at least this share of the earlier information, so no memory is much shorter than a
-block."""
+LEAST_LEFT = 0.37
+"""A block keeps at least this share of the earlier information, so no memory is shorter than a block. A
+full covariance has the same memories for any number of features, because a model may be widened."""
 FIRST_PAIRS = ((-2, 0), (-1, 0), (0, 0), (2, 0), (-1, 3), (0, 3), (1, 3), (0, 5))
 """The points that begin awake, as steps from the middle scale and places in `KEEPS`."""
 

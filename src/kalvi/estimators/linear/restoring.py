@@ -33,7 +33,7 @@ def restore_fit(
     optimum = [parts[name] for name in OPTIMUM if name in parts]
     _check_kinds(model, kept, structure, optimum)
     found = Optimum(*optimum) if len(optimum) > 1 else None
-    learned = "drift" in structure  # said of streams that learn their settings
+    learned = "learned" in (structure["prior_scale"], structure.get("drift"))
     settings = settings.resolved(learned)
     sought = "" if kept["klprox_scale"] is not None else how_sought(settings, learned)
     sparse = bool(structure.get("sparse", False))  # missing in older files
