@@ -174,7 +174,7 @@ def test_a_target_of_any_notation(frame, tmp_path):
     stray = saved(tmp_path / "stray.csv", table, y=(4, "dear"))
     message = sentence(run("fit", stray, "-t", "y", "-o", tmp_path / "n"))
     assert message.startswith(
-        "stray.csv, row 5: column 'y' is read as a number (€1.234,5), but 'dear'"
+        "stray.csv, row 5: column 'y' is read as a number (€1.234,5), but the entry is 'dear'"
     )
     how = ("--skip-unlabelled", "--json")
     assert (
@@ -221,7 +221,7 @@ def test_factors_may_be_told_too(frame, tmp_path):
         (["--as", "x=integer"], "a column is called one of number, category, time, text"),
         (["--as", "q=number"], "rows.csv: has no column 'q' to read as a number"),
         (["--as", "x=number", "-c", "x"], "'x' cannot be a category and a number"),
-        (["--as", "x=time"], "rows.csv, row 1: column 'x' is read as a time, but '"),
+        (["--as", "x=time"], "rows.csv, row 1: column 'x' is read as a time, but the entry is '"),
         (["--columns", "gone.csv"], "gone.csv: no such file."),
         (["--columns", "bad.csv"], "bad.csv: it must be a CSV file with the columns name and type"),
         (["--columns", "bad.json"], "bad.json: it must be a CSV file with the columns name and"),

@@ -105,7 +105,7 @@ def test_a_second_file_may_declare_another_type_of_the_same_kind(tmp_path):
     path = tmp_path / "b.parquet"
     files.written(path, files.parquet_bytes(pa.table({"b": ["y"], "a": ["z"]})))
     assert refused(tmp_path).startswith(
-        "b.parquet, row 1: column 'a' is read as a number, but 'z' stands"
+        "b.parquet, row 1: column 'a' is read as a number, but the entry is 'z';"
     )
 
 

@@ -140,7 +140,7 @@ def test_a_long_value_is_shortened_in_the_message(tmp_path):
         files.written(tmp_path / "a.csv", "x\n" + "1\n" * 9 + "z" * 500), sample_rows=5
     )
     assert message.startswith(
-        f"a.csv, row 10: column 'x' is read as a number, but '{'z' * 39}…' stands"
+        f"a.csv, row 10: column 'x' is read as a number, but the entry is '{'z' * 39}…';"
     )
 
 
