@@ -252,6 +252,16 @@ def test_a_model_widened_to_longer_blocks_goes_on(tmp_path):
     assert loaded.learned_settings_.words() == model.learned_settings_.words()
 
 
+def test_a_model_whose_memories_do_not_suit_wider_rows_is_not_widened():
+    x, y = logistic_rows(20, 10)
+    model = LogisticRegression(rank=0).partial_fit(x, y, [0, 1])
+    with pytest.raises(
+        ValueError, match=r"blocks of 256 rows cannot go on in blocks of 32, .*=32\."
+    ):
+        model.widen(20_000)
+    assert model.n_features_in_ == x.shape[1]
+
+
 def test_parameters_that_are_given_are_not_learned():
     x, y = logistic_rows(200, 100)
     for given in ({"prior_scale": 1.0}, {"drift": 0.99}, {"forgetting": 0.99}):

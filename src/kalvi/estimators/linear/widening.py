@@ -22,6 +22,12 @@ def widen(fit: LinearFit, n_features: int) -> LinearFit:
     depends on the number of features.
     """
     wider = replace(fit.stream, n_features=n_features)
+    if wider.points != fit.stream.points:
+        before, after = fit.stream.schedule.largest, wider.schedule.largest
+        raise ValueError(
+            f"a stream that learns its drift in blocks of {before} rows cannot go on in blocks of {after}, "
+            f"as suit {n_features:,} features; begin it with block_size={after}."
+        )
     state = fit.resumable(fit.state)
     places = fit.parameter_indices(np.arange(fit.n_features), n_features)
     pairs = zip(streams_of(state), wider.points_of(state), strict=True)
