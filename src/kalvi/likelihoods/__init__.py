@@ -1,15 +1,15 @@
 """Observation models p(y | f): what an observation says about its predictors f.
 
-base       the interface of every likelihood (`Likelihood`)
-sites      the algebra of one observation: numbers for one predictor, matrices for several
-implicit   the search for the optimal site
-scalar     one predictor: Normal, Bernoulli, Probit, Poisson, Gamma, Laplace, StudentT
-logit_sums one predictor, sums of logistic terms: Binomial, NegativeBinomial, Ordinal
-logistic   the Gaussian integrals of the logistic function, accurate or as in the paper
-vector     several predictors: Softmax, MultiNormal
-correlated several numbers with correlated noise: CorrelatedNormal
-custom     from a log-probability (Custom), or with averages over draws (Sampled)
-projected  several predictors along a few directions (Projected)
+base        the interface of every likelihood (`Likelihood`)
+sites       the algebra of one observation: numbers for one predictor, matrices for several
+implicit    the search for the optimal site
+scalar      one predictor: Normal, Bernoulli, Probit, Poisson, Gamma, Laplace, StudentT
+logit_sums  one predictor, sums of logistic terms: Binomial, NegativeBinomial, Ordinal
+logistic    the Gaussian integrals of the logistic function, accurate or as in the paper
+vector      several predictors: Softmax, MultiNormal
+correlated  several numbers with correlated noise: CorrelatedNormal
+custom      from a log-probability (Custom), or with averages over draws (Sampled)
+projected   several predictors along a few directions (Projected)
 """
 
 from kalvi.likelihoods.base import Likelihood

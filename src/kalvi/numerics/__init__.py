@@ -14,6 +14,7 @@ sparse_rows       blocks of rows with few numbers that are not zero
 tridiagonal       block-tridiagonal systems
 expectations      quadrature
 projections       from low rank plus rows back to low rank
+projection_steps  one step of a projection, on columns of its target
 fused_sweeps      two sweeps of the projections as kernels for a GPU
 natural_gradient  the ascent of a bound over Gaussians
 """

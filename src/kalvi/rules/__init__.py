@@ -3,12 +3,16 @@
 These files have what the rules share:
 
 base              a block of rows, and the three kinds of rules
+rvga_checks       settings of `RVGA` that contradict each other are refused
+row_blocks        blocks of rows of a stream, before and after their predictors are linearised
 schemes           how one observation updates the distribution of its predictors
 recursion         the sites of a block, one after the other
 visits            the expected terms of a batch at one Gaussian
+drifts            how a Gaussian changes with time
+learned_noise     the variance of normal noise, learned along a stream
+side_by_side      copies of a stream with different settings, weighed by their evidence
 sampled_networks  blocks of rows for a network, by draws of its parameters
 evidence          prior precisions and noise of a network
-grid              several priors, run together
 
 `revisit.Revisit` makes further passes over all rows, from the posterior of a stream to the optimum.
 

@@ -1,9 +1,10 @@
 """Streams: how rows get to a rule.
 
-blocks    arrays cut into blocks of a few sizes; rows that wait until a block is full
+blocks          arrays cut into blocks of a few sizes; rows that wait until a block is full
 sparse_batches  blocks of rows that stay sparse
-datasets  generated rows
-run       the loop that feeds blocks to a rule, and the one place where it is compiled
+datasets        generated rows
+engines         the choice between NumPy and compiled programs
+run             the loop that feeds blocks to a rule, and the one place where it is compiled
 """
 
 from kalvi.streams.blocks import (
