@@ -154,6 +154,6 @@ def _draw(runs: list[dict[str, Run]], rows: list[dict[str, Any]], title: str) ->
                 ylabel="log loss of the corner", logarithms="x", levels={"truth": truth},
                 limits=(truth - 0.002, 2 * worst - truth)),
         partial(pictures.spreads, {n: v for n, v in above.items() if n != TRUTH},
-                title="log loss above that of the truth, every matrix and the mean"),
+                title="above the loss of the truth, and means"),
     ]  # fmt: skip
     return plots.compose([panels], title=f"2. {title}", size=(12.5, 4.8))
