@@ -28,7 +28,6 @@ from kalvi.predictors.networks import Perceptron
 from kalvi.rules import (
     factor_analysis,
     general,
-    grid,
     revisit,
     rvga,
     swag,
@@ -89,7 +88,6 @@ INSTANCES: dict[type, Callable[[], Any]] = {
     # rules
     rvga.RVGA: lambda: rvga.RVGA(Bernoulli(), forgetting=0.9),
     general.GeneralRVGA: _general,
-    grid.SideBySide: lambda: grid.SideBySide(rvga.RVGA(Bernoulli())),
     revisit.Revisit: lambda: _revisit(),
     SumPass: lambda: SumPass(_model(), _dense()),
     klprox.KLProximal: lambda: klprox.KLProximal(Bernoulli(), rows=20),
