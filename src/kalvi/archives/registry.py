@@ -102,7 +102,9 @@ def function_name(value: Any) -> str | None:
 def named_function(name: str) -> Any:
     """The function or the optimiser of this name in a file."""
     if name == OPTIMISER:
-        return import_module("kalvi.rules.training").ADAM
+        from kalvi.rules.training import ADAM
+
+        return ADAM
     return FUNCTIONS[name]
 
 

@@ -1,15 +1,13 @@
 """Vectors with correlated normal noise: the full noise covariance R of a Kalman filter."""
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi.likelihoods.base import Unbounded
-from kalvi.likelihoods.sites import Expected, Site, gain_after
+from kalvi.likelihoods.sites import Expected
+from kalvi.likelihoods.vector import NormalVector
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting, namespace_of
 from kalvi.numerics.precision import is_traced
@@ -21,16 +19,13 @@ Vectors = Float[AnyArray, "*n c"]
 Matrices = Float[AnyArray, "*n c c"]
 
 
-class CorrelatedNormal(Unbounded):
+class CorrelatedNormal(NormalVector):
     """y = f + noise of a given covariance; every scheme is then the Kalman filter.
 
     Parameters
     ----------
     cov : array of shape (c, c), symmetric and positive definite
     """
-
-    log_concave: ClassVar[bool] = True
-    closed: ClassVar[bool] = True
 
     cov: Float[AnyArray, "c c"] = eqx.field(converter=as_setting)
 
@@ -48,10 +43,6 @@ class CorrelatedNormal(Unbounded):
     def outputs(self) -> int:
         return self.cov.shape[0]
 
-    @property
-    def label_shape(self) -> tuple[int, ...]:
-        return (self.outputs,)
-
     def log_prob(self, f: Vector, y: Label) -> Scalar:
         return self.log_predictive(y, f, jnp.zeros_like(self._root()))
 
@@ -65,12 +56,6 @@ class CorrelatedNormal(Unbounded):
         precision = self.information(mean)
         value = self.log_prob(mean, y) - jnp.sum(precision * var) / 2
         return Expected(value, precision @ (y - mean), precision)
-
-    def implicit(
-        self, y: Label, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
-    ) -> Site:
-        _, gradient, curvature = self.expect(y, mean, var)
-        return gain_after(weight * gradient, weight * curvature, var)
 
     def predict(self, mean: Vectors, var: Matrices) -> tuple[Vectors, Matrices]:
         return mean, var + namespace_of(var).asarray(self.cov, var.dtype)

@@ -148,19 +148,7 @@ def solve_poisson(
     gain = weight * var
     tiny = jnp.finfo(var.dtype).tiny
     log_gain = jnp.log(jnp.maximum(gain, tiny))
-
-    def balance(c):
-        """τ with τ + g e^τ = c; s = log(g e^τ) solves s + e^s = c + log g."""
-        target = c + log_gain
-        s = jnp.where(target > 1, jnp.log(jnp.maximum(target, 1)), target)
-
-        def newton(_, s):
-            grown = jnp.exp(jnp.minimum(s, 700.0))
-            return s - (s + grown - target) / (1 + grown)
-
-        return jax.lax.fori_loop(0, 6, newton, s) - log_gain
-
-    low, high = balance(mean + gain * y), balance(mean + gain * y + var / 2)
+    low, high = _balance(mean + gain * y, log_gain), _balance(mean + gain * y + var / 2, log_gain)
 
     def imbalance(tau):
         """h(τ), the size of its terms, and g e^τ."""
@@ -187,6 +175,18 @@ def solve_poisson(
     counts, solved = weight > 0, jnp.abs(value) <= 100 * eps * size
     step, curvature = (jnp.where(counts, part, 0) for part in (step, weight * rate))
     return Site(step, curvature, solved | ~counts)
+
+
+def _balance(c: Scalar, log_gain: Scalar) -> Scalar:
+    """τ with τ + g e^τ = c; s = log(g e^τ) solves s + e^s = c + log g."""
+    target = c + log_gain
+    s = jnp.where(target > 1, jnp.log(jnp.maximum(target, 1)), target)
+
+    def newton(_, s):
+        grown = jnp.exp(jnp.minimum(s, 700.0))
+        return s - (s + grown - target) / (1 + grown)
+
+    return jax.lax.fori_loop(0, 6, newton, s) - log_gain
 
 
 def solve_implicit_vector(

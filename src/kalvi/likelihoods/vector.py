@@ -188,7 +188,24 @@ class _Spread:
         return jnp.sum(jnp.where(which[:, None], self.logits, 0), axis=0) - jnp.log(self._total)
 
 
-class MultiNormal(Unbounded):
+class NormalVector(Unbounded):
+    """A vector with normal noise: the curvature is the same for every f, so a site has a closed form."""
+
+    log_concave: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return (self.outputs,)
+
+    def implicit(
+        self, y: Label, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
+    ) -> Site:
+        _, gradient, curvature = self.expect(y, mean, var)
+        return gain_after(weight * gradient, weight * curvature, var)
+
+
+class MultiNormal(NormalVector):
     """y = f + independent noise of the given variances; every scheme is then the Kalman filter.
 
     Parameters
@@ -196,8 +213,6 @@ class MultiNormal(Unbounded):
     variance : array of shape (c,), positive
     """
 
-    log_concave: ClassVar[bool] = True
-    closed: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
     variance: Float[AnyArray, " c"] = eqx.field(converter=as_setting)
@@ -213,10 +228,6 @@ class MultiNormal(Unbounded):
     def outputs(self) -> int:
         return self.variance.shape[0]
 
-    @property
-    def label_shape(self) -> tuple[int, ...]:
-        return (self.outputs,)
-
     def log_prob(self, f: Vector, y: Label) -> Scalar:
         return -jnp.sum((y - f) ** 2 / self.variance + jnp.log(2 * np.pi * self.variance)) / 2
 
@@ -229,12 +240,6 @@ class MultiNormal(Unbounded):
     def expect(self, y: Label, mean: Vector, var: Matrix) -> Expected:
         value = self.log_prob(mean, y) - jnp.sum(jnp.diagonal(var) / self.variance) / 2
         return Expected(value, (y - mean) / self.variance, self.information(mean))
-
-    def implicit(
-        self, y: Label, mean: Vector, var: Matrix, weight: Scalar, *, thorough: bool = True
-    ) -> Site:
-        _, gradient, curvature = self.expect(y, mean, var)
-        return gain_after(weight * gradient, weight * curvature, var)
 
     def predict(self, mean: Vectors, var: Matrices) -> tuple[Vectors, Matrices]:
         return mean, var + namespace_of(self.variance).diag(self.variance)

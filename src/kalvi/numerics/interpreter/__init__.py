@@ -15,6 +15,7 @@ of NumPy and ordinary loops, and the text is run as it is.
     algebra       factorisations and solves; `inverses` of large triangular matrices
     random        random keys and bits
     routines      functions that lines call, for arrays; `scalars` for Python numbers
+    releases      lines without unused values, and lines that release large arrays
     program       tracing, and the programs that are kept
 
 No backend of JAX is started. Results agree with the compiled program up to rounding. A program with an

@@ -26,14 +26,13 @@ from kalvi.numerics.interpreter import (
     scalars,
     shapes,
 )
+from kalvi.numerics.interpreter.releases import with_releases, without_unused
 from kalvi.numerics.interpreter.writer import (
     Value,
     Writer,
     dtype_of,
     held_plain,
     indented,
-    with_releases,
-    without_unused,
 )
 from kalvi.numerics.namespaces import is_array, is_number
 from kalvi.numerics.platforms import traced_for_numpy
