@@ -221,7 +221,7 @@ def test_what_nests_in_itself_cannot_be_saved(tmp_path):
 def test_what_ran_away_is_not_saved_over_what_did_not(tmp_path):
     kalvi.save(tmp_path / "q", GAUSSIANS[0])
     lost = Dense.from_root(jnp.full(2, jnp.nan), jnp.eye(2))
-    with pytest.raises(ValueError, match="Dense holds what is not finite"):
+    with pytest.raises(ValueError, match="Dense holds numbers that are not finite"):
         kalvi.save(tmp_path / "q", lost)
     same(kalvi.load(tmp_path / "q"), GAUSSIANS[0])
 

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from kalvi.evaluation.predictions import ensemble, linearised, merged
+from kalvi.evaluation.predictions import ensemble, linearised, mixture_moments
 from kalvi.gaussians import Dense, LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.likelihoods.vector import Softmax
@@ -117,12 +117,12 @@ def test_spreads_keep_their_digits():
     np.testing.assert_allclose(wanted[1], dense[3:6, 3:6], rtol=1e-5)
 
 
-def test_merged_is_the_mixture():
+def test_moments_of_a_mixture():
     net, theta = Perceptron((2, 1), jnp.tanh).network(jr.key(0), jnp.float64)
     model, x = Model(net, Normal(0.1)), jr.normal(jr.key(1), (3, 2))
     qs = [Dense(theta + k, 0.1 * (k + 1) * np.eye(3)) for k in range(2)]
     parts = [linearised(model, q, x) for q in qs]
-    both = merged(parts)
+    both = mixture_moments(parts)
     means = np.stack([part.mean for part in parts])
     np.testing.assert_allclose(both.mean, means.mean(axis=0), rtol=1e-12)
     total = np.mean([p.epistemic + p.mean**2 for p in parts], axis=0) - both.mean**2
