@@ -485,7 +485,7 @@ def test_a_module_that_no_folder_of_kalvi_holds(monkeypatch):
     made.Made = type("Made", (Batch,), {"__module__": "kalvi.made", "__qualname__": "Made"})
     monkeypatch.setitem(sys.modules, "kalvi.made", made)
     assert registry.kind_of(made.Made) is None
-    with pytest.raises(ValueError, match=r"'kalvi.made:Made', which is not one of the classes"):
+    with pytest.raises(ValueError, match=r"'kalvi.made:Made', which is not a class"):
         registry.find("kalvi.made:Made", "record")
 
 
