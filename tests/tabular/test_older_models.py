@@ -45,5 +45,5 @@ def test_a_kind_that_no_version_had(tmp_path):
     texts = {name: text for name, text in kept.items() if name != "sha256"}
     texts["structure"] = texts["structure"].replace('"model": "poisson"', '"model": "probit"', 1)
     container.write(tmp_path / "bad.kalvi", arrays, texts)
-    with pytest.raises(ValueError, match="not one of the classes it may hold"):
+    with pytest.raises(ValueError, match="not a class that a file may hold"):
         kalvi.load(tmp_path / "bad.kalvi")
