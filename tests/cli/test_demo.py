@@ -129,13 +129,15 @@ def test_demo(tmp_path):
 def test_a_figure_that_is_not_there(tmp_path, number):
     arguments = ["--out", str(tmp_path), "--", "rvga", str(number)]
     result = CliRunner().invoke(papers.reproduce, arguments)
-    assert sentence(result) == f"Error: rvga has figures 1 to 16; got {number}."
+    assert sentence(result) == f"Error: rvga has figures 1 to 16, nuts; got {number}."
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_that_is_not_there(tmp_path):
     message = sentence(run("reproduce", "lrvga", "table4", "--out", tmp_path))
-    assert message == "Error: lrvga has figures 1 to 5, table1, table2, table3; got table4."
+    assert (
+        message == "Error: lrvga has figures 1 to 5, table1, table2, table3, optimiser; got table4."
+    )
     message = sentence(run("reproduce", "silk", "7", "--out", tmp_path))
     assert message == "Error: silk has figures 1 to 6, table1; got 7."
 

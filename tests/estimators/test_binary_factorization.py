@@ -391,7 +391,7 @@ def test_questions_that_make_no_sense_are_refused(fitted):
         fitted.transform(HOLES, row_locations="unordered")
     with pytest.raises(NotFittedError):
         model().predict_proba()
-    with pytest.raises(AttributeError, match="there after fit"):
+    with pytest.raises(AttributeError, match="exists only after fit"):
         _ = model().row_factors_
 
 

@@ -340,7 +340,7 @@ def test_bad_settings_are_refused():
         KLProximal(Normal(), rows=jnp.nan)
     with pytest.raises(ValueError, match="infinite beta needs natural=True"):
         KLProximal(Normal(), np.inf, natural=False)
-    with pytest.raises(ValueError, match="as many parameters; got 2 and 3"):
+    with pytest.raises(ValueError, match="the same number of parameters; got 2 and 3"):
         KLProximal(Normal()).start(
             Diagonal(np.zeros(2), np.ones(2)), Diagonal(np.zeros(3), np.ones(3))
         )

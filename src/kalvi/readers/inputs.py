@@ -151,7 +151,10 @@ class Input:
         """The number of bytes that were read; None for a pipe."""
         if self._stream is not None:
             return None
-        return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
+        try:
+            return 0 if self._raw is None else self._raw.tell()
+        except ValueError:  # the thread that reads has closed the file, perhaps just now
+            return 0
 
     def fingerprint(self) -> dict[str, Any]:
         """The properties that identify this file: path, size, and digests of its beginning and of its

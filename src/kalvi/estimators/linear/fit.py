@@ -117,14 +117,14 @@ class LinearFit:
         scale = "auto" if sought == FIXED else "given"
         if sought == LEARNED and given.seeks_scale:
             scale = "learned"
-        return cut | {
+        return {
             "rank": given.rank,
             "fit_intercept": bool(given.fit_intercept),
             "dtype": np.dtype(given.dtype).name,
             "prior_scale": scale,
             "drift": "learned" if memories else "given",
             "sparse": self.stream.sparse,
-        }
+        } | cut
 
     # learning --------------------------------------------------------------------------------------
 
