@@ -274,6 +274,5 @@ def _stand_in(found: Found) -> Claim:
         "(half), its loss the smaller"
     )
     held = numbers[f"bound, {PROXIMAL}"] < numbers[f"bound, {MEAN_FIELD}"] / 2
-    return Claim(
-        text, numbers, held and numbers[f"loss, {PROXIMAL}"] < numbers[f"loss, {MEAN_FIELD}"]
-    )
+    held = held and numbers[f"loss, {PROXIMAL}"] < numbers[f"loss, {MEAN_FIELD}"]
+    return Claim(text, numbers, held, ours=True)
