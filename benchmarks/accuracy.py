@@ -17,7 +17,7 @@ from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.numerics.projections import EM, Eigen
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Implicit
 from kalvi.streams import Buffer, Schedule, array_batches, run

@@ -17,7 +17,7 @@ from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.numerics.precision import matching_precision
 from kalvi.numerics.projections import EM, Eigen
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.streams import run
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from kalvi import kernels
 from kalvi.likelihoods import Bernoulli
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.sparse import choose_inducing, sparse_elbo, sparse_klprox
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 
 DELTAS = np.logspace(0, 6, 30)

@@ -22,7 +22,7 @@ from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods.vector import Softmax
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF
 from kalvi.streams import run

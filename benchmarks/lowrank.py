@@ -24,7 +24,7 @@ from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli
 from kalvi.likelihoods.logistic import InverseProbit
 from kalvi.numerics.projections import EM, Eigen
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Implicit
 from kalvi.streams import array_batches, run

@@ -16,7 +16,7 @@ from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Normal
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.vifa import VIFA, GaussNewton, PrecisionVI
 from kalvi.streams import run

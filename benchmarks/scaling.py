@@ -25,7 +25,7 @@ from benchmarks.timing import CLOCK
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 
 FIGURE = "results/bench/scaling.svg"

@@ -14,7 +14,7 @@ from benchmarks.report import Report
 from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.vga import vga
 from kalvi.streams import array_batches, run

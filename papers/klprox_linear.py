@@ -19,8 +19,8 @@ from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import Sites
+from kalvi.rules.rule import Batch
 from kalvi.rules.vga import vga
 from kalvi.streams import run
 from papers import klprox_grid

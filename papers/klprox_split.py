@@ -42,7 +42,7 @@ from kalvi.gaussians import Dense
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Scalar
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 
 LOGISTIC = 0.2602
 """No less than any |∂²E log σ/∂(m, v)²|: its entries are at most ¼, 1/(12 √3) and 1/32."""

@@ -18,9 +18,9 @@ from kalvi.evaluation import metrics
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
+from kalvi.rules.rule import Batch
 from kalvi.rules.vga import vga
 from kalvi.streams import run
 from papers.klprox_data import A1A, Split, table_2_split

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 
 Factor = Float[Array, "d p"]
 Diag = Float[Array, " d"]

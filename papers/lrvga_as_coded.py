@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi.gaussians import LowRankPrecision
 from kalvi.likelihoods import Bernoulli
 from kalvi.likelihoods.logistic import InverseProbit
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 
 
 class Coded(eqx.Module):

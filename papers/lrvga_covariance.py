@@ -20,7 +20,7 @@ from kalvi.gaussians.divergences import kl
 from kalvi.numerics import precision
 from kalvi.numerics.projections import EM
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 from kalvi.streams import run
 from papers import lrvga_data, parts, pictures
 from papers.lrvga_algorithm1 import Algorithm1

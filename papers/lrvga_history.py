@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 from kalvi.streams import Buffer, Schedule, run
 
 TIMES = 20

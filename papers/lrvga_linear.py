@@ -23,7 +23,7 @@ from kalvi.likelihoods import Normal
 from kalvi.numerics import precision
 from kalvi.numerics.projections import EM, Eigen
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.streams import Schedule, run
 from papers import parts, pictures

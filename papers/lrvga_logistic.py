@@ -18,8 +18,8 @@ from kalvi.likelihoods.implicit import Site
 from kalvi.likelihoods.logistic import InverseProbit
 from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.projections import Projection
-from kalvi.rules.base import Batch
 from kalvi.rules.laplace import laplace
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import Scheme
 from kalvi.rules.vga import vga

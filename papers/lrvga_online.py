@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 
 AVERAGED_FROM, DECAY = 500, 0.6
 

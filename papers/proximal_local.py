@@ -19,7 +19,7 @@ from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
 from kalvi.numerics.namespaces import Scalar
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from papers.proximal_point import ConjugateModel, Factors, Family, NormalFamily, Vector
 
 SMALL = 1e-10

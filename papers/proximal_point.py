@@ -35,8 +35,8 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
-from kalvi.rules.base import Batch, Rule
 from kalvi.rules.klprox.rule import check_steps, step_length
+from kalvi.rules.rule import Batch, Rule
 
 Vector = Float[Array, " k"]
 Factors = tuple[Vector, ...]  # one vector each: natural parameters, or expected statistics

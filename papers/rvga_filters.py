@@ -16,8 +16,8 @@ from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
 from kalvi.likelihoods.logistic import InverseProbit
 from kalvi.numerics import precision
-from kalvi.rules.base import Batch
 from kalvi.rules.laplace import laplace
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, QKF, Explicit, Implicit
 from kalvi.rules.vga import vga

@@ -23,7 +23,7 @@ import numpy as np
 from kalvi import plots
 from kalvi.numerics import precision
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 from kalvi.streams import run
 from papers import datasets, pictures
 from papers.results import Claim, Result

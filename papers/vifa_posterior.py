@@ -33,7 +33,7 @@ from kalvi.numerics import precision
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import make_network
 from kalvi.rules import vifa
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.vifa.gradients import Estimate, Estimator
 from kalvi.rules.vifa.rule import divergence_slopes
 from kalvi.streams import run

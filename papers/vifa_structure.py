@@ -30,7 +30,7 @@ from kalvi.numerics import precision
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import make_network
 from kalvi.rules import vifa
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 from papers.results import Claim, Result
 

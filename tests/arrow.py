@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from kalvi.gaussians import Dense, Updatable
 from kalvi.gaussians.ascents import QuasiNewtonAscent
-from kalvi.gaussians.base import Gathered, View, added_shifts, no_such_rank, scale_of
 from kalvi.gaussians.dense import written_out
+from kalvi.gaussians.gaussian import Gathered, View, added_shifts, no_such_rank, scale_of
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal, SymmetricMatrix
 from kalvi.numerics.namespaces import namespace_of

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 
 
 class Problem(NamedTuple):

@@ -2,7 +2,7 @@
 
 A new one is one row here, and inherits the laws: a likelihood, of one predictor or of several, says what
 NumPy and SciPy make of log p and of the moments of y, some labels and laws of f to try, and how to draw
-labels, and is then put through tests/likelihoods/test_base.py and, in streams, through tests/rules.
+labels, and is then put through tests/likelihoods/test_likelihood.py and, in streams, through tests/rules.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kalvi
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 from tests.laws import same_gaussian
 from tests.numerics.test_pytrees import Network, Tensor

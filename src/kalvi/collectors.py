@@ -13,7 +13,7 @@ from kalvi.gaussians import Gaussian
 from kalvi.numerics.precision import matching_precision
 from kalvi.numerics.pytrees import Flattener, consume_generator
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.swag import FASWAG, SWA, SWAG, PathRule, WindowAverage
 from kalvi.streams import run
 

@@ -20,8 +20,8 @@ from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
 from kalvi.numerics import precision
 from kalvi.plots.maps import Ellipse, density_map
-from kalvi.rules.base import Batch
 from kalvi.rules.laplace import laplace
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Implicit
 from kalvi.streams import array_batches, datasets, run

@@ -34,10 +34,10 @@ from kalvi.rules import (
     training,
     vifa,
 )
-from kalvi.rules.base import Rule
 from kalvi.rules.factor_analysis import gradient, online, recursive
 from kalvi.rules.klprox import rule as klprox
 from kalvi.rules.revisit import SumPass
+from kalvi.rules.rule import Rule
 from kalvi.rules.silk import expected, posteriors, stochastic
 from kalvi.rules.silk import rule as silk
 from kalvi.rules.vifa import rule as descent

@@ -25,7 +25,7 @@ from kalvi.estimators.gaussian_process.covariances import Covariance
 from kalvi.gaussians import Dense, Diagonal, LowRankCovariance, LowRankPrecision
 from kalvi.gaussians.mixture import Mixture
 from kalvi.rules import training
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams import Buffer
 
 LEVELS = [f"level {i} é\ud800" for i in range(40)]
@@ -353,7 +353,7 @@ STRUCTURES = {
     "something imported": ["module", "kalvi.gaussians.dense:linalg", {}],
     "a dotted name": ["module", "kalvi.gaussians.dense:Dense.__init__", {}],
     "an abstract class": ["module", "kalvi.gaussians.dense:Updatable", {}],
-    "an abstract class where it is defined": ["module", "kalvi.kernels.base:Kernel", {}],
+    "an abstract class where it is defined": ["module", "kalvi.kernels.kernel:Kernel", {}],
     "an abstract estimator": [
         "estimator",
         "kalvi.estimators.linear.estimator:LinearEstimator",

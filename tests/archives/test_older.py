@@ -191,7 +191,7 @@ def test_fields_that_came_later_are_those_of_a_new_object(tmp_path):
 def test_fields_without_a_default_are_needed(tmp_path):
     for word, name in (
         ("module", "kalvi.algorithms.rvga:RVGA"),
-        ("record", "kalvi.rules.base:Batch"),
+        ("record", "kalvi.rules.rule:Batch"),
     ):
         written(tmp_path / "f", [word, name, {}])
         with pytest.raises(ValueError, match="an object has other fields than its class"):

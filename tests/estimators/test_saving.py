@@ -226,7 +226,7 @@ def test_attributes_that_contradict_each_other(tmp_path, monkeypatch):
         ("structure_", {}),
         ("elbo_", "high"),
         ("converged_", True),
-        ("buffer_", kalvi.rules.base.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),
+        ("buffer_", kalvi.rules.rule.Batch(np.zeros((1, 3)), np.zeros(1), np.zeros(1))),
     ):
         kept = model.__getstate__() | {name: wrong}
         with monkeypatch.context() as broken:

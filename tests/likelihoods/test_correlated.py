@@ -8,7 +8,7 @@ import pytest
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import CorrelatedNormal, MultiNormal
 from kalvi.predictors import MultiLinear
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Explicit, Implicit, MirrorProx
 from kalvi.streams import run

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from papers.klprox_split import (
     LOGISTIC,
     Natural,

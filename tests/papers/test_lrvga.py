@@ -11,7 +11,7 @@ from jax.scipy.stats import norm
 from kalvi.gaussians import LowRankCovariance, LowRankPrecision
 from kalvi.likelihoods import Normal
 from kalvi.numerics.projections import EM
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import MirrorProx
 from kalvi.streams import Schedule, run

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import digamma, gammaln, logsumexp
 from sklearn.decomposition import LatentDirichletAllocation
 
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 from papers.proximal_local import GaussianMixture, Topics
 from papers.proximal_point import ProximalPoint

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.rule import step_length
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 from papers.proximal_point import (
     GammaFamily,

@@ -13,7 +13,7 @@ from kalvi import cli, plots
 from kalvi.gaussians import LowRankCovariance
 from kalvi.predictors.models import LogLikelihood
 from kalvi.rules import vifa
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from papers import vifa as figures
 from papers import vifa_posterior, vifa_structure
 from papers.results import Claim, Result

@@ -8,9 +8,9 @@ import pytest
 from kalvi.numerics.namespaces import is_array, is_number
 from kalvi.predictors import linear_predictor
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.revisit import Revisit
+from kalvi.rules.rule import Batch
 from kalvi.rules.vga import vga
 from kalvi.streams import run
 from tests.laws import assert_close, same_gaussian, same_state

@@ -13,8 +13,8 @@ from kalvi import drifts
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal
 from kalvi.predictors.networks import make_network
-from kalvi.rules.base import Batch
 from kalvi.rules.drifts import MOST_AHEAD, part_within, start
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF
 from kalvi.streams import run

@@ -12,9 +12,9 @@ from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Bernoulli, Normal, Poisson, StudentT
 from kalvi.likelihoods.vector import Softmax
 from kalvi.predictors import OffsetLinear, linear_predictor
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.vga import vga
 from kalvi.streams import run

@@ -8,7 +8,6 @@ from scipy import special, stats
 from kalvi import kernels
 from kalvi.kernels import RBF, Linear, Matern32, White
 from kalvi.likelihoods import Bernoulli, Normal
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox import sparse
 from kalvi.rules.klprox.function_space import LatentPrior, klprox
 from kalvi.rules.klprox.rule import KLProximal
@@ -20,6 +19,7 @@ from kalvi.rules.klprox.sparse import (
     sparse_klprox,
     sparse_predict,
 )
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 from tests import oracles
 from tests.laws import assert_close, largest_array

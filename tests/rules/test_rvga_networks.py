@@ -15,7 +15,7 @@ from kalvi.likelihoods.vector import MultiNormal, Softmax
 from kalvi.predictors import MultiLinear
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron, make_network
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF, Implicit
 from kalvi.rules.training import Training

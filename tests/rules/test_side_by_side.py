@@ -10,8 +10,8 @@ import pytest
 from kalvi.gaussians import Dense, Diagonal, LowRankPrecision
 from kalvi.likelihoods import Normal
 from kalvi.rules import side_by_side
-from kalvi.rules.base import Batch
 from kalvi.rules.drifts import Geometric
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.rules.side_by_side import SHARE, Copies, Grid, Point, judge, log_sum, turn
 from kalvi.streams import run

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from kalvi.numerics.namespaces import is_array
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.schemes import EKF
 from kalvi.streams import run
 from kalvi.streams.sparse_batches import SparseBlocks

@@ -7,7 +7,7 @@ import pytest
 
 import kalvi
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.swag import FASWAG, SWA, SWAG, WindowAverage
 from kalvi.streams import run
 from tests.laws import assert_close, largest_array, same_gaussian

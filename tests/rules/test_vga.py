@@ -13,7 +13,7 @@ from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli, Poisson, StudentT
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import linear_predictor
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import EKF
 from kalvi.rules.vga import vga

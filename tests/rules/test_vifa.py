@@ -15,8 +15,8 @@ from kalvi.likelihoods.vector import Softmax
 from kalvi.predictors.models import LogLikelihood, Model
 from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.rules import evidence, vifa
-from kalvi.rules.base import Batch
 from kalvi.rules.revisit import Revisit
+from kalvi.rules.rule import Batch
 from kalvi.rules.vifa.gradients import _normals
 from kalvi.rules.vifa.rule import divergence_slopes
 from kalvi.rules.vifa.steps import parameters

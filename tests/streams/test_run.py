@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Normal, StudentT
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.schemes import Explicit
 from kalvi.streams import run

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 
 
 def with_progress(batches: Iterator[Batch], bar: tqdm, n_rows: int) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ from kalvi.gaussians.divergences import kl
 from kalvi.likelihoods import Likelihood
 from kalvi.predictors import Predictor, linear_predictor
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.visits import visit
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from kalvi.gaussians import Gaussian
 from kalvi.predictors import predictor_moments
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 
 Outputs = Float[Array, "n c"]
 

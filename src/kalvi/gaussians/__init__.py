@@ -14,9 +14,9 @@ interface follows from these. Structures that a stream can update (`Updatable`) 
 symmetric and positive, and variances of predictors are sums of squares.
 """
 
-from kalvi.gaussians.base import Gaussian, Updatable, View
 from kalvi.gaussians.dense import Dense
 from kalvi.gaussians.diagonal import Diagonal
+from kalvi.gaussians.gaussian import Gaussian, Updatable, View
 from kalvi.gaussians.low_rank import LowRankPrecision
 from kalvi.gaussians.low_rank_covariance import LowRankCovariance
 

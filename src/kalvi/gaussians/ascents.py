@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kalvi.gaussians.base import Gathered, Updatable
 from kalvi.gaussians.divergences import kl
+from kalvi.gaussians.gaussian import Gathered, Updatable
 from kalvi.numerics import linalg, natural_gradient
 from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.natural_gradient import Climb, Rounding, bound_resolution

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import checks
 from kalvi.gaussians.ascents import NaturalAscent
-from kalvi.gaussians.base import (
+from kalvi.gaussians.gaussian import (
     Block,
     Curvature,
     Gaussian,

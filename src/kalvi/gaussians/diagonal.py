@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import checks
 from kalvi.gaussians.ascents import QuasiNewtonAscent
-from kalvi.gaussians.base import (
+from kalvi.gaussians.dense import Dense
+from kalvi.gaussians.gaussian import (
     Block,
     Curvature,
     Gathered,
@@ -22,7 +23,6 @@ from kalvi.gaussians.base import (
     added_shifts,
     unchecked,
 )
-from kalvi.gaussians.dense import Dense
 from kalvi.gaussians.low_rank import LowRankPrecision
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal

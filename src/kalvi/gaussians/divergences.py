@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi.gaussians.base import Gaussian
+from kalvi.gaussians.gaussian import Gaussian
 from kalvi.numerics import linalg
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.numerics.namespaces import Scalar

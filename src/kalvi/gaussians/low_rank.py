@@ -12,7 +12,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.gaussians import checks, low_rank_sparse
 from kalvi.gaussians.ascents import QuasiNewtonAscent
-from kalvi.gaussians.base import (
+from kalvi.gaussians.dense import Dense, written_out
+from kalvi.gaussians.draws import draw_terms
+from kalvi.gaussians.gaussian import (
     Between,
     Block,
     Curvature,
@@ -27,8 +29,6 @@ from kalvi.gaussians.base import (
     scale_of,
     unchecked,
 )
-from kalvi.gaussians.dense import Dense, written_out
-from kalvi.gaussians.draws import draw_terms
 from kalvi.gaussians.low_rank_merging import merge_low_rank
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal, times_vector

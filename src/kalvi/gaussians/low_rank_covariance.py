@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import checks
-from kalvi.gaussians.base import Between, Block, Gaussian, PerRow, Scalar, no_such_rank
 from kalvi.gaussians.dense import Dense, written_out
 from kalvi.gaussians.draws import draw_terms
+from kalvi.gaussians.gaussian import Between, Block, Gaussian, PerRow, Scalar, no_such_rank
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.precision import own_precision

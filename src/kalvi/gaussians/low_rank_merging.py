@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from kalvi.gaussians.base import Gaussian, added_shifts
+from kalvi.gaussians.gaussian import Gaussian, added_shifts
 from kalvi.numerics import projections
 from kalvi.numerics.linalg import LowRankPlusDiagonal
 

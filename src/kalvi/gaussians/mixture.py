@@ -17,7 +17,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import checks
-from kalvi.gaussians.base import Gaussian, Scalar
+from kalvi.gaussians.gaussian import Gaussian, Scalar
 from kalvi.numerics import linalg
 from kalvi.numerics.precision import matching_precision, own_precision
 

@@ -15,10 +15,9 @@ All hyperparameters are positive. They are kept as they are given and take the d
 `flatten` gives the logarithms of those that are learned, and `names` their names.
 """
 
-from kalvi.kernels.base import Constant, Fixed, Kernel, Product, Sum
 from kalvi.kernels.hyperparameters import flatten, log_slopes, names
+from kalvi.kernels.kernel import Constant, Fixed, Kernel, Product, Sum
 from kalvi.kernels.ornstein_uhlenbeck import OrnsteinUhlenbeck
-from kalvi.kernels.others import Function, Linear, White
 from kalvi.kernels.stationary import (
     RBF,
     Matern12,
@@ -28,6 +27,7 @@ from kalvi.kernels.stationary import (
     RationalQuadratic,
     Stationary,
 )
+from kalvi.kernels.without_distance import Function, Linear, White
 
 __all__ = [
     "RBF",

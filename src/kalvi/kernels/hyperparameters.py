@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from kalvi.kernels.base import Fixed, Kernel, Product, Sum
+from kalvi.kernels.kernel import Fixed, Kernel, Product, Sum
 from kalvi.numerics.namespaces import AnyArray, namespace_of
 
 Logarithms = Float[AnyArray, " p"]

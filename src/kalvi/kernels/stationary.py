@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kalvi.kernels.base import (
+from kalvi.kernels.kernel import (
     Cross,
     Kernel,
     Number,

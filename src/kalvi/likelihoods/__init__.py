@@ -1,6 +1,6 @@
 """Observation models p(y | f): what an observation says about its predictors f.
 
-base        the interface of every likelihood (`Likelihood`)
+likelihood  the interface of every likelihood (`Likelihood`)
 sites       the algebra of one observation: numbers for one predictor, matrices for several
 implicit    the search for the optimal site
 scalar      one predictor: Normal, Bernoulli, Probit, Poisson, Gamma, Laplace, StudentT
@@ -12,9 +12,9 @@ custom      from a log-probability (Custom), or with averages over draws (Sample
 projected   several predictors along a few directions (Projected)
 """
 
-from kalvi.likelihoods.base import Likelihood
 from kalvi.likelihoods.correlated import CorrelatedNormal
 from kalvi.likelihoods.custom import Custom
+from kalvi.likelihoods.likelihood import Likelihood
 from kalvi.likelihoods.logistic import InverseProbit, ScaleMixture
 from kalvi.likelihoods.logit_sums import Binomial, NegativeBinomial, Ordinal
 from kalvi.likelihoods.scalar import (

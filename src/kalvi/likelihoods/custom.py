@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kalvi.likelihoods.base import Likelihood, Moments, Unbounded
 from kalvi.likelihoods.implicit import average, solve_implicit
+from kalvi.likelihoods.likelihood import Likelihood, Moments, Unbounded
 from kalvi.likelihoods.sites import Between, Expected, Predictors, Site
 from kalvi.numerics import linalg
 from kalvi.numerics.expectations import log_expect_exp, panels

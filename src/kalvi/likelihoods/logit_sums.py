@@ -26,14 +26,14 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from kalvi.likelihoods import logistic
-from kalvi.likelihoods.base import (
+from kalvi.likelihoods.implicit import average, solve_implicit
+from kalvi.likelihoods.likelihood import (
     COUNTS,
     Moments,
     ScalarLikelihood,
     Support,
     Unbounded,
 )
-from kalvi.likelihoods.implicit import average, solve_implicit
 from kalvi.likelihoods.logistic import ScaleMixture
 from kalvi.likelihoods.sites import Expected, Site
 from kalvi.numerics.expectations import log_expect_exp

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kalvi.likelihoods.base import Likelihood, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit, solve_implicit_vector
+from kalvi.likelihoods.likelihood import Likelihood, Unbounded
 from kalvi.likelihoods.sites import Expected, Site, at
 from kalvi.numerics.namespaces import Scalar
 

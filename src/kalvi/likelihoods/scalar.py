@@ -10,7 +10,8 @@ from jax.scipy.special import erf, gammaln, log_ndtr, ndtr
 from jaxtyping import Float
 
 from kalvi.likelihoods import logistic
-from kalvi.likelihoods.base import (
+from kalvi.likelihoods.implicit import average, solve_implicit, solve_poisson
+from kalvi.likelihoods.likelihood import (
     BINARY,
     COUNTS,
     POSITIVE,
@@ -19,7 +20,6 @@ from kalvi.likelihoods.base import (
     Support,
     Unbounded,
 )
-from kalvi.likelihoods.implicit import average, solve_implicit, solve_poisson
 from kalvi.likelihoods.logistic import LogisticIntegrals, ScaleMixture
 from kalvi.likelihoods.sites import Expected, Site
 from kalvi.numerics.expectations import log_expect_exp, mills_ratio

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.special import ndtri
 
-from kalvi.likelihoods.base import CLASSES, Support, Unbounded
 from kalvi.likelihoods.implicit import solve_implicit_vector
+from kalvi.likelihoods.likelihood import CLASSES, Support, Unbounded
 from kalvi.likelihoods.sites import Expected, Site, gain_after
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import AnyArray, Scalar, as_setting, namespace_of

@@ -1,13 +1,13 @@
 """Predictors: the functions f(θ, x) of the parameters θ and a row x.
 
-base      the interface of every predictor, and the moments of its values under a Gaussian
+predictor the interface of every predictor, and the moments of its values under a Gaussian
 linear    f = xᵀθ, with an offset, or of several outputs
 networks  any function of a tree of parameters
 models    a predictor together with a likelihood
 """
 
-from kalvi.predictors.base import Linearised, Predictor, moments_of, predictor_moments
 from kalvi.predictors.linear import Linear, MultiLinear, OffsetLinear, linear_predictor
+from kalvi.predictors.predictor import Linearised, Predictor, moments_of, predictor_moments
 
 __all__ = [
     "Linear",

@@ -12,7 +12,7 @@ from kalvi.numerics.linalg import times_vector
 from kalvi.numerics.namespaces import AnyArray
 from kalvi.numerics.rows import DenseRows, PerObservation, RepeatedRows, SparseInputs
 from kalvi.numerics.sparse_rows import SparseRows
-from kalvi.predictors.base import Linearised, Parameters, Predictor, Whitened
+from kalvi.predictors.predictor import Linearised, Parameters, Predictor, Whitened
 
 if TYPE_CHECKING:
     Rows = Any

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of
-from kalvi.predictors.base import Predictor
+from kalvi.predictors.predictor import Predictor
 
 
 class Model(eqx.Module):

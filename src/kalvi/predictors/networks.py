@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kalvi.gaussians import Dense
 from kalvi.numerics.namespaces import AnyArray, namespace_of
 from kalvi.numerics.rows import DenseRows, PerObservation
-from kalvi.predictors.base import Linearised, Predictor, Whitened
+from kalvi.predictors.predictor import Linearised, Predictor, Whitened
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,

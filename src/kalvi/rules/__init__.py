@@ -2,7 +2,7 @@
 
 These files have what the rules share:
 
-base              a block of rows, and the three kinds of rules
+rule              a block of rows, and the three kinds of rules
 rvga_checks       settings of `RVGA` that contradict each other are refused
 row_blocks        blocks of rows of a stream, before and after their predictors are linearised
 schemes           how one observation updates the distribution of its predictors
@@ -59,9 +59,9 @@ SILK: document 004, "Scaleable inference for logistic Kalmans" (2019).
 from importlib import import_module
 from typing import Any
 
-from kalvi.rules.base import Batch, IterativeRule, PassRule, Rule, StreamRule
 from kalvi.rules.laplace import laplace
 from kalvi.rules.revisit import Revisit
+from kalvi.rules.rule import Batch, IterativeRule, PassRule, Rule, StreamRule
 from kalvi.rules.rvga import RVGA
 from kalvi.rules.vga import vga
 

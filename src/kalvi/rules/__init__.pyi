@@ -1,10 +1,5 @@
 """The names of `kalvi.rules`, for type checkers and editors; some are loaded when first used."""
 
-from kalvi.rules.base import Batch as Batch
-from kalvi.rules.base import IterativeRule as IterativeRule
-from kalvi.rules.base import PassRule as PassRule
-from kalvi.rules.base import Rule as Rule
-from kalvi.rules.base import StreamRule as StreamRule
 from kalvi.rules.factor_analysis import SGA as SGA
 from kalvi.rules.factor_analysis import OnlineEM as OnlineEM
 from kalvi.rules.factor_analysis import RecursiveFA as RecursiveFA
@@ -19,6 +14,11 @@ from kalvi.rules.general import SigmaPoints as SigmaPoints
 from kalvi.rules.general import ZerothOrder as ZerothOrder
 from kalvi.rules.laplace import laplace as laplace
 from kalvi.rules.revisit import Revisit as Revisit
+from kalvi.rules.rule import Batch as Batch
+from kalvi.rules.rule import IterativeRule as IterativeRule
+from kalvi.rules.rule import PassRule as PassRule
+from kalvi.rules.rule import Rule as Rule
+from kalvi.rules.rule import StreamRule as StreamRule
 from kalvi.rules.rvga import RVGA as RVGA
 from kalvi.rules.swag import FASWAG as FASWAG
 from kalvi.rules.swag import SWA as SWA

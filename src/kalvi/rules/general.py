@@ -35,7 +35,7 @@ from kalvi.gaussians import Dense, Gaussian
 from kalvi.numerics import expectations, linalg
 from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.natural_gradient import WhitenedSums, climb_gaussian
-from kalvi.rules.base import Batch, StreamRule
+from kalvi.rules.rule import Batch, StreamRule
 
 Vector = Float[Array, " d"]
 Matrix = Float[Array, "d d"]

@@ -21,7 +21,7 @@ from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Scalar
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import need_same_outputs
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.visits import weigh
 
 STEP_LENGTHS = 24

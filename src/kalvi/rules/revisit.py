@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 from kalvi.gaussians import Updatable
 from kalvi.gaussians.ascents import Ascent, RowSums, zero_sums
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch, PassRule, Rule
+from kalvi.rules.rule import Batch, PassRule, Rule
 from kalvi.rules.visits import sums
 
 

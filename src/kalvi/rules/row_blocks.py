@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from kalvi.gaussians import Updatable, View
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.rows import JacobianRows
-from kalvi.predictors.base import Inputs
+from kalvi.predictors.predictor import Inputs
 from kalvi.rules.recursion import BlockSites
 
 Vector = Float[Array, " d"]

@@ -53,7 +53,6 @@ from kalvi.numerics.sparse_rows import SparseRows
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
 from kalvi.rules import drifts
-from kalvi.rules.base import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.drifts import Drifting
 from kalvi.rules.learned_noise import (
     LearnedNoise,
@@ -63,6 +62,7 @@ from kalvi.rules.learned_noise import (
 )
 from kalvi.rules.recursion import Observations, find_sites
 from kalvi.rules.row_blocks import RowBlock, SeenBlock
+from kalvi.rules.rule import Batch, StreamRule, in_blocks, normalise_weights
 from kalvi.rules.rvga_checks import check_labels, check_settings
 from kalvi.rules.sampled_networks import absorb_sampled
 from kalvi.rules.schemes import Implicit, Scheme

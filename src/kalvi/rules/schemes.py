@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from kalvi.likelihoods import Likelihood
-from kalvi.likelihoods.base import Label, need_one_output
+from kalvi.likelihoods.likelihood import Label, need_one_output
 from kalvi.likelihoods.sites import Between, Predictors, Site, at, gain_after, narrowed, product
 from kalvi.numerics.namespaces import Scalar
 

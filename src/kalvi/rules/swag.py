@@ -31,8 +31,8 @@ from kalvi.gaussians import Diagonal, Gaussian, LowRankCovariance
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Scalar
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch, StreamRule
 from kalvi.rules.factor_analysis.factor_model import floor_noise
+from kalvi.rules.rule import Batch, StreamRule
 
 State = TypeVar("State")
 Inner = TypeVar("Inner")

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
-from kalvi.rules.base import Batch, IterativeRule, normalise_weights
+from kalvi.rules.rule import Batch, IterativeRule, normalise_weights
 from kalvi.rules.vifa.rule import in_batches
 
 ADAM = optax.scale_by_adam()

@@ -23,7 +23,7 @@ from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.natural_gradient import Rounding
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
-from kalvi.rules.base import Batch, in_blocks, weigh_rows
+from kalvi.rules.rule import Batch, in_blocks, weigh_rows
 from kalvi.rules.visits import roughness_of, sums
 
 Vector = Float[Array, " d"]

@@ -21,7 +21,7 @@ from kalvi.numerics.natural_gradient import Rounding, rounding_of
 from kalvi.numerics.rows import JacobianRows, apply_curvature
 from kalvi.predictors import Linearised, moments_of
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch, weigh_rows
+from kalvi.rules.rule import Batch, weigh_rows
 
 Vector = Float[Array, " d"]
 

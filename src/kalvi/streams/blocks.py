@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from kalvi.numerics import sharding
 from kalvi.numerics.sparse_rows import SparseRows
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams.sparse_batches import SparseBlocks, row_bytes, stays_sparse
 
 CHUNK_BYTES = 2**25

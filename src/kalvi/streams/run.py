@@ -21,7 +21,7 @@ from kalvi.numerics.interpreter import interpret, interpret_leaves
 from kalvi.numerics.namespaces import has_jax, is_array, is_jax, is_number
 from kalvi.numerics.precision import full_precision_products, matching_precision
 from kalvi.numerics.program_cache import cached_programs
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 from kalvi.system.forks import refuse_inherited_backend
 
 State = TypeVar("State")

@@ -12,7 +12,7 @@ from kalvi import streams
 from kalvi.columns.encoder import Encoder, EncoderSettings, kinds_of
 from kalvi.columns.targets import Target
 from kalvi.numerics.precision import matching_precision
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.tabular.choices import Choices, any_target
 from kalvi.tabular.rows import weights
 from kalvi.tabular.sources import open_source, split_drops

@@ -228,7 +228,7 @@ jax.config.update("jax_enable_x64", True)
 from jax._src import xla_bridge
 from kalvi.gaussians import Dense
 from kalvi.likelihoods import Bernoulli
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA
 from kalvi.streams import run
 rows = np.ones((4, 3)), np.ones(4), np.ones(4)

@@ -24,7 +24,7 @@ from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import sharding
 from kalvi.numerics.precision import matching_precision
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.projections import EM
 from kalvi.rules import factor_analysis as fa
-from kalvi.rules.base import Batch, Rule
+from kalvi.rules.rule import Batch, Rule
 
 BLOCK_SHARE = 2
 """block_size="auto" is about this many times n_components: with as many rows as factors a weak factor can

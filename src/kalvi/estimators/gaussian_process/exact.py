@@ -18,7 +18,6 @@ from kalvi.estimators.gaussian_process.problem import (
     TrainingRows,
 )
 from kalvi.numerics.namespaces import AnyArray
-from kalvi.rules.base import weigh_rows
 from kalvi.rules.klprox.evidence import EvidenceGradient, evidence_gradient
 from kalvi.rules.klprox.function_space import (
     ConditioningFactors,
@@ -31,6 +30,7 @@ from kalvi.rules.klprox.function_space import (
     first_sites,
     predict,
 )
+from kalvi.rules.rule import weigh_rows
 from kalvi.streams import run
 
 

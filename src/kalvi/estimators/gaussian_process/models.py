@@ -25,7 +25,7 @@ from kalvi.likelihoods import (
     Probit,
     StudentT,
 )
-from kalvi.likelihoods.base import need_labels, need_one_output
+from kalvi.likelihoods.likelihood import need_labels, need_one_output
 
 FIRST_NOISE = 0.1
 """The variance of the noise before it is learned, as a share of that of y."""

@@ -21,7 +21,6 @@ from kalvi.gaussians.divergences import kl
 from kalvi.numerics.namespaces import is_jax
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.rule import KLProximal
 from kalvi.rules.klprox.sparse import (
     InducingFeatures,
@@ -32,6 +31,7 @@ from kalvi.rules.klprox.sparse import (
     sparse_predict,
     standard_prior,
 )
+from kalvi.rules.rule import Batch
 from kalvi.rules.vga import VGA, informed_start
 from kalvi.streams import engines, run
 

@@ -26,7 +26,7 @@ from kalvi.gaussians import Gaussian
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors import Predictor, linear_predictor
-from kalvi.rules.base import Batch, weigh_rows
+from kalvi.rules.rule import Batch, weigh_rows
 from kalvi.streams import run
 
 SAME_WEIGHT = 1e-6

@@ -24,9 +24,9 @@ from kalvi.likelihoods import Likelihood
 from kalvi.numerics.natural_gradient import MEMORY
 from kalvi.predictors import Predictor, linear_predictor
 from kalvi.predictors.models import Model
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.weights import WeightOptimum, in_function_space, in_weight_space
 from kalvi.rules.revisit import Revisit, RevisitState
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.rules.vga import VGA, vga
 from kalvi.streams import engines, run

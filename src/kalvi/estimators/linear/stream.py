@@ -18,8 +18,8 @@ from kalvi.estimators.linear.settings import SCHEMES, LinearSettings
 from kalvi.estimators.progress import with_progress
 from kalvi.predictors import linear_predictor
 from kalvi.rules import drifts, side_by_side
-from kalvi.rules.base import Batch
 from kalvi.rules.drifts import Drifting
+from kalvi.rules.rule import Batch
 from kalvi.rules.rvga import RVGA, Streaming
 from kalvi.rules.side_by_side import Copies, Grid, Point
 from kalvi.streams import engines, run

@@ -20,7 +20,7 @@ from kalvi.evaluation.predictions import PredictiveMoments, ensemble, linearised
 from kalvi.gaussians.mixture import Mixture
 from kalvi.numerics.precision import matching_precision
 from kalvi.predictors.networks import Perceptron
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.streams import run
 
 PREDICTED_NUMBERS = 2**23

@@ -14,7 +14,7 @@ from kalvi.numerics.namespaces import AnyArray, is_jax, namespace_of, on_host
 from kalvi.predictors.models import Model
 from kalvi.predictors.networks import Perceptron, make_network
 from kalvi.rules import evidence
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 from kalvi.rules.training import Training, TrainingState
 from kalvi.streams import engines, run
 

@@ -32,9 +32,9 @@ from jaxtyping import Array, Bool, Int
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
-from kalvi.rules.base import Batch
 from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Factor, PerFeature, Rows, Scalar
+from kalvi.rules.rule import Batch
 
 LEAST_OWN, LONGEST = 1e-4, 2.0
 """Bounds on Newton's step for log ψ: the smallest φ, and the longest step."""

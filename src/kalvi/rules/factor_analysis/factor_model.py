@@ -27,7 +27,7 @@ from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Scalar
 from kalvi.numerics.precision import is_traced
-from kalvi.rules.base import Batch
+from kalvi.rules.rule import Batch
 
 Number = float | int
 Rows = Float[Array, "n d"]

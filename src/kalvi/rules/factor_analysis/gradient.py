@@ -29,9 +29,9 @@ from jaxtyping import PRNGKeyArray
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Setting, as_setting
-from kalvi.rules.base import Batch, IterativeRule, in_blocks
 from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature, Rows, Scalar
+from kalvi.rules.rule import Batch, IterativeRule, in_blocks
 
 
 class SGAState(eqx.Module):

@@ -39,9 +39,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics.namespaces import Setting, as_setting
-from kalvi.rules.base import Batch, StreamRule, in_blocks
 from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Factor, Number, PerFeature, Scalar
+from kalvi.rules.rule import Batch, StreamRule, in_blocks
 
 GROWTH = 3.0
 """The weight of a row's F and ψ in the average grows as this power of its number."""

@@ -23,9 +23,9 @@ from kalvi.gaussians import LowRankCovariance
 from kalvi.numerics import projections
 from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.projections import Eigen, Projection
-from kalvi.rules.base import Batch, StreamRule, in_blocks
 from kalvi.rules.factor_analysis import factor_model
 from kalvi.rules.factor_analysis.factor_model import Scalar
+from kalvi.rules.rule import Batch, StreamRule, in_blocks
 
 LEAST_PRIOR_ROWS = 1e-6
 """The start counts as at least this many rows, so that the first step is defined."""

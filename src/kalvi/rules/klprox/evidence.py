@@ -17,7 +17,6 @@ from jaxtyping import Array, Float
 
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics import linalg
-from kalvi.rules.base import weigh_rows
 from kalvi.rules.klprox.function_space import (
     ConditioningFactors,
     Gram,
@@ -26,6 +25,7 @@ from kalvi.rules.klprox.function_space import (
     PerRow,
     covariance_change,
 )
+from kalvi.rules.rule import weigh_rows
 
 
 class EvidenceGradient(NamedTuple):

@@ -38,11 +38,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kalvi.likelihoods import Likelihood
-from kalvi.likelihoods.base import need_one_output
+from kalvi.likelihoods.likelihood import need_one_output
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics import linalg, natural_gradient
 from kalvi.numerics.namespaces import Scalar
-from kalvi.rules.base import weigh_rows
+from kalvi.rules.rule import weigh_rows
 
 PerRow = Float[Array, " n"]
 Gram = Float[Array, "n n"]

@@ -52,7 +52,7 @@ from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.predictors import Linear, Predictor
 from kalvi.predictors.models import Model, need_same_outputs
-from kalvi.rules.base import Batch, IterativeRule
+from kalvi.rules.rule import Batch, IterativeRule
 from kalvi.rules.visits import BatchVisit, visit
 
 Vector = Float[Array, " d"]

@@ -40,7 +40,7 @@ from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import AnyArray, Scalar, namespace_of
 from kalvi.predictors import Linearised, OffsetLinear, Predictor
 from kalvi.predictors.linear import OneLinear, offset_inputs
-from kalvi.rules.base import Batch, in_blocks, weigh_rows
+from kalvi.rules.rule import Batch, in_blocks, weigh_rows
 from kalvi.rules.vga import TOLERANCE, VGA, informed_start, vga
 
 PerRow = Float[Array, " n"]

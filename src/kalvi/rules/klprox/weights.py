@@ -19,7 +19,6 @@ from kalvi.gaussians import Gaussian, Updatable
 from kalvi.likelihoods import Likelihood
 from kalvi.numerics.namespaces import Scalar
 from kalvi.predictors import linear_predictor
-from kalvi.rules.base import Batch
 from kalvi.rules.klprox.function_space import (
     MOST_PASSES,
     TOLERANCE,
@@ -27,6 +26,7 @@ from kalvi.rules.klprox.function_space import (
     klprox,
     sites_at,
 )
+from kalvi.rules.rule import Batch
 from kalvi.rules.vga import informed_start, vga
 
 LIMITS = {"max_passes": MOST_PASSES, "tolerance": TOLERANCE}

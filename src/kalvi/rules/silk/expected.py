@@ -24,7 +24,7 @@ from kalvi.likelihoods.scalar import Bernoulli
 from kalvi.likelihoods.sites import Expected
 from kalvi.numerics.expectations import gauss_hermite
 from kalvi.numerics.namespaces import Scalar
-from kalvi.rules.base import IterativeRule
+from kalvi.rules.rule import IterativeRule
 from kalvi.rules.silk.first_sites import sites_of_posterior
 from kalvi.rules.silk.model import Silk, double_sum, sites
 from kalvi.rules.silk.observed import EntryBlock, Observed, Statistics

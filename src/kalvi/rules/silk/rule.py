@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from kalvi.rules.base import IterativeRule
+from kalvi.rules.rule import IterativeRule
 from kalvi.rules.silk.anderson import SweepHistory, combine_sweeps, empty_history, remember_sweep
 from kalvi.rules.silk.model import Silk, double_sum, statistics, update_rows
 from kalvi.rules.silk.observed import Observed

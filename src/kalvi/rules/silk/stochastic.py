@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from kalvi.rules.base import IterativeRule
+from kalvi.rules.rule import IterativeRule
 from kalvi.rules.silk.expected import expected_statistics
 from kalvi.rules.silk.first_sites import sites_of_posterior
 from kalvi.rules.silk.model import Side, Silk, sites

@@ -27,7 +27,7 @@ from kalvi.likelihoods.sites import at
 from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Scalar
 from kalvi.predictors.models import LogLikelihood
-from kalvi.rules.base import Batch, normalise_weights
+from kalvi.rules.rule import Batch, normalise_weights
 from kalvi.rules.sampled_networks import linearised_at_draws
 from kalvi.rules.visits import BatchVisit, visit, weigh
 

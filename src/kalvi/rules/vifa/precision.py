@@ -23,7 +23,7 @@ from kalvi.gaussians import Gaussian, LowRankPrecision
 from kalvi.numerics import linalg, projections
 from kalvi.numerics.namespaces import Scalar, Setting, as_setting
 from kalvi.numerics.precision import is_traced
-from kalvi.rules.base import Batch, IterativeRule
+from kalvi.rules.rule import Batch, IterativeRule
 from kalvi.rules.vifa.gradients import linearise_batch
 from kalvi.rules.vifa.rule import Descent, in_batches, need_predictor
 from kalvi.rules.vifa.steps import stiffness

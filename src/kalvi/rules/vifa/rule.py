@@ -27,7 +27,7 @@ from kalvi.numerics import linalg
 from kalvi.numerics.namespaces import Setting, as_setting
 from kalvi.numerics.precision import is_traced
 from kalvi.predictors.models import LogLikelihood, Model
-from kalvi.rules.base import Batch, IterativeRule
+from kalvi.rules.rule import Batch, IterativeRule
 from kalvi.rules.vifa.gradients import (
     Antithetic,
     Estimator,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalvi.likelihoods.base import need_labels
+from kalvi.likelihoods.likelihood import need_labels
 from tests.tables import BY_NAME, LIKELIHOODS, diagonal, name, per_point, squared
 
 CONCAVE = [o for o in LIKELIHOODS if o.concave]

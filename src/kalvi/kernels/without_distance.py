@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kalvi.kernels.base import (
+from kalvi.kernels.kernel import (
     Cross,
     Kernel,
     Number,
