@@ -172,7 +172,7 @@ def _holds(best: dict, name: str, rank: int, ranks: tuple[int, ...]) -> Claim:
     numbers = {f"{q}, {k}": best[name, k, q] for k in ranks for q in (COVARIANCE, PRECISION)}
     numbers |= {"mean field": best[name, rank, MEAN_FIELD]}
     text = f"A covariance of {rank} factors holds the posterior of {name} (within 1 nat)"
-    return Claim(text, numbers, best[name, rank, COVARIANCE] < 1)
+    return Claim(text, numbers, best[name, rank, COVARIANCE] < 1, ours=True)
 
 
 @plots.panel
